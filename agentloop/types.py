@@ -1,0 +1,203 @@
+"""What an episode is made of, and the two seams through which models and worlds come in.
+
+Message      one entry of a context, with its author
+Ask, Answer  what a policy is given for one turn, and what it gives back
+Usage        tokens of one answer, as the provider (or a named counter) counts them
+Reply        what the environment gives back
+Turn         one assistant turn and the environment's reply to it
+Policy       async (Ask) -> Answer: a language model, a scripted expert, a replay
+Environment  one task that can be reset and stepped; opened by Environments
+Status       how an episode ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class Author(StrEnum):
+    """Who wrote a turn; stored with it, never guessed."""
+
+    STUDENT = "student"
+    TEACHER = "teacher"
+
+
+class Status(StrEnum):
+    """How an episode ended; one status an episode, set once."""
+
+    FINISHED = "finished"
+    """The environment ended it."""
+    HORIZON = "horizon"
+    """T_max turns were played."""
+    CAPPED = "capped"
+    """The teacher played K turns and the episode was not over: it has no terminal reward."""
+    TURN_LENGTH = "turn_length"
+    """A turn was cut at the policy's token limit."""
+    CONTEXT = "context"
+    """The context would not fit the policy's window."""
+    ENVIRONMENT_ERROR = "environment_error"
+    """The environment failed."""
+    TEACHER_FAILED = "teacher_failed"
+    """The teacher could not answer."""
+    REPLAY_DESYNC = "replay_desync"
+    """A replayed observation differed from the recorded one."""
+    BUDGET_STOPPED = "budget_stopped"
+    """The budget was spent; the run can be resumed."""
+
+
+class Replay(StrEnum):
+    """What an environment promises when recorded turns are played again."""
+
+    EXACT = "exact"
+    """Same turns, same observations, by construction."""
+    CHECKED = "checked"
+    """Expected to be the same; every observation's hash is compared."""
+    NONE = "none"
+    """Cannot be replayed: the teacher must take over live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of a context."""
+
+    role: str
+    """system, user, assistant or tool."""
+    content: str
+    author: str
+    """student or teacher for an assistant turn, else task or environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one answer; None where the provider does not say."""
+
+    output: int
+    """Output tokens, reasoning included."""
+    counter: str
+    """Who counted: a provider's name, a tokenizer, or a named counter."""
+    reasoning: int = 0
+    prompt: int | None = None
+    cached: int | None = None
+    """Part of `prompt` that was read from a cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A policy's turn."""
+
+    text: str
+    usage: Usage
+    finish_reason: str = "stop"
+    """stop, or length where the turn was cut."""
+    token_ids: tuple[int, ...] | None = None
+    """Sampled ids, where the policy knows them: they are what is trained."""
+    logprob: float | None = None
+    """Summed log probability of the sampled ids under the policy, in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The environment's answer to a turn, or its first observation."""
+
+    observation: str
+    done: bool = False
+    reward: float | None = None
+    """Terminal reward R in [0, 1]; None before the end."""
+    parse_status: str = "ok"
+    """ok, or what was wrong with the turn's text; a bad turn is data, not a crash."""
+    state_id: int | None = None
+    """Environment state, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """a_t with o_t, numbered absolutely from 1."""
+
+    t: int
+    author: Author
+    answer: Answer
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """All that a policy is given for one turn."""
+
+    context: Sequence[Message]
+    """h_{t-1}: the task, then each turn and its observation; it only grows."""
+    t: int
+    """The turn to be played, from 1."""
+    seed: int
+    """Seed of this very turn, from (run, task, proposal, replicate, turn)."""
+    env: Environment
+    """For scripted policies, which may ask the environment; a language model reads `context` only."""
+
+
+Policy = Callable[[Ask], Awaitable[Answer]]
+
+
+class PolicyFailed(Exception):
+    """A policy could not answer; the message says why. Recorded as `teacher_failed`, never a crash."""
+
+
+class EnvironmentFailed(Exception):
+    """An environment broke; recorded as `environment_error`, never a crash."""
+
+
+class Environment(Protocol):
+    """One task in one world. Not shared between concurrent episodes."""
+
+    async def reset(self, seed: int) -> Reply:
+        """Start an episode; the same seed gives the same first observation."""
+        ...
+
+    async def step(self, text: str) -> Reply:
+        """Play one assistant turn, given its raw text."""
+        ...
+
+    def prompt(self, first: Reply) -> Sequence[Message]:
+        """q with the first observation: the context before turn 1."""
+        ...
+
+    async def ask(self, question: str, **arguments: Any) -> Any:
+        """Answer a scripted policy's question (an expert's next action, say)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of a benchmark."""
+
+    task_id: str
+    cluster_id: str
+    """What errors are clustered by: the game, the question; never the seed."""
+    split: str
+    kind: str = ""
+    """Task type, for reports by type."""
+
+
+class Environments(Protocol):
+    """A benchmark: its tasks, and a bounded pool that opens them."""
+
+    name: str
+    version: str
+    replay: Replay
+    T_max: int
+    capacity: int
+    """How many tasks can be open at once."""
+
+    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+        """Tasks named by `spec`: a split, `split:N` for N drawn with `seed`, or `@file` of task ids."""
+        ...
+
+    def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:
+        """Open one task; waits while `capacity` tasks are open."""
+        ...
+
+    async def close(self) -> None:
+        """End every worker."""
+        ...

@@ -1,0 +1,26 @@
+"""Profiles and fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("dev", max_examples=25, deadline=None)
+settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("nightly", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real benchmark data; missing data fail in CI and skip elsewhere."""
+    folder = os.environ.get("FEWSTEPS_DATA")
+    if folder and Path(folder).is_dir():
+        return Path(folder)
+    message = f"FEWSTEPS_DATA={folder!r} is not a folder: set it to the folder that holds alfworld/"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)

@@ -91,11 +91,11 @@ class Recipe:
         self._refuse_impossible()
 
     def _refuse_impossible(self) -> None:
-        if self.K != INF and self.K > self.T_max:
+        if self.K != INF and self.T_max < self.K:
             raise RecipeError(
                 f"K={self.K} with T_max={self.T_max}: more turns than an episode has; use K='inf'"
             )
-        if self.phi == "success" and self.K < self.T_max:
+        if self.phi == "success" and self.T_max > self.K:
             raise RecipeError(
                 f"phi='success' with K={self.K}: success is known only at the end of the episode; use K='inf'"
             )

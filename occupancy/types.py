@@ -76,7 +76,8 @@ class Trajectories:
         if (steps < 0).any():
             at = int(np.argmax(steps < 0))
             raise DataError(
-                f"offsets fall from {offsets[at]} to {offsets[at + 1]} at trajectory {at}: a length cannot be negative"
+                f"offsets fall from {offsets[at]} to {offsets[at + 1]} at trajectory {at}: "
+                f"a length cannot be negative"
             )
         if offsets[-1] != turns:
             raise DataError(

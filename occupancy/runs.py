@@ -1,0 +1,180 @@
+"""A run folder: what costs money or time is written once, append-only, and survives a kill.
+
+    RUN/run.json            versions, hashes, machine, settings; written at the start
+    RUN/recipe.toml         the recipe
+    RUN/parts/000000/       rows that were finished together: episodes.parquet, turns.parquet, …
+    RUN/ledger.sqlite       every attempt (agentloop.ledger)
+
+A part is written under another name, synced, and renamed: the rename is the commit, so that a reader
+sees all rows of a task or none. `duckdb "select * from 'RUN/parts/*/episodes.parquet'"` works.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from occupancy.errors import DataError
+from occupancy.recipe import Recipe
+from occupancy.tables import SCHEMA_VERSION, TABLES, schema
+
+Row = Mapping[str, Any]
+_ORDER = (
+    "task_id",
+    "rollout",
+    "proposal",
+    "continuation",
+    "replicate",
+    "kind",
+    "K",
+    "training_id",
+    "attempt",
+    "t",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder on disk."""
+
+    folder: Path
+    recipe: Recipe
+    info: Mapping[str, Any]
+    """run.json."""
+
+    def read(self, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """All committed rows of a table, sorted by key: the same whatever order they were written in."""
+        files = sorted(self.folder.glob(f"parts/[0-9]*/{table}.parquet"))
+        wanted = schema(table) if columns is None else pa.schema([schema(table).field(c) for c in columns])
+        parts = [_read_part(file, table, columns) for file in files]
+        rows = pa.concat_tables(parts) if parts else wanted.empty_table()
+        return rows.sort_by([(name, "ascending") for name in _ORDER if name in rows.column_names])
+
+    def commit(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Append rows of several tables at once: all of them are there afterwards, or none."""
+        tables = {name: table_of(name, part) for name, part in rows.items() if part}
+        if tables:
+            self.commit_tables(tables)
+
+    def commit_tables(self, tables: Mapping[str, pa.Table]) -> None:
+        """Like `commit`, for Arrow tables in the run's schemas."""
+        parts = self.folder / "parts"
+        parts.mkdir(exist_ok=True)
+        number = 1 + max((int(p.name) for p in parts.glob("[0-9]*")), default=-1)
+        draft = parts / f".draft-{number:06d}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        for name, table in tables.items():
+            file = draft / f"{name}.parquet"
+            pq.write_table(table, file, compression="zstd")
+            _sync(file)
+        _sync(draft)
+        os.rename(draft, parts / f"{number:06d}")
+        _sync(parts)
+
+
+def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> Run:
+    """Start a run folder; a folder that holds another run is refused."""
+    folder = Path(folder)
+    if (folder / "run.json").exists():
+        raise DataError(
+            f"{folder} holds a run already: resume it with the same settings, or name a new folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise DataError(f"{folder} is not empty and holds no run: name a new folder")
+    info = {"schema_version": SCHEMA_VERSION, "recipe_hash": recipe.hash, **info}
+    _write(folder / "recipe.toml", recipe.to_toml())
+    _write(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
+    return Run(folder, recipe, info)
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open a run folder; drafts that a kill left behind are not rows and stay unread."""
+    folder = Path(folder)
+    if not (folder / "run.json").is_file():
+        raise DataError(
+            f"{folder} is no run folder: it has no run.json; make one with `fewsteps collect --out {folder}`"
+        )
+    try:
+        info = json.loads((folder / "run.json").read_text("utf-8"))
+    except ValueError as error:
+        raise DataError(f"{folder}/run.json is not JSON ({error}): restore it, or collect anew") from error
+    version = info.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise DataError(
+            f"{folder} has schema version {version!r}: this fewsteps reads version {SCHEMA_VERSION}; "
+            f"use the release that wrote it"
+        )
+    recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
+    if recipe.hash != info.get("recipe_hash"):
+        raise DataError(
+            f"{folder}/recipe.toml has hash {recipe.hash}, but run.json was written for "
+            f"{info.get('recipe_hash')}: restore the recipe, or collect into a new folder"
+        )
+    return Run(folder, recipe, info)
+
+
+def compact(source: Run, folder: str | Path) -> Run:
+    """Copy a run's rows into a new folder as one part, sorted by key."""
+    target = create_run(folder, source.recipe, source.info)
+    tables = {name: source.read(name) for name in TABLES}
+    target.commit_tables({name: rows for name, rows in tables.items() if len(rows)})
+    return target
+
+
+def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
+    """Rows as an Arrow table in the table's schema; a missing, unknown or wrong value is named."""
+    wanted = schema(name)
+    for row in rows:
+        if set(row) != set(wanted.names):
+            missing, unknown = sorted(set(wanted.names) - set(row)), sorted(set(row) - set(wanted.names))
+            raise DataError(
+                f"a row of {name} lacks {missing} and has unknown {unknown}: see occupancy/tables.py"
+            )
+    try:
+        table = pa.Table.from_pylist(list(rows), schema=wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(f"a row of {name} does not fit its schema: {error}") from error
+    for column in wanted:
+        if not column.nullable and table[column.name].null_count:
+            raise DataError(f"column {column.name} of {name} has an empty cell: it may not be empty")
+    return table
+
+
+def _read_part(file: Path, table: str, columns: Sequence[str] | None) -> pa.Table:
+    try:
+        return pq.read_table(file, columns=columns, partitioning=None).cast(
+            schema(table) if columns is None else pa.schema([schema(table).field(c) for c in columns])
+        )
+    except (pa.ArrowInvalid, KeyError, ValueError, OSError) as error:
+        raise DataError(f"{file} cannot be read as table {table!r}: {error}; restore the file") from error
+
+
+def iter_parts(run: Run) -> Iterator[Path]:
+    """Committed parts in the order of their commits."""
+    yield from sorted(run.folder.glob("parts/[0-9]*"))
+
+
+def _write(file: Path, text: str) -> None:
+    draft = file.with_name(f".{file.name}.draft")
+    draft.write_text(text, "utf-8")
+    _sync(draft)
+    os.replace(draft, file)
+    _sync(file.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,153 @@
+"""The tables of a run folder: every column with its Arrow type, its unit and its meaning.
+
+docs/formats.md is made from this file, and a test compares them. Text is `large_string`, so that a
+column can pass 2 GiB; free-form values are JSON text, so that a schema never depends on the rows.
+
+The key of everything is (task_id, rollout, proposal, continuation, replicate); a part of the key that
+does not apply is -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
+
+_TEXT, _INT, _LONG, _REAL, _FLAG = pa.large_string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    """With the unit, and what an empty cell means."""
+    nullable: bool = False
+
+
+def _key() -> tuple[Column, ...]:
+    return (
+        Column("task_id", _TEXT, "the task, as the environment names it"),
+        Column("rollout", _INT, "student rollout of the task, from 0; -1 for demonstrations"),
+        Column("proposal", _INT, "proposal of the task, from 0; -1 for plain rollouts and demonstrations"),
+        Column("continuation", _INT, "continuation or demonstration, from 0; -1 for rollouts"),
+        Column("replicate", _INT, "replicate of a hand-back or evaluation, from 0; -1 elsewhere"),
+    )
+
+
+_EPISODE_ID = Column("episode_id", _TEXT, "the key as one text, unique in the run")
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "proposals": (
+        *_key(),
+        Column("cluster_id", _TEXT, "underlying task that errors are clustered by; never its seed"),
+        Column("recipe_hash", _TEXT, "recipe that proposed"),
+        Column("t_prime", _INT, "drawn switch time t', from 1; 0 where none was drawn"),
+        Column(
+            "probability", _REAL, "probability of the drawn t' given tau under the switch law; 0 where none"
+        ),
+        Column("T", _INT, "length of the rollout that was switched from, in turns"),
+        Column("R", _REAL, "terminal reward of that rollout; empty where it has none", nullable=True),
+        Column("psi", _TEXT, "JSON object: verdict of every prefix filter"),
+        Column(
+            "outcome",
+            _TEXT,
+            "accepted, invalid_switch, prefix_filtered, empty, continuation_filtered, no_data (the rollout "
+            "ended in an error), or the status that ended the continuation before its first teacher turn",
+        ),
+    ),
+    "episodes": (
+        _EPISODE_ID,
+        *_key(),
+        Column("cluster_id", _TEXT, "underlying task that errors are clustered by; never its seed"),
+        Column("task_kind", _TEXT, "type of the task, empty where the benchmark has none"),
+        Column("kind", _TEXT, "rollout, continuation, demo, handback or evaluation"),
+        Column("prefix_policy", _TEXT, "who made the turns before `switch_turn`"),
+        Column("policy", _TEXT, "who played from `switch_turn` on (in a hand-back: after the teacher)"),
+        Column("teacher", _TEXT, "who played the teacher's turns; empty where there are none"),
+        Column("parent", _TEXT, "episode_id that the prefix comes from; empty where there is none"),
+        Column("switch_turn", _INT, "first turn of the teacher, t'; 0 where there is none"),
+        Column("K", _INT, "most teacher turns asked for; 0 where there are none"),
+        Column("teacher_turns", _INT, "teacher turns played, L"),
+        Column("length", _INT, "T, all turns of the episode, prefix included"),
+        Column("R", _REAL, "terminal reward in [0, 1]; empty where the episode has none", nullable=True),
+        Column("status", _TEXT, "how the episode ended; agentloop.types.Status lists the words"),
+        Column("error", _TEXT, "what failed, in one line; empty where nothing did"),
+        Column("phi", _TEXT, "JSON object: verdict of every continuation filter"),
+        Column("environment", _TEXT, "name and version, grammar or corpus included"),
+        Column("seed", _LONG, "seed of the environment"),
+        Column("wall_s", _REAL, "seconds of wall clock, replay included"),
+    ),
+    "turns": (
+        _EPISODE_ID,
+        *_key(),
+        Column("kind", _TEXT, "kind of the episode"),
+        Column("t", _INT, "turn, numbered absolutely from 1; a continuation stores its own turns only"),
+        Column("author", _TEXT, "student or teacher"),
+        Column("text", _TEXT, "the turn as its author wrote it"),
+        Column("observation", _TEXT, "the environment's reply to it"),
+        Column("observation_hash", _TEXT, "16 hex digits of the observation's BLAKE2b"),
+        Column("context_id", _TEXT, "16 hex digits of the BLAKE2b of h_{t-1}, the context before the turn"),
+        Column("state_id", _LONG, "environment state before the turn, where there is one", nullable=True),
+        Column(
+            "student_tokens", _INT, "length under the student's tokenizer; empty without one", nullable=True
+        ),
+        Column("output_tokens", _INT, "output tokens as the provider counts them, reasoning included"),
+        Column("reasoning_tokens", _INT, "the part of them that is reasoning"),
+        Column("prompt_tokens", _INT, "prompt tokens, where the provider says", nullable=True),
+        Column(
+            "cached_tokens",
+            _INT,
+            "the part of them read from a cache, where the provider says",
+            nullable=True,
+        ),
+        Column("counter", _TEXT, "who counted the tokens"),
+        Column("finish_reason", _TEXT, "stop, or length where the turn was cut"),
+        Column("parse_status", _TEXT, "ok, or what was wrong with the turn's text"),
+        Column("logprob", _REAL, "log probability of the turn under the student, nats", nullable=True),
+    ),
+    "traces": (
+        _EPISODE_ID,
+        *_key(),
+        Column("recipe_hash", _TEXT, "recipe that accepted the trace"),
+        Column(
+            "messages",
+            _TEXT,
+            "JSON list of {role, content, author, train}: the context, then the continuation",
+        ),
+        Column("target_turns", _INT, "teacher turns in the trace: the only ones trained on"),
+        Column("C_tr", _LONG, "output tokens of those turns as the provider counts them"),
+        Column("token_ids", pa.large_list(_INT), "ids once rendered; empty before", nullable=True),
+        Column("targets", pa.large_list(_FLAG), "which ids are targets, once rendered", nullable=True),
+        Column("target_tokens", _LONG, "number of targets, once rendered", nullable=True),
+        Column("sequence_tokens", _LONG, "number of ids, once rendered", nullable=True),
+    ),
+    "trainings": (
+        Column("training_id", _TEXT, "name of the training, unique in the run"),
+        Column("base", _TEXT, "checkpoint that was started from"),
+        Column("data", _TEXT, "JSON: the traces' hashes, their mix, and r by tokens and by tasks"),
+        Column("target_tokens", _LONG, "tokens trained on, one epoch"),
+        Column("sequence_tokens", _LONG, "all tokens of the rows, one epoch"),
+        Column("gpu_s", _REAL, "GPU seconds, summed over devices"),
+        Column("held_out_nll", _TEXT, "JSON: nats per target token by depth and by context class"),
+    ),
+    "evaluations": (
+        Column("training_id", _TEXT, "what was evaluated"),
+        Column("task_id", _TEXT, "the task or question"),
+        Column("cluster_id", _TEXT, "underlying task that errors are clustered by"),
+        Column("attempt", _INT, "attempt at the task, from 0"),
+        Column("score", _REAL, "in [0, 1]"),
+        Column("status", _TEXT, "how the episode ended"),
+    ),
+}
+
+
+def schema(table: str) -> pa.Schema:
+    """Arrow schema of a table, with the schema version in its metadata."""
+    columns = [pa.field(c.name, c.type, nullable=c.nullable) for c in TABLES[table]]
+    return pa.schema(columns, metadata={"fewsteps": str(SCHEMA_VERSION)})

@@ -38,10 +38,7 @@ class MissingExtra(InputError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed: it comes with the extra '{extra}'; run: pip install 'fewsteps[{extra}]'"
-        )
-        self.args = (package, extra)
+        super().__init__(package, extra)
         self.package, self.extra = package, extra
 
     def __str__(self) -> str:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
+
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT") == "1"
+if INTERPRETED:
+    np.seterr(over="ignore")  # 64-bit words wrap in kernels, compiled or not
 
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)

@@ -1,7 +1,6 @@
 """Serial numba kernels: arrays in, arrays of the caller out, input trusted, no Python object inside.
 
-They release the GIL, so a thread pool may run them side by side on parts of a batch. The compiled code is
-cached on disk; numba looks at this file alone to see whether it is stale, so touch it when rng.py changes.
+They release the GIL, so a thread pool may run them side by side on parts of a batch.
 """
 
 # ruff: noqa: PLR0917 - numba calls are fastest and plainest by position
@@ -10,87 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from occupancy import rng
 from occupancy.types import Float32, Float64, Int32, Int64
 
 compiled = njit(cache=True, nogil=True)
-mix = njit(inline="always")(rng.mix)
-uniform = njit(inline="always")(rng.uniform)
-GOLDEN = np.uint64(rng.GOLDEN)
-
-
-@njit(inline="always")
-def uniform_of(key, trajectory):  # type: ignore[no-untyped-def]
-    """Uniform double of one trajectory in the stream `key`: rng.uniform(rng.entry(key, trajectory))."""
-    return uniform(mix(key + GOLDEN + GOLDEN * trajectory))
-
-
-@compiled
-def draw_uniform(
-    offsets: Int64,
-    key: np.uint64,
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: np.ndarray,
-) -> None:
-    """t' ~ Unif{1..T}."""
-    for b in range(offsets.size - 1):
-        T = offsets[b + 1] - offsets[b]
-        u = uniform_of(key, first + np.uint64(b))
-        t_prime[b] = 1 + np.int64(u * T) if T else 0
-        probability[b] = 1.0 / T if T else 0.0
-        accepted[b] = T > 0
-
-
-@compiled
-def draw_fixed(
-    offsets: Int64,
-    nu: Float64,
-    cdf: Float64,
-    key: np.uint64,
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: np.ndarray,
-) -> None:
-    """t' ~ nu by its running sum `cdf`, accepted where t' <= T."""
-    for b in range(offsets.size - 1):
-        T = offsets[b + 1] - offsets[b]
-        at = np.searchsorted(cdf, uniform_of(key, first + np.uint64(b)), side="right")
-        t_prime[b] = at + 1 if T else 0
-        probability[b] = nu[at] if T else 0.0
-        accepted[b] = at < T
-
-
-@compiled
-def draw_weighted(
-    offsets: Int64,
-    weights: Float32,
-    key: np.uint64,
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: np.ndarray,
-) -> int:
-    """t' with probability w_t / sum w; returns the first trajectory whose weights sum to zero, or -1."""
-    for b in range(offsets.size - 1):
-        begin, end = offsets[b], offsets[b + 1]
-        total = 0.0
-        for i in range(begin, end):
-            total += np.float64(weights[i])
-        if total == 0.0 and end > begin:
-            return b
-        target = uniform_of(key, first + np.uint64(b)) * total
-        # Counting the running sums at or below the target needs no branch that the processor must guess.
-        below, running = 0, 0.0
-        for i in range(begin, end):
-            running += np.float64(weights[i])
-            below += running <= target
-        t_prime[b] = below + 1 if end > begin else 0
-        probability[b] = np.float64(weights[begin + below]) / total if end > begin else 0.0
-        accepted[b] = end > begin
-    return -1
 
 
 @compiled

@@ -24,26 +24,32 @@ from occupancy.runs import Run, open_run
 def run_of(
     folder: Path, recipe: Recipe, *, student: Any = drunk, teacher: Any = expert, **settings: Any
 ) -> Run:
-    worlds = settings.pop("worlds", None) or Corridors()
-    given = (
-        Settings(recipe=recipe, student="drunk", teacher="expert", tasks="8", seed=3)
-        if not settings
-        else (
-            replace(Settings(recipe=recipe, student="drunk", teacher="expert", tasks="8", seed=3), **settings)
+    worlds, spending = settings.pop("worlds", None) or Corridors(), settings.pop("spending", None)
+    given = Settings(recipe=recipe, student="drunk", teacher="expert", tasks="8", seed=3)
+    return asyncio.run(
+        collect(
+            folder,
+            replace(given, **settings),
+            environments=worlds,
+            student=student,
+            teacher=teacher,
+            spending=spending,
         )
     )
-    return asyncio.run(collect(folder, given, environments=worlds, student=student, teacher=teacher))
 
 
 def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in without} for row in run.read(table).to_pylist()]
 
 
+LEFT_OUT = ("id", "opened_at", "settled_at")
+
+
 def attempts(run: Run) -> list[dict[str, Any]]:
     ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
     found = ledger.rows()
     ledger.close()
-    return [{k: v for k, v in row.items() if k not in ("id", "opened_at", "settled_at")} for row in found]
+    return [{k: v for k, v in row.items() if k not in LEFT_OUT} for row in found]
 
 
 OP_SHORT = preset("op-short", K=2, n=2, T_max=12)

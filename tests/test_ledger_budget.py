@@ -167,7 +167,7 @@ def test_settings_say_what_is_wrong(tmp_path: Path) -> None:
         Spending(1, axis="teacher")
     with pytest.raises(InputError, match="above 0"):
         Spending(0)
-    with pytest.raises(InputError, match="lacks .T."):
+    with pytest.raises(InputError, match="must be told"):
         Settings(recipe=RECIPE, student="s", teacher="t", tasks="1", switch_prompt="when?")
     settings_ = Settings(recipe=RECIPE, student="s", teacher="t", tasks="2", n_of_task={"corridor/9": 1})
     with pytest.raises(InputError, match="corridor/9"):

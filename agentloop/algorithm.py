@@ -73,6 +73,14 @@ async def demonstrations(env: Environment, task: Task, job: Job) -> Rows:
     return merged(*parts)
 
 
+def never_opened(kind: str, task: Task, job: Job, error: EnvironmentFailed) -> Rows:
+    """The row of a task whose environment could not be opened: counted as an error, and not tried again."""
+    key = Key("rollout", task, 0) if kind == "rollout" else Key("demo", task, continuation=0)
+    cast = Cast(job.student_name) if kind == "rollout" else Cast(job.teacher_name, teacher=job.teacher_name)
+    played = Played(History(()), Status.ENVIRONMENT_ERROR, " ".join(str(error).split()))
+    return episode_rows(key, played, cast, job.recipe, environment=job.environment, seed=0, wall_s=0.0)
+
+
 async def _proposal(env: Environment, job: Job, key: Key, rollout: Played) -> Rows:
     recipe, i = job.recipe, key.rollout
     drawn = draw_switch(

@@ -16,10 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from agentloop.algorithm import Job, demonstrations, proposals
+from agentloop.algorithm import Job, demonstrations, never_opened, proposals
 from agentloop.ledger import Ledger, metered
 from agentloop.rows import Rows
-from agentloop.types import Environment, Environments, Policy, Task
+from agentloop.types import Environment, EnvironmentFailed, Environments, Policy, Task
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run
@@ -129,8 +129,11 @@ async def _work(units: Sequence[Unit], environments: Environments, job: Job) -> 
     running: set[asyncio.Task[Rows]] = set()
 
     async def one(unit: Unit) -> Rows:
-        async with environments.open(unit.task) as env:
-            return await unit.work(env, unit.task, job)
+        try:
+            async with environments.open(unit.task) as env:
+                return await unit.work(env, unit.task, job)
+        except EnvironmentFailed as error:
+            return never_opened(unit.kind, unit.task, job, error)
 
     try:
         while True:

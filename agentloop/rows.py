@@ -34,7 +34,8 @@ class Key:
         """Unique in a run."""
         numbers = (self.rollout, self.proposal, self.continuation, self.replicate)
         tail = "-".join("x" if number < 0 else str(number) for number in numbers)
-        return f"{self.task.task_id}#{self.kind}{self.k or ''}-{tail}"
+        depth = self.k if self.kind == "handback" else ""
+        return f"{self.task.task_id}#{self.kind}{depth}-{tail}"
 
     def columns(self) -> dict[str, Any]:
         """The key's columns."""

@@ -140,17 +140,17 @@ def test_truncation_refuses_what_is_not_whole(tmp_path: Path) -> None:
 
 def test_pilot_hands_back_where_the_teacher_has_turns_left(tmp_path: Path) -> None:
     run = run_of(
-        tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, handback=(1, 3), demo_tasks=5
+        tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, handback=(0, 1, 3), demo_tasks=5
     )
     episodes = {e["episode_id"]: e for e in rows(run, "episodes")}
     handbacks = [e for e in episodes.values() if e["kind"] == "handback"]
     played = {e["episode_id"]: e["teacher_turns"] for e in episodes.values() if e["kind"] == "continuation"}
-    assert len(handbacks) == 2 * sum((L > 1) + (L > 3) for L in played.values())
+    assert len(handbacks) == 2 * sum(1 + (L > 1) + (L > 3) for L in played.values())
     turns = rows(run, "turns")
     for e in handbacks:
         own = [t for t in turns if t["episode_id"] == e["episode_id"]]
         assert {t["author"] for t in own} == {"student"}
-        assert min(t["t"] for t in own) == e["switch_turn"] + e["K"]
+        assert min(t["t"] for t in own) == episodes[e["parent"]]["switch_turn"] + e["K"]
         assert e["teacher_turns"] == e["K"]
         assert episodes[e["parent"]]["kind"] == "continuation"
     assert sum(e["kind"] == "demo" for e in episodes.values()) == 5

@@ -161,6 +161,8 @@ def _candidates(
             p_best=float(rule.p_best[row]),
             regret=float(rule.regret[row]) * scale,
             value=float(rule.value[row]) * scale,
+            value_low=float(rule.low[row]) * scale,
+            value_high=float(rule.high[row]) * scale,
             gain=float(gain.mean[at]),
             gain_se=float(gain.se[at]),
             gain_pooled=float(pooled[at]),

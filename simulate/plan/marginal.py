@@ -26,6 +26,9 @@ class Rule:
 
     value: Floats
     """[M] G / m: gain for one unit of the axis."""
+    low: Floats
+    high: Floats
+    """[M] LEVEL band of `value` over the draws."""
     best: int
     not_worse: Flags
     """[M] the set that holds the best depth with probability LEVEL (Hsu's comparison with the best)."""
@@ -64,8 +67,11 @@ def weigh(
     whole = np.isfinite(drawn).all(1)
     drawn, G_draws = drawn[whole], G_draws[whole]
     value, G = value[0], G[0]
+    low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
     return Rule(
         value=value,
+        low=low,
+        high=high,
         best=int(np.argmax(value)),
         not_worse=not_worse(value, drawn),
         p_best=np.bincount(np.argmax(drawn, 1), minlength=len(value)) / len(drawn),

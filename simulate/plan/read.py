@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 
 from occupancy.errors import DataError
+from occupancy.recipe import Recipe
 from occupancy.runs import Run, open_run
 from occupancy.tables import TABLES
 from simulate.plan.pilot import Contexts, Episodes, Floats, Ints, Pilot, TeacherTurns
+from simulate.plan.steps import steps_of
 
 NO_DATA = ("environment_error", "replay_desync", "budget_stopped")
 """Statuses whose reward, if there is one, says nothing about a policy."""
@@ -30,10 +32,17 @@ def read_pilot(folder: str | Path) -> Pilot:
     turns = _frame(run, "turns", without=("text", "observation"))
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
+    return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+
+
+def pilot_of(
+    recipe: Recipe, info: Mapping[str, Any], *, episodes: pd.DataFrame, turns: pd.DataFrame
+) -> Pilot:
+    """The pilot of rows in memory; `episodes` and `turns` have the columns of those tables."""
     environments = sorted(episodes["environment"].unique())
     if len(environments) > 1:
         raise DataError(
-            f"{folder} mixes {len(environments)} environments ({', '.join(environments)}): a plan is for "
+            f"the run mixes {len(environments)} environments ({', '.join(environments)}): a plan is for "
             f"one; split the run by environment"
         )
     names = tuple(sorted(episodes["cluster_id"].unique()))
@@ -44,15 +53,15 @@ def read_pilot(folder: str | Path) -> Pilot:
     empty = episodes.iloc[:0]
     rollouts = _one_student(kinds, empty)
     demos = kinds.get("demo", empty)
-    contexts, warnings = _contexts(run, kinds, empty, turns)
+    contexts, warnings = _contexts(recipe, info, kinds, turns)
     teacher_turns = turns[turns["author"] == "teacher"]
     return Pilot(
-        recipe=run.recipe,
+        recipe=recipe,
         environment=environments[0],
-        student=_policy(run.info, "student", rollouts["policy"]),
-        teacher=_policy(run.info, "teacher", kinds.get("continuation", empty)["teacher"]),
+        student=_policy(info, "student", rollouts["policy"]),
+        teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
         clusters=names,
-        pool=_pool(run.info, len(names)),
+        pool=_pool(info, len(names)),
         rollouts=_episodes(rollouts),
         demos=_episodes(demos),
         demo_turns=_teacher_turns(demos["episode_id"], teacher_turns),
@@ -61,6 +70,7 @@ def read_pilot(folder: str | Path) -> Pilot:
             str(kind): {str(s): int(n) for s, n in part["status"].value_counts().items()}
             for kind, part in kinds.items()
         },
+        steps=steps_of(episodes, turns),
         deterministic=_deterministic(turns[turns["kind"] == "rollout"]),
         warnings=tuple(warnings),
     )
@@ -79,8 +89,9 @@ def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFra
 
 
 def _contexts(
-    run: Run, kinds: Mapping[Any, pd.DataFrame], empty: pd.DataFrame, turns: pd.DataFrame
+    recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame], turns: pd.DataFrame
 ) -> tuple[Contexts, list[str]]:
+    empty = next(iter(kinds.values())).iloc[:0]
     rows = kinds.get("continuation", empty)
     warnings = []
     unpaid = rows["status"].isin(UNPAID)
@@ -90,7 +101,7 @@ def _contexts(
             f"that differed or by the budget"
         )
         rows = rows[~unpaid]
-    cap = run.recipe.T_max - rows["switch_turn"] + 1
+    cap = recipe.T_max - rows["switch_turn"] + 1
     short = rows["K"] < cap
     if short.any():
         raise DataError(
@@ -106,7 +117,7 @@ def _contexts(
         )
     parents = parents.loc[rows["parent"]]
     teacher_turns = turns[turns["author"] == "teacher"]
-    k, handback, replicates = _handbacks(run, rows, kinds.get("handback", empty))
+    k, handback, replicates = _handbacks(recipe, info, rows, kinds.get("handback", empty))
     return (
         Contexts(
             cluster=_ints(rows["cluster"]),
@@ -126,11 +137,13 @@ def _contexts(
     )
 
 
-def _handbacks(run: Run, contexts: pd.DataFrame, rows: pd.DataFrame) -> tuple[Ints, Floats, Ints]:
+def _handbacks(
+    recipe: Recipe, info: Mapping[str, Any], contexts: pd.DataFrame, rows: pd.DataFrame
+) -> tuple[Ints, Floats, Ints]:
     """Depths (0 first), mean reward and replicates of each context; K >= T_max is the teacher's own."""
-    asked = {int(k) for k in run.info.get("handback", ())} if len(rows) else set()
+    asked = {int(k) for k in info.get("handback", ())} if len(rows) else set()
     depths = asked | {int(k) for k in rows["K"]}
-    k = np.array(sorted({0, *(d for d in depths if 0 < d < run.recipe.T_max)}), np.int64)
+    k = np.array(sorted({0, *(d for d in depths if 0 < d < recipe.T_max)}), np.int64)
     rows = rows[rows["value"].notna() & rows["K"].isin(k) & rows["parent"].isin(contexts["episode_id"])]
     where = pd.Index(contexts["episode_id"]).get_indexer(pd.Index(rows["parent"]))
     at = (where, np.searchsorted(k, rows["K"].to_numpy(np.int64)))

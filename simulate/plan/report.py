@@ -48,6 +48,9 @@ class Candidate:
     gain_pooled: float | None = None
     value: float | None = None
     """What the ranking is by, in the plan's `unit`."""
+    value_low: float | None = None
+    value_high: float | None = None
+    """90 % band of `value` over tasks."""
 
 
 @dataclass(frozen=True)

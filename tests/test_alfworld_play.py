@@ -47,11 +47,15 @@ def inside(world: Alfworld, body: Body, task: Task | None = None) -> None:
 
 
 async def episode(
-    env: AlfworldGame, policy: Policy, begin: History, *, most: int = 50, seed: int = 0
+    env: AlfworldGame,
+    policy: Policy,
+    begin: History,
+    *,
+    most: int = 50,
+    seed: int = 0,
+    author: Author = Author.STUDENT,
 ) -> Played:
-    return await play(
-        env, policy, begin, author=Author.STUDENT, most=most, T_max=50, seeds=lambda t: 1000 * seed + t
-    )
+    return await play(env, policy, begin, author=author, most=most, T_max=50, seeds=lambda t: 1000 * seed + t)
 
 
 async def wandering(ask: Ask) -> Any:
@@ -214,5 +218,24 @@ def test_an_unknown_question_is_refused_and_harms_nothing(world: Alfworld) -> No
         with pytest.raises(InputError, match="expected 'expert' or 'admissible'"):
             await env.ask("walkthrough")
         assert "look" in await env.ask("admissible")
+
+    inside(world, body)
+
+
+def test_where_the_expert_fails_the_teacher_fails_and_the_student_goes_on(
+    world: Alfworld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = replace(
+        world._catalogue.game(PAPER), params={"object_target": "Unicorn", "parent_target": "Toilet"}
+    )
+    monkeypatch.setattr(world._catalogue, "game", lambda _: told)
+
+    async def body(env: AlfworldGame) -> None:
+        teacher = await episode(env, scripted_expert(), await start(env, seed=0), author=Author.TEACHER)
+        assert teacher.status is Status.TEACHER_FAILED
+        assert [turn.answer.text for turn in teacher.history.turns] == ["look"]
+        assert "lost its way at turn 2: KeyError" in teacher.error
+        student = await episode(env, scripted_student(StudentSettings()), await start(env, seed=0), most=4)
+        assert student.length == 4
 
     inside(world, body)

@@ -85,10 +85,10 @@ async def _continue(
         handed = Key("handback", key.task, key.rollout, key.proposal, key.continuation, replicate=m, k=k)
         cast = Cast(
             job.student_name,
-            teacher=job.teacher_name,
+            teacher=job.teacher_name if k else "",
             prefix_policy=job.student_name,
             parent=key.episode_id,
-            switch_turn=t_prime,
+            switch_turn=t_prime if k else 0,
             K=k,
             first_turn=t_prime + k,
         )

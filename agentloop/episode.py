@@ -147,8 +147,8 @@ async def _turn(
         with boundary(EnvironmentFailed, "step"):
             reply = await env.step(answer.text)
     except EnvironmentFailed as error:
-        lost = _unanswered(ask.t, author, answer, "environment_error")
-        return lost, Status.ENVIRONMENT_ERROR, one_line(error)
+        lost = _unanswered(ask.t, author, answer, str(error.status))
+        return lost, error.status, one_line(error)
     return Turn(ask.t, author, answer, reply), Status.FINISHED if reply.done else Status.CAPPED, ""
 
 
@@ -209,7 +209,7 @@ class _ContextDigest:
 def _messages(turn: Turn) -> tuple[Message, Message]:
     return (
         Message("assistant", turn.answer.text, turn.author, turn.answer.token_ids),
-        Message("user", turn.reply.observation, "environment"),
+        Message(turn.reply.role, turn.reply.observation, "environment"),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentloop.budget import TraceBudget
-from agentloop.episode import History, Play, Played, boundary, context_ids, play, start
+from agentloop.episode import History, Play, Played, boundary, context_ids, one_line, play, start
 from agentloop.replay import ReplayDesync, replay
 from agentloop.rows import Cast, Key, Rows, episode_rows
 from agentloop.seeds import seed_of
@@ -118,8 +118,8 @@ async def live_prefix(stage: Stage, key: Key, *, turns: int) -> tuple[Played, Ro
 
 def not_opened(job: Job, key: Key, error: EnvironmentFailed) -> tuple[Played, Rows]:
     """The episode of a task whose environment could not be opened: it is counted, and is no data."""
-    played = Played(History(()), Status.ENVIRONMENT_ERROR, str(error))
-    cast = Cast(job.teacher_name if key.kind == "demo" else job.student_name)
+    played = Played(History(()), error.status, one_line(error))
+    cast = Cast(job.teacher_name, teacher=job.teacher_name) if key.kind == "demo" else Cast(job.student_name)
     return played, _rows(job, key, played, cast, seed=_environment_seed(job, key), began=time.monotonic())
 
 
@@ -158,7 +158,7 @@ async def _episode(
     except ReplayDesync as error:
         played = Played(base or History(()), Status.REPLAY_DESYNC, str(error))
     except EnvironmentFailed as error:
-        played = Played(base or History(()), Status.ENVIRONMENT_ERROR, str(error))
+        played = Played(base or History(()), error.status, one_line(error))
     if live and played.status is Status.CAPPED:
         played = Played(played.history, Status.SWITCHED)
     return played, _rows(job, key, played, cast, seed=seed, began=began)

@@ -34,7 +34,8 @@ class Key:
         """Unique in a run."""
         numbers = (self.rollout, self.proposal, self.continuation, self.replicate)
         tail = "-".join("x" if number < 0 else str(number) for number in numbers)
-        return f"{self.task.task_id}#{self.kind}{self.k or ''}-{tail}"
+        depth = self.k if self.kind == "handback" else ""
+        return f"{self.task.task_id}#{self.kind}{depth}-{tail}"
 
     def columns(self) -> dict[str, Any]:
         """The key's columns."""
@@ -117,7 +118,9 @@ def trace_row(
         train = turn.t >= switch_turn
         ids = turn.answer.token_ids if turn.author is Author.STUDENT or teacher_ids else None
         messages.append(_message(Message("assistant", turn.answer.text, turn.author, ids), train=train))
-        messages.append(_message(Message("user", turn.reply.observation, "environment"), train=False))
+        messages.append(
+            _message(Message(turn.reply.role, turn.reply.observation, "environment"), train=False)
+        )
     return {
         "episode_id": key.episode_id,
         **key.columns(),

@@ -30,8 +30,9 @@ class Settings:
     switch_prompt: str = SWITCH_PROMPT
     """What the teacher is asked under the law in which it decides when to take over."""
     pilot: bool = False
-    handback: tuple[int, ...] = (1, 2, 3, 5)
-    """Pilot only: teacher turns after which the student takes over again."""
+    handback: tuple[int, ...] = (0, 1, 2, 3, 5)
+    """Pilot only: teacher turns after which the student takes over again. 0 measures the student's own
+    value of the context: the rollout that t' was drawn from does not, since t' depends on its length."""
     replicates: int = 2
     """Pilot only: hand-backs for each k."""
     demo_tasks: int = 40
@@ -43,10 +44,10 @@ class Settings:
                 f"a pilot with K={self.recipe.K}, phi={self.recipe.phi!r}, rho={self.recipe.rho!r}: it must "
                 f"hold whole continuations of student contexts; use --recipe op-short --set K=inf"
             )
-        if self.pilot and (min(self.handback, default=1) < 1 or self.replicates < 1 or self.demo_tasks < 0):
+        if self.pilot and (min(self.handback, default=0) < 0 or self.replicates < 1 or self.demo_tasks < 0):
             raise InputError(
                 f"handback={self.handback}, replicates={self.replicates}, demo_tasks={self.demo_tasks}: "
-                f"expected turns >= 1, replicates >= 1 and demo tasks >= 0"
+                f"expected turns >= 0, replicates >= 1 and demo tasks >= 0"
             )
         if self.wall_s is not None and not self.wall_s > 0:
             raise InputError(f"wall_s={self.wall_s}: expected seconds above 0, or nothing for no limit")

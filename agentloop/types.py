@@ -43,6 +43,8 @@ class Status(StrEnum):
     """The context would not fit the policy's window."""
     ENVIRONMENT_ERROR = "environment_error"
     """The environment failed."""
+    RETRIEVER_FAILED = "retriever_failed"
+    """A search agent's retriever could not be reached, or answered nonsense."""
     TEACHER_FAILED = "teacher_failed"
     """The teacher could not answer."""
     STUDENT_FAILED = "student_failed"
@@ -123,6 +125,8 @@ class Reply:
     """ok, or what was wrong with the turn's text; a bad turn is data, not a crash."""
     state_id: int | None = None
     """Environment state, where there is one."""
+    role: str = "user"
+    """Role of the message that carries the observation: user, or tool for the answer to a tool call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,9 @@ class CallFailed(PolicyFailed):
 
 
 class EnvironmentFailed(Exception):
-    """An environment broke; recorded as `environment_error`, never a crash."""
+    """An environment broke; recorded as `status`, never a crash."""
+
+    status = Status.ENVIRONMENT_ERROR
 
 
 class Environment(Protocol):

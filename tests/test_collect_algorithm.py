@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from agentloop.collect import Settings, collect
 from agentloop.ledger import Ledger
 from agentloop.summary import summarise
 from agentloop.truncate import truncate
-from agentloop.types import Answer, Ask, PolicyFailed
+from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Task
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe, preset
 from occupancy.runs import Run, open_run
@@ -25,16 +27,11 @@ def run_of(
     folder: Path, recipe: Recipe, *, student: Any = drunk, teacher: Any = expert, **settings: Any
 ) -> Run:
     worlds, spending = settings.pop("worlds", None) or Corridors(), settings.pop("spending", None)
-    given = Settings(recipe=recipe, student="drunk", teacher="expert", tasks="8", seed=3)
+    given = Settings(
+        recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
+    )
     return asyncio.run(
-        collect(
-            folder,
-            replace(given, **settings),
-            environments=worlds,
-            student=student,
-            teacher=teacher,
-            spending=spending,
-        )
+        collect(folder, given, environments=worlds, student=student, teacher=teacher, spending=spending)
     )
 
 
@@ -148,17 +145,17 @@ def test_truncation_refuses_what_is_not_whole(tmp_path: Path) -> None:
 
 def test_pilot_hands_back_where_the_teacher_has_turns_left(tmp_path: Path) -> None:
     run = run_of(
-        tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, handback=(1, 3), demo_tasks=5
+        tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, handback=(0, 1, 3), demo_tasks=5
     )
     episodes = {e["episode_id"]: e for e in rows(run, "episodes")}
     handbacks = [e for e in episodes.values() if e["kind"] == "handback"]
     played = {e["episode_id"]: e["teacher_turns"] for e in episodes.values() if e["kind"] == "continuation"}
-    assert len(handbacks) == 2 * sum((L > 1) + (L > 3) for L in played.values())
+    assert len(handbacks) == 2 * sum(1 + (L > 1) + (L > 3) for L in played.values())
     turns = rows(run, "turns")
     for e in handbacks:
         own = [t for t in turns if t["episode_id"] == e["episode_id"]]
         assert {t["author"] for t in own} == {"student"}
-        assert min(t["t"] for t in own) == e["switch_turn"] + e["K"]
+        assert min(t["t"] for t in own) == episodes[e["parent"]]["switch_turn"] + e["K"]
         assert e["teacher_turns"] == e["K"]
         assert episodes[e["parent"]]["kind"] == "continuation"
     assert sum(e["kind"] == "demo" for e in episodes.values()) == 5
@@ -184,17 +181,29 @@ def test_an_environment_that_breaks_is_data(tmp_path: Path) -> None:
     assert summarise(run)["proposals"]["no_data"] > 0
 
 
-def test_a_changed_world_is_noticed_before_the_teacher_is_paid(tmp_path: Path) -> None:
-    class Changing(Corridors):
-        def open(self, task):  # type: ignore[no-untyped-def]
-            self.resets = getattr(self, "resets", 0)
-            return super().open(task)
+def test_a_task_that_does_not_open_is_counted(tmp_path: Path) -> None:
+    class Closed(Corridors):
+        @asynccontextmanager
+        async def open(self, task: Task) -> AsyncIterator[Environment]:
+            if task.task_id == "corridor/2":
+                raise EnvironmentFailed("no such\ncorridor")
+            async with super().open(task) as env:
+                yield env
 
+    run = run_of(tmp_path / "run", OP_SHORT, worlds=Closed())
+    episodes = [e for e in rows(run, "episodes") if e["task_id"] == "corridor/2"]
+    assert [(e["status"], e["length"], e["R"], e["error"]) for e in episodes] == [
+        ("environment_error", 0, None, "no such corridor")
+    ] * 2
+    assert len({e["task_id"] for e in rows(run, "episodes")}) == 8
+
+
+def test_a_changed_world_is_noticed_before_the_teacher_is_paid(tmp_path: Path) -> None:
     async def moody(ask: Ask) -> Answer:
         ask.env.length = 9  # type: ignore[attr-defined]
         return await drunk(ask)
 
-    run = run_of(tmp_path / "run", preset("op-short", K=2, n=1, T_max=12), student=moody, worlds=Changing())
+    run = run_of(tmp_path / "run", preset("op-short", K=2, n=1, T_max=12), student=moody)
     desynced = [e for e in rows(run, "episodes") if e["status"] == "replay_desync"]
     assert desynced
     assert not attempts(run)

@@ -36,8 +36,6 @@ class Meter:
     """What the budget limits: output tokens (inference), or money."""
     turn_tokens: int | None = None
     """Most output tokens of a call, where the policy itself has no limit."""
-    tools_bytes: int = 0
-    """Bytes of the tool descriptions that every prompt carries."""
     retries: int = 5
     """Further attempts after one that failed for a reason that may pass."""
     backoff_s: float = 0.5
@@ -75,6 +73,8 @@ class _Metered:
             try:
                 answer = await self._attempt(ask)
             except CallFailed as failure:
+                if failure.kind == "forbidden":
+                    raise ServerLost(f"{self._meter.role} {self._meter.name!r}: {failure}") from failure
                 if not failure.retry:
                     self._meter._failed_in_a_row = 0
                     raise
@@ -121,7 +121,7 @@ class _Metered:
         if tokens is None or price is None:
             return Charge(tokens)
         return Charge(
-            tokens, price.most(prompt=prompt_bound(ask.context) + self._meter.tools_bytes, output=tokens)
+            tokens, price.most(prompt=prompt_bound(ask.context) + self.traits.more_prompt, output=tokens)
         )
 
     def _amount(self, charge: Charge) -> int:

@@ -3,6 +3,7 @@
 alfworld                    a benchmark that comes with fewsteps
 package.module:function     one of your own: a function that returns it
 expert, scripted:lapse=.1   a policy that the environment's benchmark brings
+openai:MODEL@BASE_URL       a model behind an OpenAI-compatible server (agentloop.chat_spec has its settings)
 """
 
 from __future__ import annotations
@@ -32,10 +33,15 @@ def open_policy(spec: str, environments: Environments) -> Policy:
     policy = environments.policy(spec)
     if policy is not None:
         return policy
+    if spec.startswith("openai:"):
+        from agentloop.chat import ChatPolicy
+        from agentloop.chat_spec import parse_chat
+
+        return ChatPolicy(parse_chat(spec), tools=getattr(environments, "tools", ()))
     if ":" not in spec:
         raise InputError(
             f"policy {spec!r}: {environments.name} has none of that name; expected one of "
-            f"{', '.join(environments.policies)}, or package.module:function"
+            f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, or package.module:function"
         )
     own: Policy = named(spec)()
     return own

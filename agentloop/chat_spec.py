@@ -103,3 +103,21 @@ def parse_chat(spec: str) -> ChatSpec:
         except ValueError:
             raise InputError(f"{name}={value!r} of {model}: expected {kinds[name].__name__}") from None
     return ChatSpec(model, named[2], **given)  # type: ignore[arg-type]
+
+
+def identity(spec: str) -> str:
+    """What a run remembers of a policy's name: the model and how it is asked, not where its server stands.
+
+    A server may come back under another address; another model would be another run.
+    """
+    if not spec.startswith(PREFIX):
+        return spec
+    parse_chat(spec)
+    head, *pairs = spec.split(",")
+    kept = [pair for pair in pairs if pair.partition("=")[0] not in ("timeout_s", "key_env")]
+    return ",".join([re.sub(r"@\w+://.*", "", head), *kept])
+
+
+def address(spec: str) -> str:
+    """Where a policy's server stands; empty where it has none."""
+    return parse_chat(spec).base_url if spec.startswith(PREFIX) else ""

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agentloop.algorithm import demonstration, proposal, unopened
-from agentloop.budget import Budget, TraceBudget
+from agentloop.budget import Budget, ContinuationBudget
 from agentloop.ledger import Ledger
 from agentloop.metered import Meter, metered
 from agentloop.parts import Job, Stage
@@ -22,7 +22,7 @@ from agentloop.prices import PICO
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
 from agentloop.switching import live_switch
-from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
+from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
 from agentloop.units import Committer, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
 from occupancy.runs import Run, create_run, open_run
@@ -145,10 +145,16 @@ def _job(
 ) -> Job:
     tokenizer = traits_of(student).tokenizer
     budget = _budget(spending, ledger)
+    meters = {"teacher": _meter("teacher", settings.teacher, spending, ledger, budget)}
+    meters["teacher"].total = ledger.charged(spending.axis)
+    if traits_of(student).paid:
+        shared = budget if spending.axis == "money" else None
+        meters["student"] = _meter("student", settings.student, spending, ledger, shared)
+        student = metered(student, meters["student"])
     job = Job(
         recipe=settings.recipe,
         student=student,
-        teacher=metered(teacher, _meter("teacher", settings.teacher, spending, ledger, budget)),
+        teacher=metered(teacher, meters["teacher"]),
         student_name=settings.student,
         teacher_name=settings.teacher,
         environment=environments.version,
@@ -159,17 +165,26 @@ def _job(
         forks=getattr(environments, "forks", False),
         teacher_ids=bool(tokenizer) and traits_of(teacher).tokenizer == tokenizer,
     )
-    if traits_of(student).paid:
-        shared = budget if spending.axis == "money" else None
-        job = replace(
-            job, student=metered(student, _meter("student", settings.student, spending, ledger, shared))
-        )
     if settings.pilot:
         job = replace(job, handback=settings.handback, replicates=settings.replicates)
-    if spending.axis == "training" and spending.budget is not None:
+    if spending.budget is None or budget is not None:
+        return job
+    if spending.axis == "training":
         spent = sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
-        job = replace(job, trace_budget=TraceBudget(int(spending.budget), spent=spent))
-    return job
+        return replace(job, continuation_budget=ContinuationBudget(int(spending.budget), spent=spent))
+    paying = [meter for role, meter in meters.items() if role == "teacher" or spending.axis == "money"]
+    scale = PICO if spending.axis == "money" else 1
+
+    def counted() -> int:
+        return sum(meter.total for meter in paying)
+
+    def cost(rows: Rows) -> int:
+        tokens: int = sum(t["output_tokens"] for t in rows.get("turns", ()) if t["author"] == Author.TEACHER)
+        price = meters["teacher"].price if spending.axis == "money" else None
+        return tokens * price.output if price else tokens
+
+    limit = ContinuationBudget(int(spending.budget * scale), counted=counted)
+    return replace(job, continuation_budget=limit, cost=cost)
 
 
 def _meter(role: str, name: str, spending: Spending, ledger: Ledger, budget: Budget | None) -> Meter:
@@ -187,27 +202,33 @@ def _meter(role: str, name: str, spending: Spending, ledger: Ledger, budget: Bud
 
 
 def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
-    if spending.budget is None or spending.axis == "training":
-        return None
-    spent = ledger.charged(spending.axis)
-    if spending.prices is None or spending.axis == "inference":
-        return Budget(int(spending.budget), spent=spent)
-    if ledger.query("select 1 from attempts where charged_money is null limit 1"):
+    money = spending.axis == "money"
+    if money and ledger.query("select 1 from attempts where charged_money is null limit 1"):
         raise InputError(
             "--axis money on a run whose earlier attempts were written without a price: what they cost is "
             "not "
             "known; give --prices from the start, or use --axis inference"
         )
+    if spending.budget is None or spending.axis == "training" or spending.matched:
+        return None
+    spent = ledger.charged(spending.axis)
+    if spending.prices is None or not money:
+        return Budget(int(spending.budget), spent=spent)
     return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
 def _open_or_create(
     folder: Path, settings: Settings, environments: Environments, tasks: Sequence[Task]
 ) -> Run:
-    info = settings.to_info() | {"environment": environments.version, "n_tasks": len(tasks)}
+    info = settings.to_info() | {
+        "environment": environments.version,
+        "n_tasks": len(tasks),
+        "n_units": len(_units(settings, tasks)),
+    }
     if not (folder / "run.json").exists():
         made_with = {name: version(name) for name in ("numpy", "pyarrow")}
         made_with |= {"fewsteps": version("fewsteps"), "python": platform.python_version()}
+        made_with |= {f"{role}_server": address for role, address in settings.served_by.items() if address}
         return create_run(folder, settings.recipe, info | {"made_with": made_with})
     run = open_run(folder)
     wanted = info | {"recipe_hash": settings.recipe.hash}

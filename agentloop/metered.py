@@ -42,6 +42,8 @@ class Meter:
     """Wait before the first retry; it doubles each time, up to a minute."""
     patience: int = 10
     """Calls in a row that may fail after all their retries before the server counts as lost."""
+    total: int = 0
+    """Charged so far on the axis: what the ledger held at the start, and every attempt since."""
     _failed_in_a_row: int = field(default=0, init=False)
 
 
@@ -113,6 +115,7 @@ class _Metered:
                 meter.ledger.abandon(attempt_id)
             raise
         finally:
+            meter.total += self._amount(cost)
             if meter.budget is not None:
                 meter.budget.settle(reserved, self._amount(cost))
 

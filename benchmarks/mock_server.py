@@ -5,7 +5,7 @@ bill.
 
 The turn depends on the messages and the seed alone. It plays the toy corridor: the last observation says what
 to do, and a model named student-… errs. Every billed answer is one line of the bill, on disk before the
-answer is sent: model, prompt tokens, output tokens.
+answer is sent: model, prompt tokens, output tokens, seed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Mock:
         text, ids = play(body)
         usage = {"prompt_tokens": _prompt_tokens(body), "completion_tokens": len(ids)}
         usage["total_tokens"] = sum(usage.values())
-        self._charge(body["model"], usage)
+        self._charge(body, usage)
         if failure == "hang":
             await asyncio.sleep(3600)
         if failure in ("drop", "after"):
@@ -123,12 +123,13 @@ class Mock:
                 return name
         return ""
 
-    def _charge(self, model: str, usage: dict[str, int]) -> None:
+    def _charge(self, body: dict[str, Any], usage: dict[str, int]) -> None:
         self.billed["calls"] += 1
         self.billed["output"] += usage["completion_tokens"]
         self.billed["prompt"] += usage["prompt_tokens"]
         if self.bill is not None:
-            self.bill.write(f"{model} {usage['prompt_tokens']} {usage['completion_tokens']}\n")
+            tokens = f"{usage['prompt_tokens']} {usage['completion_tokens']}"
+            self.bill.write(f"{body['model']} {tokens} {body.get('seed', -1)}\n")
             self.bill.flush()
 
 
@@ -140,15 +141,6 @@ def play(body: dict[str, Any]) -> tuple[str, list[int]]:
     rng = random.Random(seed)
     text = "stumble" if body["model"].startswith("student") and rng.random() < 0.4 else right
     return text, [rng.randrange(1000) for _ in range(3 + rng.randrange(20))]
-
-
-def read_bill(file: Path) -> Counter[str]:
-    """calls, prompt and output tokens of every model in a bill."""
-    total: Counter[str] = Counter()
-    for line in file.read_text().splitlines():
-        model, prompt, output = line.split()
-        total.update({f"{model} calls": 1, f"{model} prompt": int(prompt), f"{model} output": int(output)})
-    return total
 
 
 def _prompt_tokens(body: dict[str, Any]) -> int:

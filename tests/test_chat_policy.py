@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from test_collect_algorithm import attempts, rows
 from toy_world import Corridors
 
 from agentloop.chat import ChatPolicy, read_answer, read_usage
-from agentloop.chat_spec import ChatSpec, parse_chat
+from agentloop.chat_spec import ChatSpec, address, identity, parse_chat
 from agentloop.collect import Settings, Spending, collect
 from agentloop.metered import ServerLost
 from agentloop.policies import open_policy
@@ -32,9 +31,8 @@ SPEC = ChatSpec("m", "http://127.0.0.1:1/v1")
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    yield
 
 
 async def collected(folder: Path, mock: Mock, *, spending: Spending | None = None, options: str = "") -> Run:
@@ -46,7 +44,7 @@ async def collected(folder: Path, mock: Mock, *, spending: Spending | None = Non
     try:
         return await collect(
             folder,
-            Settings(recipe=RECIPE, tasks="8", **names),
+            Settings(recipe=RECIPE, tasks="8", **{who: identity(name) for who, name in names.items()}),
             environments=worlds,
             spending=spending or Spending(backoff_s=0),
             **policies,
@@ -260,3 +258,10 @@ def test_a_context_that_is_too_long_is_told_apart() -> None:
         _status_failure(400, '{"error":{"code":"context_length_exceeded"}}', wait_s=None), ContextOverflow
     )
     assert isinstance(_status_failure(400, "bad tool schema", wait_s=None), CallFailed)
+
+
+def test_a_run_remembers_the_model_and_not_where_it_is_served() -> None:
+    spec = "openai:meta/llama:free@https://host.example:1/v1,max_tokens=5,timeout_s=3,key_env=K,temperature=.5"
+    assert identity(spec) == "openai:meta/llama:free,max_tokens=5,temperature=.5"
+    assert address(spec) == "https://host.example:1/v1"
+    assert (identity("expert"), address("expert")) == ("expert", "")

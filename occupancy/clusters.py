@@ -57,9 +57,9 @@ def cluster_sums(
     workers: int | None = None,
 ) -> ClusterSums:
     """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
-    if trajectories.features is None:
+    values = trajectories.feature_rows
+    if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
-    values = trajectories.features.reshape(trajectories.n_turns, -1)
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
     factor, turn = weights.columns
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)

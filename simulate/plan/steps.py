@@ -24,7 +24,7 @@ def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
     value = turns["value"].to_numpy(float)
     return Steps(
         cluster=turns["cluster"].to_numpy(np.int64),
-        kind=turns["kind"].map({kind: at for at, kind in enumerate(KINDS)}).to_numpy(np.int64),
+        kind=np.array([KINDS.index(kind) for kind in turns["kind"]], np.int64),
         t=t,
         j=own,
         length=turns["length"].to_numpy(np.int64),

@@ -21,7 +21,7 @@ from agentloop.parts import Job, Stage
 from agentloop.prices import PICO
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
-from agentloop.switching import live_switch
+from agentloop.switching import refuse_live
 from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
 from agentloop.units import Committer, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
@@ -50,12 +50,8 @@ async def collect(
     if not tasks:
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
     units = _units(settings, tasks)
-    if _live(environments) and settings.pilot:
-        raise InputError(
-            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need "
-            "one of "
-            f"the two; collect with --recipe and a fixed switch law instead"
-        )
+    if _live(environments):
+        _refuse_live(settings, environments)
     run = _open_or_create(Path(folder), settings, environments, tasks)
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
@@ -69,8 +65,6 @@ async def collect(
                 ledger=ledger,
                 spending=spending,
             )
-            if job.live and units:
-                live_switch(units[0].key, job)  # a law that cannot be drawn is refused before anything runs
             done = _done(run)
             left = [unit for unit in units if _place(unit.key) not in done]
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
@@ -84,6 +78,16 @@ async def collect(
     if stop is not None:
         raise stop
     return run
+
+
+def _refuse_live(settings: Settings, environments: Environments) -> None:
+    if settings.pilot:
+        raise InputError(
+            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need "
+            "one of "
+            f"the two; collect with a fixed switch law instead"
+        )
+    refuse_live(settings.recipe, environments.version)
 
 
 async def _one(unit: Unit, environments: Environments, job: Job) -> Rows:

@@ -57,9 +57,9 @@ def cluster_sums(
     workers: int | None = None,
 ) -> ClusterSums:
     """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
-    if trajectories.features is None:
+    values = trajectories.feature_rows
+    if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
-    values = trajectories.features.reshape(trajectories.n_turns, -1)
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
     factor, turn = weights.columns
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
@@ -86,15 +86,21 @@ def cluster_sums(
     return ClusterSums(numerators, denominators, tasks, float(squares.value[0]))
 
 
-def ratio(sums: ClusterSums) -> Ratio:
-    """R [D] and its standard error [D]."""
-    A, B = sums.numerators, sums.denominators
+def ratio(sums: ClusterSums, *, over: int | None = None) -> Ratio:
+    """Mean of every feature over contexts, or its ratio to feature number `over`, with standard errors.
+
+    Raises DataError where the feature to divide by sums to zero.
+    """
+    A = sums.numerators
+    B = sums.denominators if over is None else A[:, over]
+    if B.sum() == 0:
+        raise DataError(f"feature {over} sums to zero over all contexts: nothing can be divided by it")
     R = A.sum(axis=0) / B.sum()
     C = sums.n_weighted
     if C < 2:
         return Ratio(R, None)
     residuals = ((A - R * B[:, None]) ** 2).sum(axis=0)
-    return Ratio(R, np.sqrt(residuals * C / (C - 1)) / B.sum())
+    return Ratio(R, np.sqrt(residuals * C / (C - 1)) / abs(B.sum()))
 
 
 def clusters(trajectories: Trajectories) -> tuple[Int64, Int64]:

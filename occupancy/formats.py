@@ -17,7 +17,8 @@ Schema version {SCHEMA_VERSION}. This page is made from `occupancy/tables.py`.
     RUN/lock                  held by the process that writes
 
 A part appears by one rename: all of its rows are there, or none. Read a table with
-`occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from `RUN/parts/*/episodes.parquet`.
+`occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from
+`RUN/parts/*/episodes.parquet`.
 Rows have the key ({", ".join(KEY)}); a part of the key that does not apply is -1.
 Cells are empty (null) only where the meaning says so.
 """

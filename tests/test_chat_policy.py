@@ -261,7 +261,9 @@ def test_a_context_that_is_too_long_is_told_apart() -> None:
 
 
 def test_a_run_remembers_the_model_and_not_where_it_is_served() -> None:
-    spec = "openai:meta/llama:free@https://host.example:1/v1,max_tokens=5,timeout_s=3,key_env=K,temperature=.5"
+    spec = (
+        "openai:meta/llama:free@https://host.example:1/v1,max_tokens=5,timeout_s=3,key_env=K,temperature=.5"
+    )
     assert identity(spec) == "openai:meta/llama:free,max_tokens=5,temperature=.5"
     assert address(spec) == "https://host.example:1/v1"
     assert (identity("expert"), address("expert")) == ("expert", "")

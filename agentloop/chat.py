@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from socket import gaierror
 from typing import Any
 
 from agentloop.chat_spec import ChatSpec
@@ -31,7 +32,7 @@ _STATUS = {
     429: ("rate_limit", "no"),
 }
 _NOT_BILLED = (503, 529)
-_NEVER_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout")
+_HUNG_UP = {"ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ConnectionResetError"}
 
 
 class ChatPolicy:
@@ -39,13 +40,18 @@ class ChatPolicy:
 
     def __init__(self, spec: ChatSpec, *, tools: Sequence[Mapping[str, Any]] = ()) -> None:
         try:
+            import aiohttp  # noqa: F401 -- openai's faster transport: .7 ms of CPU a call, not 1.4
             import openai
         except ImportError as error:
-            raise MissingExtra("openai", "agents") from error
+            raise MissingExtra("openai[aiohttp]", "agents") from error
         self._openai, self._spec = openai, spec
         self._tools = [*tools] if spec.tools else []
         self._client = openai.AsyncOpenAI(
-            api_key=spec.key, base_url=spec.base_url, max_retries=0, timeout=spec.timeout_s
+            api_key=spec.key,
+            base_url=spec.base_url,
+            max_retries=0,
+            timeout=spec.timeout_s,
+            http_client=openai.DefaultAioHttpClient(timeout=spec.timeout_s),
         )
         gives = {"text", "usage", "reasoning"}
         gives |= {"token_ids"} if spec.token_ids else set()
@@ -62,22 +68,13 @@ class ChatPolicy:
         """One turn, in one request."""
         openai = self._openai
         try:
-            response = await self._client.chat.completions.with_raw_response.create(**self._request(ask))
-            return read_answer(response.http_response.content, self._spec)
-        except openai.APITimeoutError as error:
-            raise CallFailed(
-                f"no answer in {self._spec.timeout_s:g} s",
-                kind="timeout",
-                retry=True,
-                billed=_sent(error),
-            ) from None
+            # The client's typed method walks through every message of the context: it took half of a call.
+            given = await self._client.post("/chat/completions", cast_to=object, body=self._request(ask))
+            return read_answer(given, self._spec)
         except openai.APIConnectionError as error:
-            raise CallFailed(
-                self._clean(f"the connection failed: {error.__cause__ or error}"),
-                kind="connection",
-                retry=True,
-                billed=_sent(error),
-            ) from None
+            failure = _broken(error, self._spec.timeout_s)
+            failure.args = (self._clean(str(failure)),)
+            raise failure from None
         except openai.APIStatusError as error:
             wait = error.response.headers.get("retry-after", "")
             raise _status_failure(
@@ -85,6 +82,8 @@ class ChatPolicy:
                 self._clean(error.response.text[:2000]),
                 wait_s=float(wait) if wait.replace(".", "", 1).isdigit() else None,
             ) from None
+        except (ValueError, openai.APIResponseValidationError) as error:
+            raise _malformed(f"the response is no JSON: {self._clean(str(error))[:200]}", None) from None
         except CallFailed as error:
             error.args = (self._clean(str(error)),)
             raise
@@ -110,7 +109,7 @@ class ChatPolicy:
         if spec.logprobs:
             request["logprobs"] = True
         if spec.token_ids:
-            request["extra_body"] = {"return_token_ids": True}
+            request["return_token_ids"] = True
         return request
 
     def _clean(self, text: str) -> str:
@@ -119,12 +118,8 @@ class ChatPolicy:
         return text if key == "none" else text.replace(key, "[key]")
 
 
-def read_answer(body: bytes, spec: ChatSpec) -> Answer:
-    """The turn in a response's body; CallFailed where it holds none."""
-    try:
-        given = json.loads(body)
-    except ValueError:
-        given = None
+def read_answer(given: Any, spec: ChatSpec) -> Answer:
+    """The turn in a response; CallFailed where it holds none."""
     if not isinstance(given, dict):
         raise _malformed("the response is no JSON object", None)
     usage = read_usage(given.get("usage"), spec.model)
@@ -221,8 +216,23 @@ def _malformed(what: str, usage: Usage | None) -> CallFailed:
     return CallFailed(what, kind="malformed", retry=True, billed="perhaps", usage=usage)
 
 
-def _sent(error: Exception) -> str:
-    return "no" if type(error.__cause__).__name__ in _NEVER_SENT else "perhaps"
+def _broken(error: BaseException, timeout_s: float) -> CallFailed:
+    """A request that broke off: told apart by what caused it, since transports name it as they like.
+
+    openai's aiohttp transport calls a server that hung up, or is not there, a connect timeout.
+    """
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    names = {type(cause).__name__ for cause in causes}
+    told = f"the connection failed: {causes[-1]}"
+    if any(isinstance(cause, ConnectionRefusedError | gaierror) for cause in causes):
+        return CallFailed(told, kind="connection", retry=True, billed="no")
+    if names & _HUNG_UP or not any("Timeout" in name for name in names):
+        return CallFailed(told, kind="connection", retry=True, billed="perhaps")
+    return CallFailed(f"no answer in {timeout_s:g} s", kind="timeout", retry=True, billed="perhaps")
 
 
 def _detail(given: Mapping[str, Any], part: str, name: str) -> Any:

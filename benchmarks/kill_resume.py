@@ -21,6 +21,7 @@ import traceback
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
@@ -96,12 +97,19 @@ def _same(whole: Run, killed: Run) -> None:
             run.read(table).drop_columns("wall_s") if table == "episodes" else run.read(table)
             for run in (whole, killed)
         )
-        assert a.equals(b), f"{table} differ"
+        assert a.equals(b), f"{table} differ: {_difference(a.to_pylist(), b.to_pylist())}"
     ids = killed.read("episodes")["episode_id"].to_pylist()
     assert len(ids) == len(set(ids)), "an episode is there twice"
     one, two = summarise(whole), summarise(killed)
     for name in ("C_i", "C_tr", "traces", "proposals"):
         assert one[name] == two[name], f"{name}: {one[name]} and {two[name]}"
+
+
+def _difference(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> str:
+    pair = next((p for p in zip(one, two, strict=False) if p[0] != p[1]), None)
+    if pair is None:
+        return f"{len(one)} and {len(two)} rows"
+    return str({name: (pair[0][name], pair[1][name]) for name in pair[0] if pair[0][name] != pair[1][name]})
 
 
 def _reconcile(run: Run, bill: Path, hits: int) -> Result:

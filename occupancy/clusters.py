@@ -57,6 +57,20 @@ def cluster_sums(
     workers: int | None = None,
 ) -> ClusterSums:
     """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
+    sums = partial_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi, workers=workers)
+    require_weight(float(sums.denominators.sum()), trajectories)
+    return sums
+
+
+def partial_sums(
+    trajectories: Trajectories,
+    *,
+    convention: str,
+    psi: npt.ArrayLike | None = None,
+    p_phi: npt.ArrayLike | None = None,
+    workers: int | None = None,
+) -> ClusterSums:
+    """`cluster_sums` of a part of the data, which may have no weight."""
     values = trajectories.feature_rows
     if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
@@ -82,7 +96,6 @@ def cluster_sums(
         at = int(np.argmax(bad))
         raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
     denominators = sum_by(cluster, B, len(tasks))
-    require_weight(float(denominators.sum()), trajectories)
     return ClusterSums(numerators, denominators, tasks, float(squares.value[0]))
 
 

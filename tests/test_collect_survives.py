@@ -20,7 +20,7 @@ from agentloop.collect import Settings, Spending, collect
 from agentloop.types import Answer, Ask, CallFailed
 from occupancy.errors import RunError
 from occupancy.recipe import preset
-from occupancy.runs import open_run
+from occupancy.runs import Run, open_run
 
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 TABLES = ("proposals", "episodes", "turns", "traces")
@@ -162,3 +162,27 @@ def test_an_error_of_our_own_stops_the_run_and_is_nobodys_data(
     run = run_of(tmp_path / "run", RECIPE)
     assert rows(run, "traces") == rows(run_of(tmp_path / "whole", RECIPE), "traces")
     assert not [e for e in rows(run, "episodes") if e["error"]]
+
+
+def test_a_commit_under_way_at_the_end_is_finished_before_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commits at once would take the same number, and one of them would be lost."""
+    monkeypatch.setattr(units, "COMMIT_EVERY_S", 0.0)
+    writing, overlaps, parts = 0, [], []
+    commit = Run.commit
+
+    def slow(run: Run, given: Any) -> None:
+        nonlocal writing
+        writing += 1
+        overlaps.append(writing)
+        time.sleep(0.02)
+        commit(run, given)
+        parts.append(len(given["proposals"]))
+        writing -= 1
+
+    monkeypatch.setattr(Run, "commit", slow)
+    run = run_of(tmp_path / "run", RECIPE, tasks="40", worlds=Corridors(workers=16))
+    assert len(parts) > 2
+    assert set(overlaps) == {1}
+    assert len(rows(run, "proposals")) == sum(parts) == 80

@@ -198,7 +198,7 @@ def test_rows_fit_the_tables_and_the_ids_of_the_agent_loop(tmp_path):
     history = History(
         prompt,
         tuple(
-            Turn(t, Answer(turn.text, usage), Reply(turn.observation), Author(turn.author))
+            Turn(t, Author(turn.author), Answer(turn.text, usage), Reply(turn.observation))
             for t, turn in enumerate(episode.turns, start=1)
         ),
     )

@@ -188,7 +188,7 @@ def _episode(episode: ImportedEpisode, kind: str, environment: str) -> dict[str,
     models = sorted({turn.model for turn in episode.turns if turn.model})
     name = ", ".join(models) or "imported"
     teachers = sum(turn.author == "teacher" for turn in episode.turns)
-    prompt = [{"role": role, "content": text, "author": "environment"} for role, text in episode.prompt]
+    prompt = [{"role": role, "content": text, "author": "task"} for role, text in episode.prompt]
     return {
         "cluster_id": episode.task_id,
         "task_kind": "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from agentloop.algorithm import demonstration, proposal, unopened
@@ -231,7 +231,7 @@ def _open_or_create(
     }
     if not (folder / "run.json").exists():
         made_with = {name: version(name) for name in ("numpy", "pyarrow")}
-        made_with |= {"fewsteps": version("fewsteps"), "python": platform.python_version()}
+        made_with |= {"fewsteps": _own_version(), "python": platform.python_version()}
         made_with |= {f"{role}_server": address for role, address in settings.served_by.items() if address}
         return create_run(folder, settings.recipe, info | {"made_with": made_with})
     run = open_run(folder)
@@ -243,3 +243,10 @@ def _open_or_create(
                 f"repeat its settings to resume it, or name a new folder"
             )
     return run
+
+
+def _own_version() -> str:
+    try:
+        return version("fewsteps")
+    except PackageNotFoundError:
+        return "run from its source, not installed"

@@ -1,90 +1,33 @@
-"""Collect a run: every task through Algorithm 1, many at a time, written task by task.
+"""Collect a run: every task through Algorithm 1, many units at a time, written as they are finished.
 
-A task's rows are committed together, so a run that was killed knows which tasks are left. The same
-settings on the same folder go on where it stopped; other settings are refused by name.
+A unit is one proposal, or one demonstration. Its rows are committed together, so a run that was killed
+knows which units are left. The same settings on the same folder go on where it stopped; other settings
+are refused by name. What it may spend is no setting: a run that stopped at its budget is resumed with more.
 """
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import platform
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from agentloop.algorithm import Job, demonstrations, never_opened, proposals
-from agentloop.ledger import Ledger, metered
-from agentloop.rows import Rows
-from agentloop.types import Environment, EnvironmentFailed, Environments, Policy, Task
-from occupancy.errors import DataError, InputError, RunError
-from occupancy.recipe import INF, Recipe
+from agentloop.algorithm import demonstration, proposal, unopened
+from agentloop.budget import Budget, TraceBudget
+from agentloop.ledger import Ledger
+from agentloop.metered import Meter, metered
+from agentloop.parts import Job, Stage
+from agentloop.prices import PICO
+from agentloop.rows import Key, Rows
+from agentloop.settings import Settings, Spending
+from agentloop.switching import live_switch
+from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
+from agentloop.units import Committer, Progress, Unit, only_writer, work
+from occupancy.errors import DataError, InputError
 from occupancy.runs import Run, create_run, open_run
 
-Work = Callable[[Environment, Task, Job], Awaitable[Rows]]
-Progress = Callable[[int, int, Rows], None]
-"""Told after every commit: units done, units in all, the rows just written."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is collected, from what, by whom. Saved in run.json, and compared at a resume."""
-
-    recipe: Recipe
-    student: str
-    teacher: str
-    tasks: str
-    """Task spec, as the environment reads it."""
-    seed: int = 0
-    pilot: bool = False
-    handback: tuple[int, ...] = (1, 2, 3, 5)
-    """Pilot only: teacher turns after which the student takes over again."""
-    replicates: int = 2
-    """Pilot only: hand-backs for each k."""
-    demo_tasks: int = 40
-    """Pilot only: tasks of the list that also get a demonstration, from its start."""
-
-    def __post_init__(self) -> None:
-        if self.pilot and (self.recipe.K != INF or self.recipe.phi != "all" or self.recipe.rho == "teacher"):
-            raise InputError(
-                f"a pilot with K={self.recipe.K}, phi={self.recipe.phi!r}, rho={self.recipe.rho!r}: it must "
-                f"hold whole continuations of student contexts; use --recipe op-short --set K=inf"
-            )
-        if self.pilot and (min(self.handback, default=1) < 1 or self.replicates < 1 or self.demo_tasks < 0):
-            raise InputError(
-                f"handback={self.handback}, replicates={self.replicates}, demo_tasks={self.demo_tasks}: "
-                f"expected turns >= 1, replicates >= 1 and demo tasks >= 0"
-            )
-
-    def to_info(self) -> dict[str, Any]:
-        """The settings as run.json holds them; the recipe has a file of its own."""
-        info: dict[str, Any] = {
-            "kind": "pilot" if self.pilot else "collect",
-            "student": self.student,
-            "teacher": self.teacher,
-            "tasks": self.tasks,
-            "seed": self.seed,
-        }
-        if self.pilot:
-            info |= {
-                "handback": list(self.handback),
-                "replicates": self.replicates,
-                "demo_tasks": self.demo_tasks,
-            }
-        return info
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What is done and committed at once: one task's proposals, or its demonstrations."""
-
-    kind: str
-    """Kind of the episode that proves it done."""
-    task: Task
-    work: Work
+__all__ = ["Settings", "Spending", "collect"]
 
 
 async def collect(
@@ -94,88 +37,168 @@ async def collect(
     environments: Environments,
     student: Policy,
     teacher: Policy,
+    spending: Spending | None = None,
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
-    """Collect into `folder`, or go on where a killed run stopped; returns the finished run."""
+    """Collect into `folder`, or go on where a killed or stopped run ended; returns the finished run.
+
+    BudgetStopped where the budget ended it: the folder is a valid run, and the same call with more money
+    goes on. RunError where a disk or a server failed: the same call goes on once that is repaired.
+    """
+    spending = spending or Spending()
     tasks = environments.tasks(settings.tasks, seed=settings.seed)
     if not tasks:
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
+    units = _units(settings, tasks)
+    if _live(environments) and settings.pilot:
+        raise InputError(
+            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need "
+            "one of "
+            f"the two; collect with --recipe and a fixed switch law instead"
+        )
     run = _open_or_create(Path(folder), settings, environments, tasks)
-    with _only_writer(run.folder):
+    with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         try:
             job = _job(
                 settings,
                 environments,
-                student,
-                metered(teacher, ledger, role="teacher", name=settings.teacher),
+                run,
+                student=student,
+                teacher=teacher,
+                ledger=ledger,
+                spending=spending,
             )
-            units = _units(settings, tasks)
+            if job.live and units:
+                live_switch(units[0].key, job)  # a law that cannot be drawn is refused before anything runs
             done = _done(run)
-            left = [unit for unit in units if (unit.kind, unit.task.task_id) not in done]
-            finished = len(units) - len(left)
-            async for rows in _work(left, environments, job):
-                run.commit(rows)
-                finished += 1
-                progress(finished, len(units), rows)
+            left = [unit for unit in units if _place(unit.key) not in done]
+            committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
+
+            async def one(unit: Unit) -> Rows:
+                return await _one(unit, environments, job)
+
+            stop = await work(left, one, committer, at_once=environments.capacity)
         finally:
             ledger.close()
+    if stop is not None:
+        raise stop
     return run
 
 
-async def _work(units: Sequence[Unit], environments: Environments, job: Job) -> AsyncIterator[Rows]:
-    """Rows of each unit as it finishes; as many units at a time as the environment has room for."""
-    waiting = iter(units)
-    running: set[asyncio.Task[Rows]] = set()
-
-    async def one(unit: Unit) -> Rows:
-        try:
-            async with environments.open(unit.task) as env:
-                return await unit.work(env, unit.task, job)
-        except EnvironmentFailed as error:
-            return never_opened(unit.kind, unit.task, job, error)
-
+async def _one(unit: Unit, environments: Environments, job: Job) -> Rows:
+    play = proposal if unit.key.kind == "rollout" else demonstration
+    opened = False
     try:
-        while True:
-            while len(running) < environments.capacity and (unit := next(waiting, None)) is not None:
-                running.add(asyncio.create_task(one(unit)))
-            if not running:
-                return
-            finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in finished:
-                yield task.result()
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        async with environments.open(unit.key.task) as env:
+            opened = True
+            return await play(Stage(env, job, unit.order), unit.key)
+    except EnvironmentFailed as error:
+        if opened:
+            raise
+        return unopened(job, unit.key, error)
 
 
 def _units(settings: Settings, tasks: Sequence[Task]) -> list[Unit]:
-    if settings.recipe.rho == "teacher":
-        return [Unit("demo", task, demonstrations) for task in tasks]
-    demos = tasks[: settings.demo_tasks] if settings.pilot else ()
-    return [
-        *(Unit("rollout", task, proposals) for task in tasks),
-        *(Unit("demo", task, demonstrations) for task in demos),
+    unknown = sorted(set(settings.n_of_task) - {task.task_id for task in tasks})
+    if unknown:
+        raise InputError(
+            f"n is given for {unknown[0]!r}, which --tasks {settings.tasks} does not name: leave it out, "
+            "or name "
+            f"the task"
+        )
+    n = {task.task_id: settings.n_of_task.get(task.task_id, settings.recipe.n) for task in tasks}
+    pure_bc = settings.recipe.rho == "teacher"
+    keys = [
+        Key("demo", task, continuation=i) if pure_bc else Key("rollout", task, i)
+        for task in tasks
+        for i in range(n[task.task_id])
     ]
+    if settings.pilot:
+        keys += [Key("demo", task, continuation=0) for task in tasks[: settings.demo_tasks]]
+    return [Unit(key, order) for order, key in enumerate(keys)]
 
 
-def _done(run: Run) -> set[tuple[str, str]]:
-    episodes = run.read("episodes", columns=["kind", "task_id"])
-    return set(zip(episodes["kind"].to_pylist(), episodes["task_id"].to_pylist(), strict=True))
+def _place(key: Key) -> tuple[str, str, int]:
+    return key.kind, key.task.task_id, max(key.rollout, key.continuation)
 
 
-def _job(settings: Settings, environments: Environments, student: Policy, teacher: Policy) -> Job:
+def _done(run: Run) -> set[tuple[str, str, int]]:
+    columns = ["kind", "task_id", "rollout", "continuation"]
+    episodes = (run.read("episodes", columns=columns)[name].to_pylist() for name in columns)
+    return {(kind, task, max(i, j)) for kind, task, i, j in zip(*episodes, strict=True) if kind != "handback"}
+
+
+def _live(environments: Environments) -> bool:
+    return environments.replay is Replay.NONE and not getattr(environments, "forks", False)
+
+
+def _job(
+    settings: Settings,
+    environments: Environments,
+    run: Run,
+    *,
+    student: Policy,
+    teacher: Policy,
+    ledger: Ledger,
+    spending: Spending,
+) -> Job:
+    tokenizer = traits_of(student).tokenizer
+    budget = _budget(spending, ledger)
     job = Job(
         recipe=settings.recipe,
         student=student,
-        teacher=teacher,
+        teacher=metered(teacher, _meter("teacher", settings.teacher, spending, ledger, budget)),
         student_name=settings.student,
         teacher_name=settings.teacher,
         environment=environments.version,
         seed=settings.seed,
+        wall_s=settings.wall_s,
+        switch_prompt=settings.switch_prompt,
+        live=_live(environments),
+        forks=getattr(environments, "forks", False),
+        teacher_ids=bool(tokenizer) and traits_of(teacher).tokenizer == tokenizer,
     )
-    return replace(job, handback=settings.handback, replicates=settings.replicates) if settings.pilot else job
+    if traits_of(student).paid:
+        shared = budget if spending.axis == "money" else None
+        job = replace(
+            job, student=metered(student, _meter("student", settings.student, spending, ledger, shared))
+        )
+    if settings.pilot:
+        job = replace(job, handback=settings.handback, replicates=settings.replicates)
+    if spending.axis == "training" and spending.budget is not None:
+        spent = sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
+        job = replace(job, trace_budget=TraceBudget(int(spending.budget), spent=spent))
+    return job
+
+
+def _meter(role: str, name: str, spending: Spending, ledger: Ledger, budget: Budget | None) -> Meter:
+    return Meter(
+        ledger,
+        role,
+        name,
+        price=None if spending.prices is None else spending.prices.find(name),
+        budget=budget,
+        axis=spending.axis,
+        turn_tokens=spending.turn_tokens,
+        retries=spending.retries,
+        backoff_s=spending.backoff_s,
+    )
+
+
+def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
+    if spending.budget is None or spending.axis == "training":
+        return None
+    spent = ledger.charged(spending.axis)
+    if spending.prices is None or spending.axis == "inference":
+        return Budget(int(spending.budget), spent=spent)
+    if ledger.query("select 1 from attempts where charged_money is null limit 1"):
+        raise InputError(
+            "--axis money on a run whose earlier attempts were written without a price: what they cost is "
+            "not "
+            "known; give --prices from the start, or use --axis inference"
+        )
+    return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
 def _open_or_create(
@@ -195,16 +218,3 @@ def _open_or_create(
                 f"repeat its settings to resume it, or name a new folder"
             )
     return run
-
-
-@contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; it falls with the process, however that dies."""
-    with (folder / "lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(
-                f"{folder} is being written by another process: wait for it, or name a new folder"
-            ) from error
-        yield

@@ -40,7 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     pilot.add_argument(
         "--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations"
     )
-    pilot.add_argument("--handback", default="1,2,3,5", help="teacher turns before each hand-back")
+    pilot.add_argument("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
     pilot.add_argument("--replicates", type=int, default=2, help="hand-backs for each of them (default: 2)")
     pilot.add_argument("--demo-tasks", type=int, default=40, help="tasks with a demonstration (default: 40)")
     collect.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -162,7 +162,9 @@ def _turns(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError as error:
-        raise InputError(f"--handback {text!r}: expected whole numbers with commas, e.g. 1,2,3,5") from error
+        raise InputError(
+            f"--handback {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5"
+        ) from error
 
 
 def _print(summary: dict[str, Any]) -> None:

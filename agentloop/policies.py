@@ -23,7 +23,7 @@ def open_environments(name: str, **settings: Any) -> Environments:
         raise InputError(
             f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, or package.module:function"
         )
-    environments: Environments = _function(ENVIRONMENTS.get(name, name))(**settings)
+    environments: Environments = named(ENVIRONMENTS.get(name, name))(**settings)
     return environments
 
 
@@ -37,11 +37,12 @@ def open_policy(spec: str, environments: Environments) -> Policy:
             f"policy {spec!r}: {environments.name} has none of that name; expected one of "
             f"{', '.join(environments.policies)}, or package.module:function"
         )
-    own: Policy = _function(spec)()
+    own: Policy = named(spec)()
     return own
 
 
-def _function(spec: str) -> Callable[..., Any]:
+def named(spec: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names; InputError where there is none."""
     module, _, name = spec.partition(":")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)

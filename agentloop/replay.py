@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from agentloop.episode import History
-from agentloop.types import Environment, Message, Reply
+from agentloop.episode import History, boundary
+from agentloop.types import Environment, EnvironmentFailed, Message, Reply
 
 
 class ReplayDesync(Exception):
@@ -34,10 +34,13 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     ReplayDesync at the first observation that differs from the recorded one. The first observation is turn 0,
     compared with the prompt around it.
     """
-    reply = await env.reset(seed)
-    _compare(0, _prompt_text(history.prompt), _prompt_text(env.prompt(reply)))
+    with boundary(EnvironmentFailed, "replay"):
+        reply = await env.reset(seed)
+        replayed = env.prompt(reply)
+    _compare(0, _prompt_text(history.prompt), _prompt_text(replayed))
     for turn in history.turns:
-        reply = await env.step(turn.answer.text)
+        with boundary(EnvironmentFailed, "replay"):
+            reply = await env.step(turn.answer.text)
         _compare(turn.t, turn.reply.observation, reply.observation)
     return reply
 

@@ -34,7 +34,8 @@ class Key:
         """Unique in a run."""
         numbers = (self.rollout, self.proposal, self.continuation, self.replicate)
         tail = "-".join("x" if number < 0 else str(number) for number in numbers)
-        return f"{self.task.task_id}#{self.kind}{self.k or ''}-{tail}"
+        depth = self.k if self.kind == "handback" else ""
+        return f"{self.task.task_id}#{self.kind}{depth}-{tail}"
 
     def columns(self) -> dict[str, Any]:
         """The key's columns."""
@@ -101,16 +102,25 @@ def episode_rows(
     return {"episodes": [episode], "turns": turns}
 
 
-def trace_row(key: Key, played: Played, recipe: Recipe, *, switch_turn: int) -> dict[str, Any]:
-    """An accepted trace: the context at the switch, then the continuation up to its last teacher turn."""
+def trace_row(
+    key: Key, played: Played, recipe: Recipe, *, switch_turn: int, teacher_ids: bool
+) -> dict[str, Any]:
+    """An accepted trace: the context at the switch, then the continuation up to its last teacher turn.
+
+    Sampled ids go with a turn where the student's tokenizer made them; `teacher_ids` says whether the
+    teacher's are of that kind.
+    """
     turns = [turn for turn in played.history.turns if turn.t < switch_turn]
     targets = teacher_turns([turn for turn in played.history.turns if turn.t >= switch_turn])
     messages = [_message(message, train=False) for message in played.history.prompt]
     # The reply to the last turn is stored with the turn and is in no context.
     for turn in (*turns, *targets):
         train = turn.t >= switch_turn
-        messages.append(_message(Message("assistant", turn.answer.text, turn.author), train=train))
-        messages.append(_message(Message("user", turn.reply.observation, "environment"), train=False))
+        ids = turn.answer.token_ids if turn.author is Author.STUDENT or teacher_ids else None
+        messages.append(_message(Message("assistant", turn.answer.text, turn.author, ids), train=train))
+        messages.append(
+            _message(Message(turn.reply.role, turn.reply.observation, "environment"), train=False)
+        )
     return {
         "episode_id": key.episode_id,
         **key.columns(),
@@ -137,7 +147,8 @@ def merged(*parts: Rows) -> Rows:
 
 
 def _message(message: Message, *, train: bool) -> dict[str, Any]:
-    return {"role": message.role, "content": message.content, "author": str(message.author), "train": train}
+    row = {"role": message.role, "content": message.content, "author": str(message.author), "train": train}
+    return row if message.token_ids is None else row | {"token_ids": list(message.token_ids)}
 
 
 def _turn(turn: Turn, state_id: int | None) -> dict[str, Any]:

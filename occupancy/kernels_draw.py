@@ -12,12 +12,13 @@ import numpy.typing as npt
 from numba import njit
 
 from occupancy import rng
+from occupancy.compiled import compiled
 from occupancy.types import Float32, Float64, Int32, Int64
 
 Flags = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
-compiled = njit(cache=True, nogil=True)
+
 mix = njit(inline="always")(rng.mix)
 uniform = njit(inline="always")(rng.uniform)
 GOLDEN = np.uint64(rng.GOLDEN)

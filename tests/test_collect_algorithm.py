@@ -26,22 +26,27 @@ from occupancy.runs import Run, open_run
 def run_of(
     folder: Path, recipe: Recipe, *, student: Any = drunk, teacher: Any = expert, **settings: Any
 ) -> Run:
-    worlds = settings.pop("worlds", None) or Corridors()
+    worlds, spending = settings.pop("worlds", None) or Corridors(), settings.pop("spending", None)
     given = Settings(
         recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
     )
-    return asyncio.run(collect(folder, given, environments=worlds, student=student, teacher=teacher))
+    return asyncio.run(
+        collect(folder, given, environments=worlds, student=student, teacher=teacher, spending=spending)
+    )
 
 
 def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in without} for row in run.read(table).to_pylist()]
 
 
+LEFT_OUT = ("id", "opened_at", "settled_at")
+
+
 def attempts(run: Run) -> list[dict[str, Any]]:
     ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
     found = ledger.rows()
     ledger.close()
-    return [{k: v for k, v in row.items() if k not in ("id", "opened_at", "settled_at")} for row in found]
+    return [{k: v for k, v in row.items() if k not in LEFT_OUT} for row in found]
 
 
 OP_SHORT = preset("op-short", K=2, n=2, T_max=12)
@@ -140,17 +145,17 @@ def test_truncation_refuses_what_is_not_whole(tmp_path: Path) -> None:
 
 def test_pilot_hands_back_where_the_teacher_has_turns_left(tmp_path: Path) -> None:
     run = run_of(
-        tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, handback=(1, 3), demo_tasks=5
+        tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, handback=(0, 1, 3), demo_tasks=5
     )
     episodes = {e["episode_id"]: e for e in rows(run, "episodes")}
     handbacks = [e for e in episodes.values() if e["kind"] == "handback"]
     played = {e["episode_id"]: e["teacher_turns"] for e in episodes.values() if e["kind"] == "continuation"}
-    assert len(handbacks) == 2 * sum((L > 1) + (L > 3) for L in played.values())
+    assert len(handbacks) == 2 * sum(1 + (L > 1) + (L > 3) for L in played.values())
     turns = rows(run, "turns")
     for e in handbacks:
         own = [t for t in turns if t["episode_id"] == e["episode_id"]]
         assert {t["author"] for t in own} == {"student"}
-        assert min(t["t"] for t in own) == e["switch_turn"] + e["K"]
+        assert min(t["t"] for t in own) == episodes[e["parent"]]["switch_turn"] + e["K"]
         assert e["teacher_turns"] == e["K"]
         assert episodes[e["parent"]]["kind"] == "continuation"
     assert sum(e["kind"] == "demo" for e in episodes.values()) == 5
@@ -189,7 +194,7 @@ def test_a_task_that_does_not_open_is_counted(tmp_path: Path) -> None:
     episodes = [e for e in rows(run, "episodes") if e["task_id"] == "corridor/2"]
     assert [(e["status"], e["length"], e["R"], e["error"]) for e in episodes] == [
         ("environment_error", 0, None, "no such corridor")
-    ]
+    ] * 2
     assert len({e["task_id"] for e in rows(run, "episodes")}) == 8
 
 

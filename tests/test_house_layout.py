@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from file_map import first_line, with_map
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("numpy", "numba", "pandas", "pyarrow", "scipy", "matplotlib", "rich", "jax", "torch", "textworld")
@@ -43,21 +44,13 @@ def test_no_file_is_named_after_nothing() -> None:
     assert not bad, f"name these after what they do: {bad}"
 
 
-def test_readme_maps_the_folders() -> None:
-    """Every top-level folder and every module of the packages stands in the README's file map."""
+def test_readme_maps_every_module() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    section = readme.partition("## File map")[2].partition("\n## ")[0]
-    mapped = {line.split()[0].rstrip("/") for line in section.splitlines() if line.startswith("    ")}
-    there = set()
-    for file in tracked():
-        parts = file.relative_to(ROOT).parts
-        if parts[0] in ("occupancy", "simulate", "agentloop", "sft", "analysis"):
-            there |= {"/".join(parts[:2]) if len(parts) > 2 or parts[-1] != "__init__.py" else parts[0]}
-        elif len(parts) > 1:
-            there.add(parts[0])
-    there = {name for name in there if not name.endswith((".pyi", "__init__.py"))}
-    folders = {"occupancy", "simulate", "agentloop", "sft", "analysis"}
-    assert mapped - folders == there - folders, "README.md's file map differs from the tree"
+    assert readme == with_map(readme), "the file map is out of date: run python tests/file_map.py"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert not [str(f) for f in tracked("*.py") if not first_line(f)]
 
 
 def test_readme_example_runs(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agentloop.types import Answer, Ask, Environment, Message, Policy, Replay, Reply, Task, Usage
+from agentloop.types import Answer, Ask, Environment, Message, Policy, Replay, Reply, Task, Traits, Usage
 from occupancy.errors import InputError
 
 
@@ -85,6 +85,19 @@ async def drunk(ask: Ask) -> Answer:
     right = await ask.env.ask("expert")
     text = right if random.Random(ask.seed).random() < 0.6 else "stumble"
     return Answer(text, Usage(output=3, counter="toy"))
+
+
+class Bounded:
+    """A policy that says that no turn of it has more than `most` tokens."""
+
+    most = 30
+    traits = Traits(most_output=most)
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    async def __call__(self, ask: Ask) -> Answer:
+        return await self._policy(ask)
 
 
 def open_corridors(*, workers: int = 2) -> Corridors:

@@ -28,7 +28,7 @@ class Worker:
     """
 
     def __init__(self, *, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self.recent: deque[str] = deque(maxlen=GAMES_KEPT)
         """Ids of the games whose translation the process still holds."""
         self.loads = 0
@@ -65,7 +65,7 @@ class Worker:
     async def call(self, method: str, *arguments: Any) -> Any:
         """Ask and wait; EnvironmentFailed ends the process, PolicyFailed does not."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 await asyncio.get_running_loop().sock_sendall(self._socket, packed((method, *arguments)))
                 outcome, value = pickle.loads(
                     await self._exactly(LENGTH.unpack(await self._exactly(LENGTH.size))[0])
@@ -73,7 +73,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise EnvironmentFailed(
-                f"worker process {self.pid} did not answer {method!r} in {self._timeout_s:g} s and was ended"
+                f"worker process {self.pid} did not answer {method!r} in {self.timeout_s:g} s and was ended"
             ) from None
         except (OSError, EOFError):
             self.kill()

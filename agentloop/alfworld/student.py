@@ -35,15 +35,15 @@ class StudentSettings:
     A failure is a turn that nothing came of, or that repeated the one before it.
     """
 
-    lapse: float = 0.05
+    lapse: float = 0.06
     """A random admissible command."""
-    wrong: float = 0.05
+    wrong: float = 0.08
     """The expert's command with another receptacle."""
-    loop: float = 0.05
+    loop: float = 0.06
     """The last command again."""
-    quit: float = 0.01
+    quit: float = 0.02
     """Giving up, for each failure."""
-    off_track: float = 1.0
+    off_track: float = 2.0
     """What each failure adds to the rates of the other errors, as a multiple of them."""
     memory: int = 4
     """Turns that are looked back at."""

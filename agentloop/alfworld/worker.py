@@ -11,6 +11,7 @@ import pickle
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import Any
 
 from agentloop.types import PolicyFailed
@@ -32,7 +33,8 @@ def main(handle: int) -> None:
     from . import memo
     from .game import Player
 
-    with socket.socket(fileno=handle) as channel:
+    # A parent that is gone wants no answer: its end of the socket is closed, or breaks under a write.
+    with socket.socket(fileno=handle) as channel, suppress(ConnectionError):
         memo.install(games=GAMES_KEPT)
         player = Player()
         while (request := _receive(channel)) is not None:

@@ -8,10 +8,11 @@ are refused by name. What it may spend is no setting: a run that stopped at its 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.budget import Budget, TraceBudget
@@ -25,6 +26,7 @@ from agentloop.switching import live_switch
 from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
 from agentloop.units import Committer, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
+from occupancy.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run
 
 __all__ = ["Settings", "Spending", "collect"]
@@ -56,7 +58,8 @@ async def collect(
             "one of "
             f"the two; collect with --recipe and a fixed switch law instead"
         )
-    run = _open_or_create(Path(folder), settings, environments, tasks)
+    info = settings.to_info() | {"environment": environments.version, "n_tasks": len(tasks)}
+    run = open_or_create(Path(folder), settings.recipe, info)
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         try:
@@ -201,17 +204,14 @@ def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
     return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
-def _open_or_create(
-    folder: Path, settings: Settings, environments: Environments, tasks: Sequence[Task]
-) -> Run:
-    info = settings.to_info() | {"environment": environments.version, "n_tasks": len(tasks)}
+def open_or_create(folder: Path, recipe: Recipe, info: Mapping[str, Any]) -> Run:
+    """The run of these settings in `folder`, new or begun; DataError where it was begun with others."""
     if not (folder / "run.json").exists():
         made_with = {name: version(name) for name in ("numpy", "pyarrow")}
         made_with |= {"fewsteps": version("fewsteps"), "python": platform.python_version()}
-        return create_run(folder, settings.recipe, info | {"made_with": made_with})
+        return create_run(folder, recipe, {**info, "made_with": made_with})
     run = open_run(folder)
-    wanted = info | {"recipe_hash": settings.recipe.hash}
-    for name, value in wanted.items():
+    for name, value in {**info, "recipe_hash": recipe.hash}.items():
         if run.info.get(name) != value:
             raise DataError(
                 f"{folder} was started with {name}={run.info.get(name)!r}, now {name}={value!r} is asked: "

@@ -5,20 +5,24 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from agentloop.evaluate_commands import add_evaluate
+
 if TYPE_CHECKING:
     from agentloop.rows import Rows
+    from agentloop.types import Environments
     from occupancy.recipe import Recipe
     from occupancy.runs import Run
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Define `collect`."""
+    """Define `collect` and `evaluate`."""
+    add_evaluate(commands)
     collect = commands.add_parser(
         "collect",
         help="roll the student out, let the teacher continue, and write a run folder",
         description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
     )
-    collect.add_argument("--env", required=True, help="alfworld, or package.module:function")
+    collect.add_argument("--env", required=True, help="alfworld, hotpotqa, or package.module:function")
     collect.add_argument("--recipe", default="op-short", help="a preset, or a TOML file (default: op-short)")
     collect.add_argument(
         "--set",
@@ -52,9 +56,11 @@ def _collect(given: argparse.Namespace) -> int:
     import json
 
     from agentloop.collect import Settings
+    from agentloop.policies import open_environments
     from agentloop.summary import summarise
 
-    recipe = _recipe(given)
+    environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
+    recipe = _recipe(given, T_max=environments.T_max)
     settings = Settings(
         recipe=recipe,
         student=given.student,
@@ -66,7 +72,7 @@ def _collect(given: argparse.Namespace) -> int:
         replicates=given.replicates,
         demo_tasks=given.demo_tasks,
     )
-    run = asyncio.run(_run(given, settings))
+    run = asyncio.run(_run(given, settings, environments))
     summary = summarise(run)
     if given.json:
         print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
@@ -75,14 +81,13 @@ def _collect(given: argparse.Namespace) -> int:
     return 0
 
 
-async def _run(given: argparse.Namespace, settings: Any) -> Run:
+async def _run(given: argparse.Namespace, settings: Any, environments: Environments) -> Run:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from agentloop.collect import collect
-    from agentloop.policies import open_environments, open_policy
+    from agentloop.policies import open_policy
 
-    environments = open_environments(given.env, workers=given.workers, **_pairs("--env-set", given.env_set))
     columns = (
         TextColumn("collect"),
         BarColumn(),
@@ -112,17 +117,19 @@ async def _run(given: argparse.Namespace, settings: Any) -> Run:
         await environments.close()
 
 
-def _recipe(given: argparse.Namespace) -> Recipe:
+def _recipe(given: argparse.Namespace, *, T_max: int) -> Recipe:
+    """The recipe that the command line names; a preset has the environment's horizon unless told."""
     from dataclasses import replace
     from pathlib import Path
 
     from occupancy.recipe import PRESETS, Recipe, preset
 
-    changes = _pairs("--set", given.set)
+    changes = pairs("--set", given.set)
     changes["teacher"] = given.teacher
     if given.pilot:
         changes.setdefault("K", "inf")
     if given.recipe in PRESETS:
+        changes.setdefault("T_max", T_max)
         return preset(given.recipe, **changes)
     file = Path(given.recipe)
     if not file.is_file():
@@ -134,7 +141,7 @@ def _recipe(given: argparse.Namespace) -> Recipe:
     return replace(Recipe.from_toml(file.read_text("utf-8")), **changes)
 
 
-def _pairs(flag: str, given: list[str]) -> dict[str, Any]:
+def pairs(flag: str, given: list[str]) -> dict[str, Any]:
     """NAME=VALUE arguments; whole numbers and decimals become numbers."""
     from occupancy.errors import InputError
 

@@ -1,9 +1,9 @@
 """What belongs to HotpotQA alone: build an index, serve it, look at the golds, score a run once more.
 
-    python -m agentloop.hotpotqa index --corpus wiki-18.jsonl
-    python -m agentloop.hotpotqa serve --port 8000
-    python -m agentloop.hotpotqa golds
-    python -m agentloop.hotpotqa score RUN
+python -m agentloop.hotpotqa index --corpus wiki-18.jsonl
+python -m agentloop.hotpotqa serve --port 8000
+python -m agentloop.hotpotqa golds
+python -m agentloop.hotpotqa score RUN
 """
 
 from __future__ import annotations
@@ -36,12 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m agentloop.hotpotqa", description=(__doc__ or "").partition("\n")[0])
+    top = argparse.ArgumentParser(
+        prog="python -m agentloop.hotpotqa", description=(__doc__ or "").partition("\n")[0]
+    )
     commands = top.add_subparsers(dest="command", required=True)
     index = commands.add_parser("index", help="build and store the index of a corpus")
     server = commands.add_parser("serve", help="serve Search-R1's retrieval interface")
     for command in (index, server):
-        command.add_argument("--corpus", type=Path, action="append", help=".parquet or .jsonl; may be repeated")
+        command.add_argument(
+            "--corpus", type=Path, action="append", help=".parquet or .jsonl; may be repeated"
+        )
         command.add_argument("--cache", type=Path, help="folder of stored indexes")
     server.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
     server.add_argument("--port", type=int, default=8000)

@@ -3,9 +3,9 @@
     POST {base}/retrieve   {"queries": [...], "topk": 3, "return_scores": true}
     200                    {"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}
 
-Scores are always asked for: without them Search-R1's own server fails on any number of queries but two. Tried again,
-with growing pauses: no connection, a timeout, 429 and 5xx. Not tried again: other refusals, and an answer that makes
-no sense. Then the search fails, and with it its episode, as `retriever_failed`.
+Scores are always asked for: without them Search-R1's own server fails on any number of queries but two.
+Tried again, with growing pauses: no connection, a timeout, 429 and 5xx. Not tried again: other refusals,
+and an answer that makes no sense. Then the search fails, and with it its episode, as `retriever_failed`.
 """
 
 from __future__ import annotations
@@ -118,9 +118,7 @@ class Client:
     async def _posted(self, queries: list[str], k: int) -> Any:
         aiohttp = _aiohttp()
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=self._limits.timeout_s)
-            )
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._limits.timeout_s))
         body = {"queries": queries, "topk": k, "return_scores": True}
         try:
             async with self._session.post(self._url, json=body) as response:

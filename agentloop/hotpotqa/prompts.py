@@ -54,8 +54,8 @@ _NOTHING_FOUND = "Nothing was found. Try other words."
 DEFAULTS = {
     "tags": Prompts(
         system=_SYSTEM,
-        task=f"{_TASK}To look something up, write a query between <search> and </search>. What is found comes "
-        f"back between <information> and </information>.\n{_ANSWER}\n\nQuestion: {{question}}",
+        task=f"{_TASK}To look something up, write a query between <search> and </search>. What is found "
+        f"comes back between <information> and </information>.\n{_ANSWER}\n\nQuestion: {{question}}",
         invalid=f"{_INVALID}Write a query between <search> and </search>, or the answer between <answer> and "
         "</answer>.",
         nothing_found=_NOTHING_FOUND,

@@ -2,8 +2,8 @@
 
     python -m agentloop.hotpotqa serve --corpus wiki-18.jsonl --port 8000 --processes 2
 
-Several processes share the port and the memory-mapped index; the system deals connections out to them. There is no
-authentication: it listens on this machine alone unless told otherwise.
+Several processes share the port and the memory-mapped index; the system deals connections out to them.
+There is no authentication: it listens on this machine alone unless told otherwise.
 """
 
 from __future__ import annotations
@@ -81,21 +81,30 @@ def serve(
 ) -> None:
     """Serve until stopped by SIGINT or SIGTERM; the index is built first if there is none."""
     if processes < 1 or not 0 < port < 65536:
-        raise InputError(f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535")
+        raise InputError(
+            f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535"
+        )
     open_bm25(corpus, cache=cache)
     context = multiprocessing.get_context("spawn")
     workers = [
         context.Process(target=_work, args=(list(corpus), host, port, topk, cache), daemon=True)
         for _ in range(processes)
     ]
-    signal.signal(signal.SIGTERM, lambda *_: [worker.terminate() for worker in workers])
+
+    def stop(*_: object) -> None:
+        for worker in workers:
+            worker.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
     failed = [worker.exitcode for worker in workers if worker.exitcode not in (0, -signal.SIGTERM)]
     if failed:
-        raise RunError(f"{len(failed)} of {processes} server processes ended with {failed}: is port {port} taken?")
+        raise RunError(
+            f"{len(failed)} of {processes} server processes ended with {failed}: is port {port} taken?"
+        )
 
 
 def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | None) -> None:

@@ -26,8 +26,8 @@ TRIES = 3
 _WEAK = frozenset(
     re.findall(
         r"\w+",
-        "a an and are as at by did do does for from had has have he her his how in is it its of on or she that "
-        "the their they this to was were what when where which who whom whose with",
+        "a an and are as at by did do does for from had has have he her his how in is it its of on or she "
+        "that the their they this to was were what when where which who whom whose with",
     )
 )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from occupancy.errors import InputError, MissingExtra
 
 from .passages import Passage, split_contents
 from .retriever import Retriever, RetrieverFailed
+
+CLOSED = "the retriever was closed while the search was under way"
+Batch = list[tuple[str, asyncio.Future[list[Passage]]]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class _TryAgain(Exception):
 
 def remote(base: str, *, limits: Limits | None = None) -> Retriever:
     """A retriever behind `base`, http://host:port with or without /retrieve."""
+    _aiohttp()
     client = Client(base.rstrip("/").removesuffix("/retrieve") + "/retrieve", limits or Limits())
     return Retriever("search-r1 over http", client.search, client.close)
 
@@ -61,7 +65,7 @@ class Client:
     def __init__(self, url: str, limits: Limits) -> None:
         self._url, self._limits = url, limits
         self._session: Any = None
-        self._waiting: dict[int, list[tuple[str, asyncio.Future[list[Passage]]]]] = defaultdict(list)
+        self._waiting: dict[int, Batch] = defaultdict(list)
         self._sending: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(limits.concurrency)
 
@@ -70,10 +74,10 @@ class Client:
         future: asyncio.Future[list[Passage]] = asyncio.get_running_loop().create_future()
         waiting = self._waiting[k]
         waiting.append((query, future))
-        if len(waiting) == 1 or len(waiting) >= self._limits.batch:
-            task = asyncio.create_task(self._send(k, linger=len(waiting) < self._limits.batch))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+        if len(waiting) >= self._limits.batch:
+            self._start(self._send(self._waiting.pop(k), k))
+        elif len(waiting) == 1:
+            self._start(self._linger(k))
         return await future
 
     async def close(self) -> None:
@@ -81,24 +85,32 @@ class Client:
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
+        for batch in self._waiting.values():
+            _fail(batch, RetrieverFailed(CLOSED))
+        self._waiting.clear()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def _send(self, k: int, *, linger: bool) -> None:
-        if linger:
-            await asyncio.sleep(self._limits.linger_s)
-        batch = self._waiting.pop(k, [])
-        queries = [query for query, _ in batch]
+    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _linger(self, k: int) -> None:
+        await asyncio.sleep(self._limits.linger_s)
+        # Nothing waits any more where a full batch went off in the meantime.
+        if batch := self._waiting.pop(k, []):
+            await self._send(batch, k)
+
+    async def _send(self, batch: Batch, k: int) -> None:
         try:
-            found = await self._asked(queries, k) if queries else []
-        except BaseException as error:
-            for _, future in batch:
-                if not future.done():
-                    failed = error if isinstance(error, RetrieverFailed) else RetrieverFailed(f"{error!r}")
-                    future.set_exception(failed)
-            if not isinstance(error, RetrieverFailed):
-                raise
+            found = await self._asked([query for query, _ in batch], k)
+        except asyncio.CancelledError:
+            _fail(batch, RetrieverFailed(CLOSED))
+            raise
+        except Exception as error:  # whatever it is belongs to those who wait
+            _fail(batch, error)
             return
         for (_, future), passages in zip(batch, found, strict=True):
             if not future.done():
@@ -132,6 +144,8 @@ class Client:
             raise _TryAgain(f"no connection ({type(error).__name__})") from error
         except TimeoutError as error:
             raise _TryAgain(f"no answer in {self._limits.timeout_s} s") from error
+        except aiohttp.ClientError as error:
+            raise RetrieverFailed(f"{self._url}: {type(error).__name__}: {error}") from error
         except ValueError as error:
             raise RetrieverFailed(f"{self._url}: the answer is not JSON ({error})") from error
 
@@ -146,6 +160,12 @@ def read_result(body: Any, expected: int) -> list[list[Passage]]:
         return [[_passage(item) for item in found] for found in result]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RetrieverFailed(f"the retriever's answer has no such documents ({error!r})") from error
+
+
+def _fail(batch: Batch, error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _passage(item: dict[str, Any]) -> Passage:

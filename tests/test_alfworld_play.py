@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -164,6 +167,45 @@ def test_the_expert_says_the_same_after_a_replay_as_live(world: Alfworld) -> Non
         assert await env.ask("expert") == await env.ask("expert") == live
 
     inside(world, body)
+
+
+UNCACHED = """
+import json, sys
+from agentloop.alfworld.game import Player
+from agentloop.alfworld.games import Catalogue
+from agentloop.alfworld.sources import find_source
+
+_, name, commands = sys.argv  # now: the planner's translation overwrites it
+player = Player()
+player.load(Catalogue(find_source(), grammar="2.1.1").game(name))
+seen = [player.reset(0).observation]
+for command in json.loads(commands):
+    seen.append([player.ask("expert"), player.ask("admissible"), player.step(command).observation])
+print(json.dumps(seen))
+"""
+
+
+def test_caches_change_nothing_that_is_seen(world: Alfworld) -> None:
+    seen: list[object] = []
+    commands: list[str] = []
+
+    async def body(env: AlfworldGame) -> None:
+        seen.append((await env.reset(0)).observation)
+        for t in range(10):
+            expert, admissible = await env.ask("expert"), await env.ask("admissible")
+            commands.append(random.Random(t).choice([expert, *admissible]))
+            seen.append([expert, admissible, (await env.step(commands[-1])).observation])
+
+    inside(world, body)
+    plain = subprocess.run(
+        [sys.executable, "-c", UNCACHED, PAPER, json.dumps(commands)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert plain.returncode == 0, plain.stderr
+    assert json.loads(plain.stdout) == seen
 
 
 HOSTILE = [

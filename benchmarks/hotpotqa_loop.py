@@ -2,8 +2,8 @@
 
     FEWSTEPS_DATA=... python benchmarks/hotpotqa_loop.py
 
-Episodes per CPU second of one process; on two cores two such processes run side by side. `evaluate` writes every turn;
-`collect` also draws, replays, judges and keeps the ledger.
+Episodes per CPU second of one process. `evaluate` writes every turn; `collect` also draws, replays, judges and
+keeps the ledger.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def rate(run: Run, began: float, clock: float) -> str:
     cpu, wall = time.process_time() - began, time.perf_counter() - clock
     episodes = len(run.read("episodes", columns=["task_id"]))
     return (
-        f"{episodes} episodes, {episodes / cpu:.0f} per CPU second, {episodes / wall:.0f} per second by the clock "
-        f"(load average {os.getloadavg()[0]:.1f})"
+        f"{episodes} episodes, {episodes / cpu:.0f} per CPU second, {episodes / wall:.0f} per second by the "
+        f"clock (load average {os.getloadavg()[0]:.1f})"
     )
 
 

@@ -2,8 +2,8 @@
 
     FEWSTEPS_DATA=... python benchmarks/hotpotqa_search.py --repeats 3
 
-Times are CPU seconds of the processes that did the work, since a shared machine makes clocks useless; over HTTP both
-are printed, and what two cores would do if they had nothing else to do.
+Times are CPU seconds of the processes that did the work, since a shared machine makes clocks useless. Over
+HTTP both are printed, and what two cores would do if they had nothing else to do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from agentloop.hotpotqa.index import Bm25, build_bm25, load_bm25
+from agentloop.hotpotqa.index import Bm25, load_bm25
 from agentloop.hotpotqa.questions import Question, find_folder, read_questions
 
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def build(corpus: Path, folder: Path) -> float:
-    """CPU seconds in a process of its own, the import of bm25s included; a second build there shows the rest."""
+    """CPU seconds in a process of its own, after its imports."""
     folder.mkdir()
     code = (
         "import time; from pathlib import Path; from agentloop.hotpotqa.index import build_bm25\n"
@@ -111,10 +111,10 @@ def over_http(corpus: Path, cache: Path, questions: list[Question], given: argpa
     p50, p95 = np.percentile(latencies, [50, 95]) * 1e3
     return (
         f"HTTP, {given.clients} clients, one query a request, {given.processes} server processes: "
-        f"{len(texts) / wall:.0f} queries/s by the clock (latency p50 {p50:.1f} ms, p95 {p95:.1f} ms); CPU a query: "
-        f"server {served / len(texts) * 1e3:.2f} ms, clients {client / len(texts) * 1e3:.2f} ms, "
-        f"so {2 * len(texts) / (served + client):.0f} queries/s on 2 free cores, clients included; load average "
-        f"{os.getloadavg()[0]:.1f}"
+        f"{len(texts) / wall:.0f} queries/s by the clock (latency p50 {p50:.1f} ms, p95 {p95:.1f} ms); "
+        f"CPU a query: server {served / len(texts) * 1e3:.2f} ms, clients {client / len(texts) * 1e3:.2f} ms, "
+        f"so {2 * len(texts) / (served + client):.0f} queries/s on 2 free cores, clients included; "
+        f"load average {os.getloadavg()[0]:.1f}"
     )
 
 

@@ -2,8 +2,8 @@
 
     FEWSTEPS_DATA=... python benchmarks/hotpotqa_loop.py
 
-Episodes per CPU second of one process. `evaluate` writes every turn; `collect` also draws, replays, judges and
-keeps the ledger.
+Episodes per CPU second of one process. `evaluate` writes every turn; `collect` also draws, replays, judges
+and keeps the ledger.
 """
 
 from __future__ import annotations

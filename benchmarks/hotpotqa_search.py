@@ -55,9 +55,7 @@ def main() -> None:
         for _ in range(given.repeats):
             times = [spent(lambda q=q: index.find(q.text, 5)) * 1e3 for q in questions]
             p50, p95 = np.percentile(times, [50, 95])
-            print(
-                f"query, CPU ms: p50 {p50:.3f}, p95 {p95:.3f}, mean {np.mean(times):.3f} ({len(times)} queries)"
-            )
+            print(f"query, CPU ms: p50 {p50:.3f}, p95 {p95:.3f}, mean {np.mean(times):.3f}")
         for k in (3, 5, 10):
             print(f"recall@{k} of gold titles: {recall(index, questions, k):.4f}")
         for _ in range(given.repeats):
@@ -112,8 +110,8 @@ def over_http(corpus: Path, cache: Path, questions: list[Question], given: argpa
     return (
         f"HTTP, {given.clients} clients, one query a request, {given.processes} server processes: "
         f"{len(texts) / wall:.0f} queries/s by the clock (latency p50 {p50:.1f} ms, p95 {p95:.1f} ms); "
-        f"CPU a query: server {served / len(texts) * 1e3:.2f} ms, clients {client / len(texts) * 1e3:.2f} ms, "
-        f"so {2 * len(texts) / (served + client):.0f} queries/s on 2 free cores, clients included; "
+        f"CPU a query: server {served / len(texts) * 1e3:.2f} ms, clients {client / len(texts) * 1e3:.2f}, "
+        f"or {2 * len(texts) / (served + client):.0f} queries/s on 2 free cores with clients; "
         f"load average {os.getloadavg()[0]:.1f}"
     )
 

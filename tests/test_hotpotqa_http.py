@@ -248,3 +248,43 @@ def test_the_server_refuses_a_port_that_is_none(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="port=0"):
         serve([tmp_path / "x.jsonl"], port=0)
+
+
+def test_two_processes_serve_one_port_and_end_when_told(tmp_path: Path) -> None:
+    import signal
+    import socket
+    import subprocess
+    import sys
+
+    file = tmp_path / "wiki.jsonl"
+    file.write_text(
+        "".join(json.dumps({"id": p.doc_id, "contents": join_contents(p)}) + "\n" for p in PASSAGES)
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "agentloop.hotpotqa",
+        "serve",
+        "--corpus",
+        str(file),
+        "--port",
+        str(port),
+    ]
+    server = subprocess.Popen([*command, "--cache", str(tmp_path), "--processes", "2"])
+
+    async def run() -> None:
+        retriever = remote(
+            f"http://127.0.0.1:{port}", limits=Limits(tries=300, pause_s=0.1, most_pause_s=0.1)
+        )
+        found = await asyncio.gather(*(retriever.search("the town Aldor", k) for k in (1, 2, 3, 4)))
+        assert [len(passages) for passages in found] == [1, 2, 3, 4]
+        await retriever.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=60) == 0

@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     except FewstepsError as error:
         sys.stderr.write(f"{given.command}: {' '.join(str(error).split())}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

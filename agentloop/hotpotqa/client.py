@@ -40,12 +40,13 @@ class Limits:
     tries: int = 4
     pause_s: float = 1.0
     """Before the second try, seconds; twice as long before each further one."""
+    most_pause_s: float = 30.0
 
     def __post_init__(self) -> None:
         if min(self.batch, self.concurrency, self.tries) < 1:
             raise InputError(f"{self}: expected batch, concurrency and tries of at least 1")
-        if self.timeout_s <= 0 or min(self.linger_s, self.pause_s) < 0:
-            raise InputError(f"{self}: expected timeout_s above 0, linger_s and pause_s of at least 0")
+        if self.timeout_s <= 0 or min(self.linger_s, self.pause_s, self.most_pause_s) < 0:
+            raise InputError(f"{self}: expected timeout_s above 0, linger_s and pauses of at least 0")
 
 
 class _TryAgain(Exception):
@@ -124,7 +125,7 @@ class Client:
             except _TryAgain as error:
                 if attempt == self._limits.tries:
                     raise RetrieverFailed(f"{self._url}: {error}, {attempt} times; is it running?") from error
-            await asyncio.sleep(self._limits.pause_s * 2 ** (attempt - 1))
+            await asyncio.sleep(min(self._limits.pause_s * 2 ** (attempt - 1), self._limits.most_pause_s))
         raise AssertionError("every last try returns or raises")
 
     async def _posted(self, queries: list[str], k: int) -> Any:

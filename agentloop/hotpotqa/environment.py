@@ -49,7 +49,7 @@ class Rules:
     retriever: Retriever
 
 
-class Search:
+class SearchEpisode:
     """One open question; an `Environment`."""
 
     def __init__(self, question: Question, rules: Rules) -> None:
@@ -92,9 +92,10 @@ class Search:
         self._steps.append(Step(action, passages, seen))
         self._texts.append(text)
         status = "late_search" if action.kind == "search" and t == rules.turns else action.status
-        if action.kind != "answer":
-            return Reply(seen, parse_status=status, role=role)
-        return Reply("", done=True, reward=self._reward(action.content), parse_status=status)
+        # Search-R1 scores an episode without an answer too: as the example in its prompt.
+        if action.kind == "answer" or (t == rules.turns and rules.scoring == "search-r1"):
+            return Reply("", done=True, reward=self._reward(action.content), parse_status=status)
+        return Reply(seen, parse_status=status, role=role)
 
     def prompt(self, first: Reply) -> Sequence[Message]:
         """The words of the prompt around the question."""
@@ -149,10 +150,10 @@ class HotpotQA:
         return None
 
     @asynccontextmanager
-    async def open(self, task: Task) -> AsyncIterator[Search]:
+    async def open(self, task: Task) -> AsyncIterator[SearchEpisode]:
         """One question; waits while `workers` are open."""
         async with self._free:
-            yield Search(self.catalogue.question(task.task_id), self.rules)
+            yield SearchEpisode(self.catalogue.question(task.task_id), self.rules)
 
     async def close(self) -> None:
         """End the retriever's connections."""

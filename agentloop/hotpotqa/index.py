@@ -131,10 +131,11 @@ def build_bm25(files: Sequence[Path], folder: Path, *, told: Told = quiet) -> No
         raise MissingExtra("bm25s", "hotpotqa") from error
     digest = store(files, folder / "passages.arrow", told=told)
     texts = Corpus(folder / "passages.arrow").indexed()
-    tokens = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+    bars = sys.stderr.isatty()
+    tokens = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=bars)
     told("tokenised", len(texts))
     index = bm25s.BM25(method="lucene", k1=K1, b=B)
-    index.index(tokens, show_progress=False)
+    index.index(tokens, show_progress=bars)
     told("scored", len(texts))
     for name in ARRAYS:
         np.save(folder / f"{name}.npy", index.scores[name])

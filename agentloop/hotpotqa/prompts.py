@@ -39,7 +39,7 @@ class Prompts:
         return blake2b(words.encode(), digest_size=4).hexdigest()
 
 
-_LAST = "This is your last turn. Give your best answer now, between <answer> and </answer>."
+_LAST = "This is your last turn. Give your best answer now."
 _ANSWER = (
     "To finish, write the answer between <answer> and </answer>. Keep it as short as it can be: a name, "
     "a date, a number, yes or no."

@@ -50,22 +50,19 @@ def answer(index: Bm25, body: Any, *, topk: int = TOPK) -> dict[str, Any]:
 
 def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
     """The aiohttp application: POST /retrieve."""
-    try:
-        from aiohttp import web
-    except ImportError as error:
-        raise MissingExtra("aiohttp", "hotpotqa") from error
+    aio = _web()
 
-    async def retrieve(request: web.Request) -> web.Response:
+    async def retrieve(request: web.Request) -> Any:
         try:
             found = answer(index, await request.json(), topk=topk)
         except (BadRequest, ValueError, RecursionError) as error:
-            return web.json_response({"detail": str(error)}, status=422)
-        return web.Response(
+            return aio.json_response({"detail": str(error)}, status=422)
+        return aio.Response(
             body=json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"),
             content_type="application/json",
         )
 
-    app = web.Application(client_max_size=8 * MEGABYTE)
+    app: web.Application = aio.Application(client_max_size=8 * MEGABYTE)
     app.router.add_post("/retrieve", retrieve)
     return app
 
@@ -84,6 +81,7 @@ def serve(
         raise InputError(
             f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535"
         )
+    _web()
     open_bm25(corpus, cache=cache)
     context = multiprocessing.get_context("spawn")
     workers = [
@@ -108,10 +106,16 @@ def serve(
 
 
 def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | None) -> None:
-    from aiohttp import web
-
     app = application(open_bm25(corpus, cache=cache), topk=topk)
-    web.run_app(app, host=host, port=port, reuse_port=True, print=lambda *_: None)
+    _web().run_app(app, host=host, port=port, reuse_port=True, print=lambda *_: None)
+
+
+def _web() -> Any:
+    try:
+        from aiohttp import web
+    except ImportError as error:
+        raise MissingExtra("aiohttp", "hotpotqa") from error
+    return web
 
 
 def _document(passage: Passage) -> dict[str, Any]:

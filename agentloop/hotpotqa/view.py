@@ -71,7 +71,7 @@ class View:
         if golds & {"yes", "no"}:
             return not self.missing()
         text = " ".join(f" {normalise(step.observation)} " for step in self.steps)
-        return any(f" {gold} " in text for gold in golds)
+        return any(f" {gold} " in text for gold in golds if gold)
 
     def wasted(self, memory: int) -> int:
         """How many of the last `memory` turns brought no gold title that was new."""

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop.hotpotqa.observation import LEAST_BUDGET, harmless, observation, words_and_marks
+from agentloop.hotpotqa.observation import (
+    LEAST_BUDGET,
+    harmless,
+    observation,
+    open_tokenizer,
+    words_and_marks,
+)
 from agentloop.hotpotqa.passages import Passage
 
 TEXTS = st.lists(st.tuples(st.text(max_size=40), st.text(max_size=600)), min_size=1, max_size=5)
@@ -82,3 +90,19 @@ def test_passages_that_fit_are_whole() -> None:
 def test_nothing_found_is_said_in_both_formats() -> None:
     assert shown([]) == "<information>\nNothing was found.\n</information>"
     assert shown([], format="tools", notice="Last.") == "Nothing was found.\n\nLast."
+
+
+def test_a_model_s_own_tokenizer_can_count(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [f"{place} is a town of the north é" for place in ("Aldor", "Brenik", "Corvale")]
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        texts, tokenizers.trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ends = open_tokenizer(str(tmp_path / "tokenizer.json"))
+    seen = shown([Passage("0", "Aldor é…", "é is a town — " * 200)], ends=ends, budget=90)
+    assert 80 <= len(ends(seen)) <= 90
+    assert seen.endswith(" …\n</information>")

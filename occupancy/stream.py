@@ -34,8 +34,6 @@ class TurnStream:
     """Applied to every record batch before use."""
     read: list[str] | None = None
     """Columns to read where `keep` makes others from them."""
-    group: str = "trajectory"
-    """What a part never splits: trajectory, or task (whose rows must then be together too)."""
     states: Names = field(default_factory=Names)
     """Texts of the states, empty where the column holds ids."""
     tasks: Names = field(default_factory=Names)
@@ -46,46 +44,28 @@ class TurnStream:
     def parts(self) -> Iterator[Trajectories]:
         """Parts in file order; their state and task ids mean the same throughout."""
         waiting: list[dict[str, Any]] = []
-        guard = {name: _Together(name) for name in dict.fromkeys(("trajectory", self.group))}
+        guard = Together("trajectory")
         self.n_parts, n_waiting = 0, 0
         for limit, batch in self._batches():
             if n_waiting and n_waiting + batch.num_rows > limit:
-                rows = _joined(waiting)
-                cut = int(_starts(rows[self.group])[-1])
+                rows = joined(waiting)
+                cut = int(starts_of(rows["trajectory"])[-1])
                 if cut:
                     yield self._part({name: values[:cut] for name, values in rows.items()}, guard)
-                waiting = [{name: values[cut:] for name, values in rows.items()}]
+                waiting = [{name: values[cut:].copy() for name, values in rows.items()}]
                 n_waiting -= cut
             if batch.num_rows:
-                waiting.append(self._arrays(batch))
+                waiting.append(self.arrays(batch))
                 n_waiting += batch.num_rows
         if waiting:
-            yield self._part(_joined(waiting), guard)
-        for check in guard.values():
-            check.finish()
+            yield self._part(joined(waiting), guard)
+        guard.finish()
 
-    def _part(self, rows: dict[str, Any], guard: dict[str, _Together]) -> Trajectories:
+    def _part(self, rows: dict[str, Any], guard: Together) -> Trajectories:
         self.n_parts += 1
-        starts = _starts(rows["trajectory"])
-        for name, check in guard.items():
-            check.see(rows[name][_starts(rows[name])])
+        guard.see(rows["trajectory"][starts_of(rows["trajectory"])])
         self.n_states = max(self.n_states, int(rows["state"].max()) + 1)
-        tasks = rows["task"][starts]
-        ends = np.append(starts[1:], len(rows["task"])) - 1
-        if (tasks != rows["task"][ends]).any():
-            at = int(np.argmax(tasks != rows["task"][ends]))
-            raise DataError(
-                f"a trajectory has two tasks, {rows['task'][starts[at]]} and {rows['task'][ends[at]]}: "
-                f"expected one task a trajectory (texts are numbered as they appear)"
-            )
-        return Trajectories(
-            np.append(starts, len(rows["state"])),
-            rows["state"],
-            tasks,
-            n_states=self.n_states,
-            features=rows.get("features"),
-            weights=rows.get("weight"),
-        )
+        return to_part(rows, n_states=self.n_states)
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         """Record batches, each with the number of rows that a part may have."""
@@ -122,7 +102,7 @@ class TurnStream:
         texts = sum(not pa.types.is_primitive(field.type) for field in fields)
         return max(1 << 12, self.memory // (ROW_BYTES + TEXT_BYTES * texts))
 
-    def _arrays(self, batch: Any) -> dict[str, Any]:
+    def arrays(self, batch: Any) -> dict[str, Any]:
         """Columns of a batch as numpy arrays of ids and numbers."""
         names, rows = self.columns, {}
         encoders = {"trajectory": self.trajectories, "state": self.states, "task": self.tasks}
@@ -140,14 +120,35 @@ class TurnStream:
         return rows
 
 
-def _joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Columns one below the other."""
     if len(rows) == 1:
         return rows[0]
     return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
 
 
-class _Together:
+def to_part(rows: dict[str, Any], *, n_states: int | None = None) -> Trajectories:
+    """Rows of whole trajectories as a batch."""
+    starts = starts_of(rows["trajectory"])
+    tasks = rows["task"][starts]
+    last = rows["task"][np.append(starts[1:], len(rows["task"])) - 1]
+    if (tasks != last).any():
+        at = int(np.argmax(tasks != last))
+        raise DataError(
+            f"a trajectory has two tasks, {tasks[at]} and {last[at]}: expected one task a trajectory "
+            f"(texts are numbered as they appear)"
+        )
+    return Trajectories(
+        np.append(starts, len(rows["state"])),
+        rows["state"],
+        tasks,
+        n_states=n_states,
+        features=rows.get("features"),
+        weights=rows.get("weight"),
+    )
+
+
+class Together:
     """Finds a value whose rows are not together: ids that only rise cannot come back, others are kept."""
 
     def __init__(self, name: str) -> None:
@@ -164,6 +165,7 @@ class _Together:
         self.seen.append(firsts)
 
     def finish(self) -> None:
+        """Refuse what came back."""
         if self.rising or not self.seen:
             return
         values, counts = np.unique(np.concatenate(self.seen), return_counts=True)
@@ -187,7 +189,7 @@ def open_turns(source: str | Path, columns: Columns, *, memory: int = MEMORY) ->
 _SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
 
 
-def _starts(values: Any) -> Int64:
+def starts_of(values: Any) -> Int64:
     """First row of every run of equal values."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])) if len(values) else _NONE
 

@@ -19,7 +19,15 @@ from typing import Any
 
 from agentloop.episode import History, Played, teacher_turns
 from agentloop.filters import phi_verdicts, psi_verdicts
-from agentloop.parts import Job, Stage, live_prefix, not_opened, student_episode, teacher_episode
+from agentloop.parts import (
+    Job,
+    Stage,
+    live_prefix,
+    not_opened,
+    student_episode,
+    teacher_episode,
+    within_budget,
+)
 from agentloop.rows import Cast, Key, Rows, merged, trace_row
 from agentloop.switching import Switch, live_switch, switch_of
 from agentloop.types import EnvironmentFailed, Status
@@ -31,19 +39,22 @@ async def proposal(stage: Stage, key: Key) -> Rows:
     if job.live:
         return await _live_proposal(stage, key)
     rollout, rows = await student_episode(stage, key, Cast(job.student_name))
-    switch = await switch_of(stage, key, rollout)
-    outcome = switch.outcome
-    parts: list[Rows] = []
-    if not outcome:
-        outcome, parts = await _continue(stage, key, rollout, switch.t_prime)
+    async with within_budget(job) as parts:
+        switch = await switch_of(stage, key, rollout)
+        outcome = switch.outcome
+        if not outcome:
+            outcome, taught = await _continue(stage, key, rollout, switch.t_prime)
+            parts.extend(taught)
     return merged(rows, _proposal_row(key, job, rollout, switch, outcome), *parts)
 
 
 async def demonstration(stage: Stage, key: Key) -> Rows:
     """The teacher plays the task from its start: pure behavioural cloning, or a pilot's demonstration."""
+    async with within_budget(stage.job) as parts:
+        _, outcome, rows = await _taught(stage, key, None, parent="", switch_turn=1)
+        parts.append(rows)
     if stage.job.recipe.rho != "teacher":
-        return (await teacher_episode(stage, key, None, parent="", switch_turn=1))[1]
-    _, outcome, rows = await _taught(stage, key, None, parent="", switch_turn=1)
+        return {name: table for name, table in rows.items() if name != "traces"}
     return merged(rows, _proposal_row(key, stage.job, None, Switch(1, 1.0), outcome))
 
 
@@ -59,10 +70,11 @@ def unopened(job: Job, key: Key, error: EnvironmentFailed) -> Rows:
 async def _live_proposal(stage: Stage, key: Key) -> Rows:
     switch = live_switch(key, stage.job)
     prefix, rows = await live_prefix(stage, key, turns=switch.t_prime - 1)
-    parts: list[Rows] = []
-    outcome = "invalid_switch" if prefix.reward is not None else "no_data"
+    outcome, parts = "invalid_switch" if prefix.reward is not None else "no_data", []
     if prefix.status is Status.SWITCHED:
-        outcome, parts = await _continue(stage, key, prefix, switch.t_prime, standing=True)
+        async with within_budget(stage.job) as parts:
+            outcome, taught = await _continue(stage, key, prefix, switch.t_prime, standing=True)
+            parts.extend(taught)
     return merged(rows, _proposal_row(key, stage.job, prefix, switch, outcome), *parts)
 
 
@@ -113,26 +125,17 @@ async def _taught(
     prefix_policy: str = "",
     standing: bool = False,
 ) -> tuple[Played, str, Rows]:
-    """The teacher's part, its verdict, and its trace where Phi accepts it; inside the budget of C_tr."""
-    job = stage.job
-    budget, C_tr = job.trace_budget, None
-    if budget is not None:
-        await budget.enter()
-    try:
-        played, rows = await teacher_episode(
-            stage,
-            key,
-            base,
-            parent=parent,
-            switch_turn=switch_turn,
-            prefix_policy=prefix_policy,
-            standing=standing,
-        )
-        outcome, trace = _judge(key, played, job, switch_turn=switch_turn)
-        C_tr = sum(row["C_tr"] for row in trace.get("traces", ()))
-    finally:
-        if budget is not None:
-            await budget.leave(C_tr)
+    """The teacher's part, its verdict, and its trace where Phi accepts it."""
+    played, rows = await teacher_episode(
+        stage,
+        key,
+        base,
+        parent=parent,
+        switch_turn=switch_turn,
+        prefix_policy=prefix_policy,
+        standing=standing,
+    )
+    outcome, trace = _judge(key, played, stage.job, switch_turn=switch_turn)
     return played, outcome, merged(rows, trace)
 
 

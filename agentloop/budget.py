@@ -73,42 +73,45 @@ class Budget:
         )
 
 
-class TraceBudget:
-    """A limit on C_tr, known only once a continuation has been judged: stops within one continuation.
+class ContinuationBudget:
+    """A limit that is passed by less than one continuation: for C_tr, known only once one has been judged,
+    and for recipes that are to spend the same.
 
     Near the limit continuations go one after another, so that the last to start is the one that passes it.
     """
 
-    def __init__(self, limit: int, *, spent: int = 0) -> None:
+    def __init__(self, limit: int, *, spent: int = 0, counted: Callable[[], int] | None = None) -> None:
         if limit < 1:
             raise InputError(f"--budget {limit}: expected at least 1")
-        self.limit, self.spent = limit, spent
-        self.stopped = False
+        self.limit, self._added, self._counted = limit, spent, counted
+        """`counted` tells what is spent where somebody else counts it; else continuations tell in `leave`."""
         self._running, self._largest = 0, limit
         self._changed = asyncio.Condition()
+
+    @property
+    def spent(self) -> int:
+        """What has been spent so far."""
+        return self._added if self._counted is None else self._counted()
 
     async def enter(self) -> None:
         """Wait for leave to start a continuation; BudgetStopped once the limit is reached."""
         async with self._changed:
             await self._changed.wait_for(self._may_go)
             if self.spent >= self.limit:
-                self.stopped = True
                 raise BudgetStopped(
-                    f"the budget is spent: C_tr is {self.spent:,} of {self.limit:,} target tokens; resume "
-                    "with "
-                    f"a larger --budget"
+                    f"the budget is spent: {self.spent:,} of {self.limit:,}; resume with a larger --budget"
                 )
             self._running += 1
 
-    async def leave(self, C_tr: int | None) -> None:
-        """Tell what the continuation added to C_tr; None where it was given up."""
+    async def leave(self, cost: int | None) -> None:
+        """Tell what the continuation has cost; None where it was given up."""
         async with self._changed:
             self._running -= 1
-            if C_tr is not None:
-                self.spent += C_tr
+            if cost is not None:
+                self._added += cost
                 # Twice the largest seen: the next one may be larger than any before.
                 seen = self._largest if self._largest < self.limit else 0
-                self._largest = min(max(seen, 2 * C_tr, 1), self.limit)
+                self._largest = min(max(seen, 2 * cost, 1), self.limit)
             self._changed.notify_all()
 
     def _may_go(self) -> bool:

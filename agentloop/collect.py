@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.algorithm import demonstration, proposal, unopened
-from agentloop.budget import Budget, TraceBudget
+from agentloop.budget import Budget, ContinuationBudget
 from agentloop.ledger import Ledger
 from agentloop.metered import Meter, metered
 from agentloop.parts import Job, Stage
 from agentloop.prices import PICO
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
-from agentloop.switching import live_switch
-from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
+from agentloop.switching import refuse_live
+from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
 from agentloop.units import Committer, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
 from occupancy.recipe import Recipe
@@ -52,14 +52,15 @@ async def collect(
     if not tasks:
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
     units = _units(settings, tasks)
-    if _live(environments) and settings.pilot:
-        raise InputError(
-            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need "
-            "one of "
-            f"the two; collect with --recipe and a fixed switch law instead"
-        )
-    info = settings.to_info() | {"environment": environments.version, "n_tasks": len(tasks)}
-    run = open_or_create(Path(folder), settings.recipe, info)
+    if _live(environments):
+        _refuse_live(settings, environments)
+    info = settings.to_info() | {
+        "environment": environments.version,
+        "n_tasks": len(tasks),
+        "n_units": len(units),
+    }
+    servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
+    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         try:
@@ -72,8 +73,6 @@ async def collect(
                 ledger=ledger,
                 spending=spending,
             )
-            if job.live and units:
-                live_switch(units[0].key, job)  # a law that cannot be drawn is refused before anything runs
             done = _done(run)
             left = [unit for unit in units if _place(unit.key) not in done]
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
@@ -87,6 +86,16 @@ async def collect(
     if stop is not None:
         raise stop
     return run
+
+
+def _refuse_live(settings: Settings, environments: Environments) -> None:
+    if settings.pilot:
+        raise InputError(
+            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need "
+            "one of "
+            f"the two; collect with a fixed switch law instead"
+        )
+    refuse_live(settings.recipe, environments.version)
 
 
 async def _one(unit: Unit, environments: Environments, job: Job) -> Rows:
@@ -148,10 +157,16 @@ def _job(
 ) -> Job:
     tokenizer = traits_of(student).tokenizer
     budget = _budget(spending, ledger)
+    meters = {"teacher": _meter("teacher", settings.teacher, spending, ledger, budget)}
+    meters["teacher"].total = ledger.charged(spending.axis)
+    if traits_of(student).paid:
+        shared = budget if spending.axis == "money" else None
+        meters["student"] = _meter("student", settings.student, spending, ledger, shared)
+        student = metered(student, meters["student"])
     job = Job(
         recipe=settings.recipe,
         student=student,
-        teacher=metered(teacher, _meter("teacher", settings.teacher, spending, ledger, budget)),
+        teacher=metered(teacher, meters["teacher"]),
         student_name=settings.student,
         teacher_name=settings.teacher,
         environment=environments.version,
@@ -162,17 +177,26 @@ def _job(
         forks=getattr(environments, "forks", False),
         teacher_ids=bool(tokenizer) and traits_of(teacher).tokenizer == tokenizer,
     )
-    if traits_of(student).paid:
-        shared = budget if spending.axis == "money" else None
-        job = replace(
-            job, student=metered(student, _meter("student", settings.student, spending, ledger, shared))
-        )
     if settings.pilot:
         job = replace(job, handback=settings.handback, replicates=settings.replicates)
-    if spending.axis == "training" and spending.budget is not None:
+    if spending.budget is None or budget is not None:
+        return job
+    if spending.axis == "training":
         spent = sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
-        job = replace(job, trace_budget=TraceBudget(int(spending.budget), spent=spent))
-    return job
+        return replace(job, continuation_budget=ContinuationBudget(int(spending.budget), spent=spent))
+    paying = [meter for role, meter in meters.items() if role == "teacher" or spending.axis == "money"]
+    scale = PICO if spending.axis == "money" else 1
+
+    def counted() -> int:
+        return sum(meter.total for meter in paying)
+
+    def cost(rows: Rows) -> int:
+        tokens: int = sum(t["output_tokens"] for t in rows.get("turns", ()) if t["author"] == Author.TEACHER)
+        price = meters["teacher"].price if spending.axis == "money" else None
+        return tokens * price.output if price else tokens
+
+    limit = ContinuationBudget(int(spending.budget * scale), counted=counted)
+    return replace(job, continuation_budget=limit, cost=cost)
 
 
 def _meter(role: str, name: str, spending: Spending, ledger: Ledger, budget: Budget | None) -> Meter:
@@ -190,26 +214,32 @@ def _meter(role: str, name: str, spending: Spending, ledger: Ledger, budget: Bud
 
 
 def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
-    if spending.budget is None or spending.axis == "training":
-        return None
-    spent = ledger.charged(spending.axis)
-    if spending.prices is None or spending.axis == "inference":
-        return Budget(int(spending.budget), spent=spent)
-    if ledger.query("select 1 from attempts where charged_money is null limit 1"):
+    money = spending.axis == "money"
+    if money and ledger.query("select 1 from attempts where charged_money is null limit 1"):
         raise InputError(
             "--axis money on a run whose earlier attempts were written without a price: what they cost is "
             "not "
             "known; give --prices from the start, or use --axis inference"
         )
+    if spending.budget is None or spending.axis == "training" or spending.matched:
+        return None
+    spent = ledger.charged(spending.axis)
+    if spending.prices is None or not money:
+        return Budget(int(spending.budget), spent=spent)
     return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
-def open_or_create(folder: Path, recipe: Recipe, info: Mapping[str, Any]) -> Run:
-    """The run of these settings in `folder`, new or begun; DataError where it was begun with others."""
+def open_or_create(
+    folder: Path, recipe: Recipe, info: Mapping[str, Any], *, made_with: Mapping[str, str]
+) -> Run:
+    """The run of these settings in `folder`, new or begun; DataError where it was begun with others.
+
+    made_with  what a new run also records, and a resume does not compare
+    """
     if not (folder / "run.json").exists():
-        made_with = {name: version(name) for name in ("numpy", "pyarrow")}
-        made_with |= {"fewsteps": version("fewsteps"), "python": platform.python_version()}
-        return create_run(folder, recipe, {**info, "made_with": made_with})
+        versions = {name: version(name) for name in ("numpy", "pyarrow", "fewsteps")}
+        versions["python"] = platform.python_version()
+        return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
     for name, value in {**info, "recipe_hash": recipe.hash}.items():
         if run.info.get(name) != value:

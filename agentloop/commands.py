@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.evaluate_commands import add_evaluate
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from agentloop.rows import Rows
+    from agentloop.settings import Settings, Spending
     from agentloop.types import Environments
-    from occupancy.recipe import Recipe
-    from occupancy.runs import Run
+    from agentloop.units import Progress
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,7 +26,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
     )
     collect.add_argument("--env", required=True, help="alfworld, hotpotqa, or package.module:function")
-    collect.add_argument("--recipe", default="op-short", help="a preset, or a TOML file (default: op-short)")
+    collect.add_argument(
+        "--recipe",
+        action="append",
+        default=[],
+        help="a preset, or a TOML file (default: op-short); given several times: all with the same --budget",
+    )
     collect.add_argument(
         "--set",
         action="append",
@@ -32,7 +40,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="change a field of the recipe, e.g. K=3",
     )
     collect.add_argument("--student", required=True, help="policy of the rollouts, e.g. scripted:lapse=.1")
-    collect.add_argument("--teacher", required=True, help="policy of the continuations, e.g. expert")
+    collect.add_argument(
+        "--teacher", required=True, help="policy of the continuations, e.g. expert or openai:MODEL@URL"
+    )
     collect.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
     collect.add_argument("--out", required=True, metavar="RUN", help="the run folder")
     collect.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
@@ -40,6 +50,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     collect.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )
+    collect.add_argument(
+        "--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks"
+    )
+    collect.add_argument("--wall", type=float, metavar="SECONDS", help="most seconds of one episode")
+    collect.add_argument(
+        "--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'"
+    )
+    _add_spending(collect)
     pilot = collect.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     pilot.add_argument(
         "--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations"
@@ -51,41 +69,110 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     collect.set_defaults(handler=_collect)
 
 
+def _add_spending(collect: argparse.ArgumentParser) -> None:
+    spending = collect.add_argument_group("spending", "what the run may spend; may be changed at a resume")
+    spending.add_argument(
+        "--budget", type=float, metavar="N", help="teacher tokens, or money (default: no limit)"
+    )
+    spending.add_argument(
+        "--axis",
+        default="inference",
+        help="inference or money: never exceeded; training: C_tr, to within one continuation",
+    )
+    spending.add_argument("--prices", metavar="FILE", help="price table in TOML")
+    spending.add_argument(
+        "--turn-tokens", type=int, metavar="N", help="most output tokens of a teacher's turn"
+    )
+    spending.add_argument("--retries", type=int, default=5, help="after a failure that may pass (default: 5)")
+
+
 def _collect(given: argparse.Namespace) -> int:
     import asyncio
-    import json
 
-    from agentloop.collect import Settings
+    from agentloop.arguments import pairs, read_n, read_recipe, read_text, turns
+    from agentloop.chat_spec import address, identity
+    from agentloop.parts import SWITCH_PROMPT
     from agentloop.policies import open_environments
-    from agentloop.summary import summarise
+    from agentloop.prices import read_prices
+    from agentloop.settings import Settings, Spending
+    from occupancy.errors import BudgetStopped
 
+    changes = pairs("--set", given.set) | {"teacher": identity(given.teacher)}
+    if given.pilot:
+        changes.setdefault("K", "inf")
     environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
-    recipe = _recipe(given, T_max=environments.T_max)
-    settings = Settings(
-        recipe=recipe,
-        student=given.student,
-        teacher=given.teacher,
-        tasks=given.tasks,
-        seed=given.seed,
-        pilot=given.pilot,
-        handback=_turns(given.handback),
-        replicates=given.replicates,
-        demo_tasks=given.demo_tasks,
+    T_max = environments.T_max
+    recipes = {name: read_recipe(name, changes, T_max=T_max) for name in given.recipe or ["op-short"]}
+    settings = {
+        Path(name).stem: Settings(
+            recipe=recipe,
+            student=identity(given.student),
+            teacher=identity(given.teacher),
+            served_by={"student": address(given.student), "teacher": address(given.teacher)},
+            tasks=given.tasks,
+            seed=given.seed,
+            n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
+            wall_s=given.wall,
+            switch_prompt=read_text("--switch-prompt", given.switch_prompt)
+            if given.switch_prompt
+            else SWITCH_PROMPT,
+            pilot=given.pilot,
+            handback=turns("--handback", given.handback),
+            replicates=given.replicates,
+            demo_tasks=given.demo_tasks,
+        )
+        for name, recipe in recipes.items()
+    }
+    spending = Spending(
+        budget=given.budget,
+        axis=given.axis,
+        prices=read_prices(given.prices) if given.prices else None,
+        turn_tokens=given.turn_tokens,
+        retries=given.retries,
     )
-    run = asyncio.run(_run(given, settings, environments))
-    summary = summarise(run)
-    if given.json:
-        print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
-    else:
-        _print(summary)
+    if len(settings) > 1:
+        return asyncio.run(_run(given, environments, spending, lambda **seams: _matched(given, settings, **seams)))
+    (only,) = settings.values()
+    try:
+        return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))
+    except BudgetStopped:
+        _show(given, status="budget_stopped")
+        raise
+
+
+async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> int:
+    from agentloop.collect import collect
+
+    await collect(given.out, settings, **seams)
+    _show(given, status="finished")
     return 0
 
 
-async def _run(given: argparse.Namespace, settings: Any, environments: Environments) -> Run:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
+    import json
 
-    from agentloop.collect import collect
+    from agentloop.ledger_commands import print_proof
+    from agentloop.matched import collect_matched
+
+    proof = await collect_matched(given.out, settings, **seams)
+    if given.json:
+        print(json.dumps(proof.to_dict()))  # noqa: T201 -- standard output is what --json is for
+    else:
+        print_proof(proof)
+    return 0 if proof.matched else 1
+
+
+async def _run(
+    given: argparse.Namespace,
+    environments: Environments,
+    spending: Spending,
+    collecting: Callable[..., Awaitable[int]],
+) -> int:
+    """Open the policies, show progress while `collecting` runs, and close them."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     from agentloop.policies import open_policy
 
     columns = (
@@ -95,83 +182,48 @@ async def _run(given: argparse.Namespace, settings: Any, environments: Environme
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    tokens = 0
+    opened: list[Any] = [environments]
     try:
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            line = bar.add_task("", total=None, note="opening the environment")
-
-            def progress(done: int, total: int, rows: Rows) -> None:
-                nonlocal tokens
-                tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
-                bar.update(line, completed=done, total=total, note=f"{tokens:,} teacher tokens")
-
-            return await collect(
-                given.out,
-                settings,
+        for spec in (given.student, given.teacher):
+            opened.append(open_policy(spec, environments))
+        with Bar(*columns, console=Console(stderr=True)) as bar:
+            return await collecting(
                 environments=environments,
-                student=open_policy(given.student, environments),
-                teacher=open_policy(given.teacher, environments),
-                progress=progress,
+                student=opened[1],
+                teacher=opened[2],
+                spending=spending,
+                progress=_progress(bar),
             )
     finally:
-        await environments.close()
+        for seam in opened:
+            close = getattr(seam, "close", None)
+            if close is not None:
+                await close()
 
 
-def _recipe(given: argparse.Namespace, *, T_max: int) -> Recipe:
-    """The recipe that the command line names; a preset has the environment's horizon unless told."""
-    from dataclasses import replace
-    from pathlib import Path
+def _progress(bar: Any) -> Progress:
+    line = bar.add_task("", total=None, note="opening the environment")
+    tokens = 0
 
-    from occupancy.recipe import PRESETS, Recipe, preset
+    def progress(done: int, total: int, rows: Rows) -> None:
+        nonlocal tokens
+        tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
+        bar.update(line, completed=done, total=total, note=f"{tokens:,} teacher tokens")
 
-    changes = pairs("--set", given.set)
-    changes["teacher"] = given.teacher
-    if given.pilot:
-        changes.setdefault("K", "inf")
-    if given.recipe in PRESETS:
-        changes.setdefault("T_max", T_max)
-        return preset(given.recipe, **changes)
-    file = Path(given.recipe)
-    if not file.is_file():
-        from occupancy.errors import RecipeError
-
-        raise RecipeError(
-            f"--recipe {given.recipe}: expected one of {', '.join(PRESETS)}, or a TOML file that exists"
-        )
-    return replace(Recipe.from_toml(file.read_text("utf-8")), **changes)
+    return progress
 
 
-def pairs(flag: str, given: list[str]) -> dict[str, Any]:
-    """NAME=VALUE arguments; whole numbers and decimals become numbers."""
-    from occupancy.errors import InputError
+def _show(given: argparse.Namespace, *, status: str) -> None:
+    import json
 
-    pairs: dict[str, Any] = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise InputError(f"{flag} {pair!r}: expected NAME=VALUE")
-        pairs[name] = _value(value)
-    return pairs
+    from agentloop.summary import summarise
+    from occupancy.runs import open_run
 
-
-def _value(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _turns(text: str) -> tuple[int, ...]:
-    from occupancy.errors import InputError
-
-    try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError as error:
-        raise InputError(
-            f"--handback {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5"
-        ) from error
+    summary = summarise(open_run(given.out)) | {"status": status}
+    if given.json:
+        print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
+    else:
+        _print(summary)
 
 
 def _print(summary: dict[str, Any]) -> None:
@@ -188,9 +240,11 @@ def _print(summary: dict[str, Any]) -> None:
     outcomes = ", ".join(f"{outcome} {count}" for outcome, count in summary["proposals"].items())
     console = Console()
     console.print(table)
-    console.print(f"proposals: {outcomes or 'none'}")
+    console.print(f"{summary['status']}; proposals: {outcomes or 'none'}")
     console.print(
         f"C_i {summary['C_i']:,} teacher tokens bought in {summary['attempts']:,} attempts "
         f"({summary['failed_attempts']} failed, {summary['lost_attempts']} lost); "
         f"C_tr {summary['C_tr']:,} in {summary['traces']:,} accepted traces"
     )
+    for warning in summary["warnings"]:
+        console.print(f"warning: {warning}")

@@ -74,7 +74,7 @@ async def evaluate(
     if not tasks:
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
-    run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks))
+    run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         if traits_of(policy).paid:

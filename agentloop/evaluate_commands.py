@@ -45,7 +45,7 @@ async def _run(given: argparse.Namespace) -> Any:
     from rich.console import Console
     from rich.progress import Progress
 
-    from agentloop.commands import pairs
+    from agentloop.arguments import pairs
     from agentloop.evaluate import Evaluation, evaluate
     from agentloop.policies import open_environments, open_policy
 

@@ -128,6 +128,11 @@ class Ledger:
         ).fetchone()
         return None if row is None else _answer(row[0])
 
+    def answer(self, attempt_id: int) -> Answer:
+        """The answer of a settled attempt."""
+        (text,) = self._reader.execute("select answer from attempts where id = ?", (attempt_id,)).fetchone()
+        return _answer(text)
+
     async def open(self, ask: Ask, *, role: str, policy: str, most: Charge) -> int:
         """Write an attempt before its call; returns its id."""
         key = (ask.episode_id, ask.t)

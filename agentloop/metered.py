@@ -36,14 +36,14 @@ class Meter:
     """What the budget limits: output tokens (inference), or money."""
     turn_tokens: int | None = None
     """Most output tokens of a call, where the policy itself has no limit."""
-    tools_bytes: int = 0
-    """Bytes of the tool descriptions that every prompt carries."""
     retries: int = 5
     """Further attempts after one that failed for a reason that may pass."""
     backoff_s: float = 0.5
     """Wait before the first retry; it doubles each time, up to a minute."""
     patience: int = 10
     """Calls in a row that may fail after all their retries before the server counts as lost."""
+    total: int = 0
+    """Charged so far on the axis: what the ledger held at the start, and every attempt since."""
     _failed_in_a_row: int = field(default=0, init=False)
 
 
@@ -75,6 +75,8 @@ class _Metered:
             try:
                 answer = await self._attempt(ask)
             except CallFailed as failure:
+                if failure.kind == "forbidden":
+                    raise ServerLost(f"{self._meter.role} {self._meter.name!r}: {failure}") from failure
                 if not failure.retry:
                     self._meter._failed_in_a_row = 0
                     raise
@@ -113,6 +115,7 @@ class _Metered:
                 meter.ledger.abandon(attempt_id)
             raise
         finally:
+            meter.total += self._amount(cost)
             if meter.budget is not None:
                 meter.budget.settle(reserved, self._amount(cost))
 
@@ -121,7 +124,7 @@ class _Metered:
         if tokens is None or price is None:
             return Charge(tokens)
         return Charge(
-            tokens, price.most(prompt=prompt_bound(ask.context) + self._meter.tools_bytes, output=tokens)
+            tokens, price.most(prompt=prompt_bound(ask.context) + self.traits.more_prompt, output=tokens)
         )
 
     def _amount(self, charge: Charge) -> int:

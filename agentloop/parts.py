@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentloop.budget import TraceBudget
+from agentloop.budget import ContinuationBudget
 from agentloop.episode import History, Play, Played, boundary, context_ids, one_line, play, start
 from agentloop.replay import ReplayDesync, replay
-from agentloop.rows import Cast, Key, Rows, episode_rows
+from agentloop.rows import Cast, Key, Rows, episode_rows, merged
 from agentloop.seeds import seed_of
 from agentloop.types import Author, Environment, EnvironmentFailed, Policy, Status
 from occupancy.recipe import Recipe
@@ -48,7 +50,9 @@ class Job:
     """The environment can take snapshots."""
     teacher_ids: bool = False
     """The teacher's token ids are the student tokenizer's."""
-    trace_budget: TraceBudget | None = None
+    continuation_budget: ContinuationBudget | None = None
+    cost: Callable[[Rows], int] = lambda rows: sum(trace["C_tr"] for trace in rows.get("traces", ()))
+    """What a continuation with these rows takes out of that budget."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,20 @@ class Stage:
         if self.job.forks and context_id not in self.snapshots:
             with boundary(EnvironmentFailed, "snapshot"):
                 self.snapshots[context_id] = self.env.snapshot()  # type: ignore[attr-defined]
+
+
+@asynccontextmanager
+async def within_budget(job: Job) -> AsyncIterator[list[Rows]]:
+    """Leave to let the teacher continue, where the job's budget asks for it; put the rows into the list."""
+    rows: list[Rows] = []
+    if job.continuation_budget is None:
+        yield rows
+        return
+    await job.continuation_budget.enter()
+    try:
+        yield rows
+    finally:
+        await job.continuation_budget.leave(job.cost(merged(*rows)))
 
 
 async def student_episode(

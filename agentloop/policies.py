@@ -3,6 +3,10 @@
 alfworld, hotpotqa          a benchmark that comes with fewsteps
 package.module:function     one of your own: a function that returns it
 expert, scripted:lapse=.1   a policy that the environment's benchmark brings
+vllm:FOLDER                 a model in this process (agentloop.token_policy has its settings)
+transformers:FOLDER         the same with transformers' continuous batching, on a CPU or a GPU
+replay:RUN                  the turns of a recorded run, for tests and for runs that cost nothing
+openai:MODEL@BASE_URL       a model behind an OpenAI-compatible server (agentloop.chat_spec has its settings)
 """
 
 from __future__ import annotations
@@ -35,10 +39,25 @@ def open_policy(spec: str, environments: Environments) -> Policy:
     policy = environments.policy(spec)
     if policy is not None:
         return policy
+    if spec.startswith("openai:"):
+        from agentloop.chat import ChatPolicy
+        from agentloop.chat_spec import parse_chat
+
+        return ChatPolicy(parse_chat(spec), tools=getattr(environments, "tools", ()))
+    if spec.partition(":")[0] in ("vllm", "transformers"):
+        from agentloop.token_policy import open_token_policy
+
+        return open_token_policy(spec)
+    if spec.startswith("replay:"):
+        from agentloop.recorded import open_recorded
+
+        return open_recorded(spec.removeprefix("replay:"))
     if ":" not in spec:
         raise InputError(
             f"policy {spec!r}: {environments.name} has none of that name; expected one of "
-            f"{', '.join(environments.policies)}, or package.module:function"
+            f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, vllm:FOLDER, transformers:FOLDER, "
+            "replay:RUN, or "
+            f"package.module:function"
         )
     own: Policy = named(spec)()
     return own

@@ -25,6 +25,8 @@ class Settings:
     seed: int = 0
     n_of_task: Mapping[str, int] = field(default_factory=dict)
     """Proposals of single tasks, by task id; every other task gets the recipe's n."""
+    served_by: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of the models' servers: written down, and free to change at a resume."""
     wall_s: float | None = None
     """Seconds for one episode; None = no limit."""
     switch_prompt: str = SWITCH_PROMPT
@@ -94,6 +96,9 @@ class Spending:
     axis: str = "inference"
     """inference: C_i, never exceeded. money: the same in money. training: C_tr, to within one
     continuation."""
+    matched: bool = False
+    """Pass the budget by less than one continuation, instead of staying below it: recipes that are compared
+    spend the same."""
     prices: Prices | None = None
     turn_tokens: int | None = None
     """Most output tokens of one teacher turn, where the policy itself names no limit."""

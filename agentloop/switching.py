@@ -12,6 +12,7 @@ from agentloop.rows import Key
 from agentloop.seeds import seed_of
 from agentloop.types import Ask, ContextOverflow, Message, PolicyFailed
 from occupancy.errors import RecipeError
+from occupancy.recipe import Recipe
 from occupancy.switch import draw_switch
 
 _NUMBER = re.compile(r"\d+")
@@ -48,19 +49,8 @@ async def switch_of(stage: Stage, key: Key, rollout: Played) -> Switch:
 
 
 def live_switch(key: Key, job: Job) -> Switch:
-    """t' before the rollout is known, for an environment that cannot be replayed.
-
-    RecipeError for a law or a filter that needs the whole rollout first.
-    """
+    """t' before the rollout is known, for an environment that can be neither replayed nor forked."""
     recipe = job.recipe
-    if recipe.switch.law not in ("start", "fixed") or recipe.psi != "all":
-        raise RecipeError(
-            f"switch law {recipe.switch.law!r} with psi={recipe.psi!r} in {job.environment}, which can be "
-            "neither "
-            "replayed nor forked: the teacher must take over live, so t' may not depend on the rollout; "
-            "use law "
-            f"'fixed' or 'start' and psi='all'"
-        )
     drawn = draw_switch(
         recipe.T_max,
         recipe.switch,
@@ -69,6 +59,17 @@ def live_switch(key: Key, job: Job) -> Switch:
         T_max=recipe.T_max,
     )
     return Switch(drawn.t_prime, drawn.probability)
+
+
+def refuse_live(recipe: Recipe, environment: str) -> None:
+    """RecipeError for a law or a filter that needs the whole rollout before the teacher can take over."""
+    if recipe.rho != "teacher" and (recipe.switch.law not in ("start", "fixed") or recipe.psi != "all"):
+        raise RecipeError(
+            f"switch law {recipe.switch.law!r} with psi={recipe.psi!r} in {environment}, which can be "
+            "neither "
+            f"replayed nor forked: the teacher must take over live, so t' may not depend on the rollout; use "
+            f"law 'fixed' or 'start' and psi='all'"
+        )
 
 
 def parse_turn(text: str, *, T: int) -> int:

@@ -169,6 +169,8 @@ class Traits:
     """Parts of an answer that it fills: text, usage, reasoning, token_ids, logprob."""
     most_output: int | None = None
     """Most output tokens of one call, reasoning included; None where nothing bounds them."""
+    more_prompt: int = 0
+    """Most prompt tokens beside the context: tool descriptions."""
     tokenizer: str = ""
     """Name of the tokenizer of `token_ids`: ids are passed on only between equal names."""
     paid: bool = False
@@ -204,7 +206,8 @@ class CallFailed(PolicyFailed):
     ) -> None:
         super().__init__(message)
         self.kind = kind
-        """timeout, rate_limit, server, connection, malformed, refused or filtered."""
+        """timeout, rate_limit, server, connection, malformed, refused, filtered, or forbidden: no call will
+        do."""
         self.retry = retry
         """Whether the same call may do better a little later."""
         self.billed = billed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,16 @@ class Unit:
 
 
 class Committer:
-    """Collects rows of finished units and writes them as parts of the run."""
+    """Collects rows of finished units and writes them as parts of the run.
+
+    One thread writes: a commit that nobody waits for any more is still finished before the next one begins.
+    """
 
     def __init__(self, run: Run, *, done: int, total: int, progress: Progress) -> None:
         self._run, self._done, self._total, self._progress = run, done, total, progress
         self._pending: list[Rows] = []
         self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "commit")
 
     async def add(self, rows: Rows) -> None:
         """Take a unit's rows; waits for the disk where too many are pending."""
@@ -52,7 +57,7 @@ class Committer:
                 return
             rows = merged(*batch)
             try:
-                await asyncio.to_thread(self._run.commit, rows)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._run.commit, rows)
             except OSError as error:
                 raise RunError(
                     f"{self._run.folder} cannot be written ({error}): make room on the disk and run the same "
@@ -60,6 +65,10 @@ class Committer:
                 ) from error
             self._done += len(batch)
             self._progress(self._done, self._total, rows)
+
+    def close(self) -> None:
+        """Wait for the commit that is under way."""
+        self._thread.shutdown(wait=True)
 
     async def flush_often(self) -> None:
         """Write at least every COMMIT_EVERY_S seconds, until cancelled."""
@@ -105,6 +114,8 @@ async def work(
         await committer.flush()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
+    finally:
+        committer.close()
     return stops[0] if stops else None
 
 

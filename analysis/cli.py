@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from occupancy.errors import FewstepsError
 
-MOUNTED = ("agentloop.commands", "simulate.commands", "analysis.commands")
+MOUNTED = ("agentloop.commands", "agentloop.ledger_commands", "simulate.commands", "analysis.commands")
 
 
 class _Parser(argparse.ArgumentParser):

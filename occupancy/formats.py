@@ -26,15 +26,14 @@ Cells are empty (null) only where the meaning says so.
 _LEDGER = """
 ## ledger.sqlite
 
-Table `attempts`, one row an attempt, written before the call and settled after it: `id`,
-`episode_id`, `t` (turn; 0 where a teacher was asked for a switch time), `attempt` (from 0),
-`context_id` (hash of what was sent), `role`, `policy`, `state`, `billed` (no, perhaps, yes),
-`opened_at` and `settled_at` (seconds since 1970), `charged_tokens` and `charged_money` (the most
-that it can have cost, the second in 10^-12 of the currency; empty where nothing bounds it),
-`output_tokens` (reasoning included), `reasoning_tokens`, `prompt_tokens`, `cached_tokens` (part of
-the prompt), `counter`, `usage` (reported, or local: the provider said nothing and we counted),
-`finish_reason`, `answer` (JSON), `failure` (timeout, rate_limit, server, connection, malformed,
-refused, filtered), `error`.
+Table `attempts`, one row an attempt, written before the call and settled after it: `id`, `episode_id`, `t`
+(turn; 0 where a teacher was asked for a switch time), `attempt` (from 0), `context_id` (hash of what was
+sent), `role`, `policy`, `state`, `billed` (no, perhaps, yes), `opened_at` and `settled_at` (seconds since
+1970), `charged_tokens` and `charged_money` (the most that it can have cost, the second in 10^-12 of the
+currency; empty where nothing bounds it), `output_tokens` (reasoning included), `reasoning_tokens`,
+`prompt_tokens`, `cached_tokens` (part of the prompt), `counter`, `usage` (reported, or local: the provider
+said nothing and we counted), `finish_reason`, `answer` (JSON), `failure` (timeout, rate_limit, server,
+connection, malformed, refused, filtered), `error`.
 
 | state | meaning |
 |---|---|

@@ -19,6 +19,7 @@ if __name__ == "__main__":
 
 from toy_world import Corridors, drunk, expert
 
+from agentloop import units
 from agentloop.collect import Settings, collect
 from agentloop.types import Answer, Ask
 from occupancy.recipe import preset
@@ -38,6 +39,7 @@ async def slow_expert(ask: Ask) -> Answer:
 
 
 def collect_into(folder: Path) -> None:
+    units.COMMIT_EVERY_S = 0.0  # parts tell the killer how far the run is
     asyncio.run(collect(folder, SETTINGS, environments=Corridors(), student=drunk, teacher=slow_expert))
 
 

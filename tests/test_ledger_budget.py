@@ -12,9 +12,10 @@ from hypothesis import settings
 from test_collect_algorithm import attempts, rows, run_of
 from toy_world import Bounded, Corridors, drunk, expert
 
-from agentloop.budget import Budget, TraceBudget
+from agentloop.budget import Budget, ContinuationBudget
 from agentloop.collect import Settings, Spending, collect
 from agentloop.ledger import Ledger
+from agentloop.matched import Proof, collect_matched
 from agentloop.prices import read_prices
 from agentloop.types import CallFailed, Policy
 from occupancy.errors import BudgetStopped, InputError
@@ -143,7 +144,7 @@ def test_a_cancelled_wait_leaves_no_reservation() -> None:
 
 def test_continuations_go_one_by_one_near_the_limit() -> None:
     async def main() -> None:
-        budget, running, most = TraceBudget(100), 0, 0
+        budget, running, most = ContinuationBudget(100), 0, 0
 
         async def continuation() -> None:
             nonlocal running, most
@@ -178,3 +179,38 @@ def test_n_of_single_tasks_wins_over_the_recipes(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", replace(RECIPE, n=2), n_of_task={"corridor/3": 5, "corridor/4": 0})
     count = [sum(p["task_id"] == f"corridor/{i}" for p in rows(run, "proposals")) for i in range(8)]
     assert count == [2, 2, 2, 5, 0, 2, 2, 2]
+
+
+@pytest.mark.parametrize("axis", ["inference", "training"])
+def test_recipes_can_be_matched_to_within_one_continuation(tmp_path: Path, axis: str) -> None:
+    recipes = {
+        "short": preset("op-short", K=1, n=9, T_max=12),
+        "long": preset("op-success", n=9, T_max=12),
+        "bc": preset("pure-bc", n=9, T_max=12),
+    }
+    settings_ = {
+        name: Settings(recipe=recipe, student="drunk", teacher="expert", tasks="30")
+        for name, recipe in recipes.items()
+    }
+
+    def matched(budget: int, folder: Path) -> Proof:
+        return asyncio.run(
+            collect_matched(
+                folder,
+                settings_,
+                environments=Corridors(workers=8),
+                student=drunk,
+                teacher=expert,
+                spending=Spending(budget, axis=axis),
+            )
+        )
+
+    proof = matched(1500, tmp_path / "runs")
+    assert proof.matched, proof
+    assert proof.spread <= max(match.largest for match in proof.matches)
+    for match in proof.matches:
+        spent = match.C_i if axis == "inference" else match.C_tr
+        assert match.spent == spent
+        assert 0 <= spent - 1500 < match.largest
+    assert matched(1500, tmp_path / "runs") == proof, "a matched run that is run again buys nothing"
+    assert not matched(10**6, tmp_path / "all").matched, "recipes that run out of tasks are not matched"

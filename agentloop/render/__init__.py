@@ -1,0 +1,34 @@
+"""Traces to token ids: chat templates, spans with authors, targets, length rules.
+
+render_trace    messages of one trace -> rows of ids and targets
+load_codec      tokenizer and template of a saved model
+render_run      fills the traces of a run folder
+"""
+
+from agentloop.render.codec import Codec, codec_of, load_codec
+from agentloop.render.spans import render_trace
+from agentloop.render.types import (
+    LengthRule,
+    Overflow,
+    Rendered,
+    Row,
+    Span,
+    TraceMessage,
+    read_messages,
+    write_messages,
+)
+
+__all__ = [
+    "Codec",
+    "LengthRule",
+    "Overflow",
+    "Rendered",
+    "Row",
+    "Span",
+    "TraceMessage",
+    "codec_of",
+    "load_codec",
+    "read_messages",
+    "render_trace",
+    "write_messages",
+]

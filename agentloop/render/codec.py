@@ -1,0 +1,186 @@
+"""A tokenizer with its chat template: the text of a prompt, and the ids of a text.
+
+Text inside a message is never read as a control token, whatever it contains. Before the template sees
+a message, a mark (a Unicode noncharacter that occurs nowhere in the trace) is put into every string that
+would be one; what is unmarked in the rendered text is the template's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentloop.render.types import TraceMessage
+from occupancy.errors import DataError, InputError, MissingExtra
+
+MARKS = tuple(chr(c) for c in range(0xFDD0, 0xFDF0))
+_PROBE = "ok7"
+
+
+@dataclass(frozen=True, eq=False)
+class Codec:
+    """A fast tokenizer and what its template does; made by `codec_of`."""
+
+    tokenizer: Any
+    """transformers' fast tokenizer, with a chat template."""
+    plain: Any
+    """Its `tokenizers.Tokenizer`, which reads no control tokens."""
+    control: Mapping[str, int]
+    """Strings that are special tokens, with their ids."""
+    pattern: re.Pattern[str]
+    """Matches any of them."""
+    closing: str
+    """What the template writes after an assistant turn, up to the control token that ends it."""
+    closing_ids: tuple[int, ...]
+    """Its ids; the last one closes the turn, and need not be the tokenizer's EOS."""
+    pieces_agree: bool
+    """Encoding between control tokens gives the ids of encoding at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Ids of a text, each with the place of its first character."""
+
+    ids: list[int]
+    starts: list[int]
+
+
+def load_codec(folder: str) -> Codec:
+    """Codec of the tokenizer that is saved in `folder`."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtra("transformers", "agents") from error
+    return codec_of(AutoTokenizer.from_pretrained(folder))
+
+
+def codec_of(tokenizer: Any) -> Codec:
+    """Codec of a loaded tokenizer; one that cannot be rendered exactly is refused here, not later."""
+    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"{name} is no fast tokenizer: save it with a tokenizer.json, and load that")
+    if not tokenizer.chat_template:
+        raise InputError(f"{name} has no chat template: set tokenizer.chat_template to the model's own")
+    control = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+    if not control:
+        raise InputError(f"{name} has no special tokens: its template cannot close a turn with one")
+    plain = type(tokenizer.backend_tokenizer).from_str(tokenizer.backend_tokenizer.to_str())
+    plain.encode_special_tokens = True
+    plain.no_truncation()
+    plain.no_padding()
+    pattern = re.compile("|".join(re.escape(s) for s in sorted(control, key=len, reverse=True)))
+    some = next(iter(control))
+    if _whole(tokenizer, f"{some}{_PROBE}").ids[1:] != plain.encode(_PROBE, add_special_tokens=False).ids:
+        raise InputError(
+            f"{name} encodes a text differently after a control token than alone (it adds a space in front): "
+            f"sampled turns could not be told from encoded ones; set its prepend_scheme to 'never'"
+        )
+    probe = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
+    text = str(tokenizer.apply_chat_template(probe, tokenize=False))
+    tail = text[text.rindex(_PROBE) + len(_PROBE) :]
+    end = pattern.search(tail)
+    if end is None:
+        raise InputError(
+            f"{name}: the template writes {tail!r} after an assistant turn, which holds no special token: a "
+            f"model could not learn to stop; use a template that closes its turns with one"
+        )
+    closing = tail[: end.end()]
+    codec = Codec(tokenizer, plain, control, pattern, closing, (), True)
+    pieces = _pieces(codec, text, "").ids
+    object.__setattr__(codec, "closing_ids", tuple(_pieces(codec, closing, "").ids))
+    object.__setattr__(codec, "pieces_agree", pieces == _whole(tokenizer, text).ids)
+    return codec
+
+
+def mark_for(messages: Sequence[TraceMessage]) -> str:
+    """A noncharacter that occurs in none of the messages."""
+    for mark in MARKS:
+        if not any(mark in m.content for m in messages):
+            return mark
+    raise DataError(
+        f"the trace holds all {len(MARKS)} Unicode noncharacters U+FDD0..U+FDEF: remove one of them"
+    )
+
+
+def marked(codec: Codec, content: str, mark: str) -> str:
+    """The content with a mark inside everything that would be read as a control token."""
+    return codec.pattern.sub(lambda m: m[0][0] + mark + m[0][1:], content)
+
+
+def prompt_text(codec: Codec, messages: Sequence[TraceMessage], mark: str) -> str:
+    """Marked text that a model is given to write the next assistant turn."""
+    from jinja2 import TemplateError
+
+    chat = [{"role": m.role, "content": marked(codec, m.content, mark)} for m in messages]
+    try:
+        text = codec.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        roles = [m.role for m in messages]
+        raise DataError(
+            f"the chat template refuses the roles {roles}: {error}; give the environment a prompt that the "
+            f"student's template accepts"
+        ) from error
+    return str(text)
+
+
+def encode(codec: Codec, text: str, mark: str) -> Encoded:
+    """Ids of marked text; only unmarked control tokens are read as such."""
+    if mark not in text:
+        return _whole(codec.tokenizer, text)
+    if not codec.pieces_agree:
+        raise DataError(
+            "a message holds the text of a control token, and this tokenizer joins text across control tokens: "
+            "the two cannot be told apart; remove the trace, or use a tokenizer without that habit"
+        )
+    return _pieces(codec, text, mark)
+
+
+def encode_turn(codec: Codec, content: str) -> list[int]:
+    """Ids of an assistant turn's text, as they follow a prompt."""
+    return list(codec.plain.encode(content, add_special_tokens=False).ids)
+
+
+def sampled_ids(codec: Codec, message: TraceMessage) -> list[int]:
+    """Sampled ids of a turn without what closed it; ids that spell another text are refused."""
+    ids = list(message.token_ids or ())
+    known = set(codec.control.values())
+    while ids and ids[-1] in known and decode(codec, ids) != message.content:
+        ids.pop()
+    text = decode(codec, ids)
+    if text != message.content:
+        raise DataError(
+            f"sampled ids spell {text[:80]!r}, but the turn reads {message.content[:80]!r}: store the ids of "
+            f"this very text, or none"
+        )
+    return ids
+
+
+def decode(codec: Codec, ids: Sequence[int]) -> str:
+    """Text of ids, control tokens included."""
+    return str(
+        codec.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    )
+
+
+def _whole(tokenizer: Any, text: str) -> Encoded:
+    encoding = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+    return Encoded(list(encoding.ids), [start for start, _ in encoding.offsets])
+
+
+def _pieces(codec: Codec, text: str, mark: str) -> Encoded:
+    ids: list[int] = []
+    starts: list[int] = []
+    place = 0
+    for found in [*codec.pattern.finditer(text), None]:
+        stop = len(text) if found is None else found.start()
+        kept = [i for i in range(place, stop) if not mark or text[i] != mark]
+        encoding = codec.plain.encode("".join(text[i] for i in kept), add_special_tokens=False)
+        ids += encoding.ids
+        starts += [kept[start] for start, _ in encoding.offsets]
+        if found is not None:
+            ids.append(codec.control[found[0]])
+            starts.append(found.start())
+            place = found.end()
+    return Encoded(ids, starts)

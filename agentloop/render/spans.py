@@ -1,0 +1,227 @@
+"""Messages to training rows: exactly the teacher's turns are targets.
+
+The context of a turn is what a model is given at that turn: the template's prompt for the messages before
+it. Two turns share a row as long as the later prompt repeats the earlier turn word for word. Where a
+template rewrites history (strips old reasoning, trims blanks), the row ends and the next turn starts its
+own, so that no target ever stands in a context that was not sampled from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentloop.render.codec import (
+    Codec,
+    decode,
+    encode,
+    encode_turn,
+    mark_for,
+    marked,
+    prompt_text,
+    sampled_ids,
+)
+from agentloop.render.types import LengthRule, Overflow, Rendered, Row, Span, TraceMessage
+from occupancy.errors import DataError
+
+_Numbered = tuple[int, TraceMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where an assistant turn ends in a draft, its closing token included."""
+
+    ids: int
+    text: int
+    message: int
+    target: bool
+
+
+@dataclass
+class _Draft:
+    """A row while it grows; `text` is the marked text of its ids."""
+
+    text: str = ""
+    ids: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    ends: list[_End] = field(default_factory=list)
+
+    @property
+    def trained(self) -> list[int]:
+        return [end.message for end in self.ends if end.target]
+
+
+def render_trace(
+    codec: Codec, messages: Sequence[TraceMessage], *, rule: LengthRule | None = None, trace: str = "trace"
+) -> Rendered:
+    """Rows of one trace under a length rule; errors name the trace.
+
+    A trace without a turn to train on is an error; one that the rule empties has no rows and says why.
+    """
+    rule = rule or LengthRule()
+    try:
+        return _render(codec, messages, rule)
+    except DataError as error:
+        raise DataError(f"{trace}: {error}") from error
+
+
+def _render(codec: Codec, messages: Sequence[TraceMessage], rule: LengthRule) -> Rendered:
+    wanted = {i for i, m in enumerate(messages) if m.train}
+    if not wanted:
+        raise DataError("no message is marked for training: expected a teacher turn with train true")
+    dropped = {i: "cut" for i in wanted if messages[i].finish_reason == "length"}
+    if rule.turn_tokens is not None:
+        for i in wanted - set(dropped):
+            if len(_turn_ids(codec, messages[i])) + len(codec.closing_ids) > rule.turn_tokens:
+                dropped[i] = "turn_tokens"
+    mark = mark_for(messages)
+    queue = [(list(enumerate(messages)), frozenset(wanted - set(dropped)))]
+    drafts: list[_Draft] = []
+    while queue:
+        numbered, targets = queue.pop()
+        for draft in _drafts(codec, numbered, targets, mark):
+            if rule.row_tokens is None or len(draft.ids) <= rule.row_tokens:
+                drafts.append(draft)
+            elif rule.overflow is Overflow.HEAD:
+                cut = _until(draft, rule.row_tokens)
+                drafts += [] if cut is None else [cut]
+            elif rule.overflow is Overflow.TAIL:
+                held = frozenset(draft.trained)
+                if shorter := _without_oldest(numbered, draft, len(draft.ids) - rule.row_tokens):
+                    queue.append((shorter, held & {i for i, _ in shorter}))
+    drafts.sort(key=lambda d: d.trained[-1])
+    kept = {i for d in drafts for i in d.trained}
+    for i in wanted - kept - set(dropped):
+        dropped[i] = "row_tokens"
+    depth = _depths(messages)
+    rows = tuple(_finish(codec, draft, depth, mark) for draft in drafts)
+    return Rendered(rows, tuple(sorted(kept)), tuple(sorted(dropped.items())))
+
+
+def _drafts(codec: Codec, numbered: Sequence[_Numbered], targets: frozenset[int], mark: str) -> list[_Draft]:
+    done: list[_Draft] = []
+    draft = _Draft()
+    seen = 0
+    for place, (i, message) in enumerate(numbered):
+        if message.role != "assistant":
+            continue
+        prompt = prompt_text(codec, [m for _, m in numbered[:place]], mark)
+        if not prompt.startswith(draft.text):
+            done.append(draft)
+            draft, seen = _Draft(), 0
+        _append_prompt(codec, draft, prompt[len(draft.text) :], numbered[seen:place], mark)
+        _append_turn(codec, draft, i, message, target=i in targets, mark=mark)
+        seen = place + 1
+    return [cut for d in [*done, draft] if (cut := _until(d)) is not None]
+
+
+def _append_prompt(codec: Codec, draft: _Draft, text: str, between: Sequence[_Numbered], mark: str) -> None:
+    """Append what the template wrote since the last turn; its authors are for the eye only."""
+    bounds: list[tuple[int, int, int, str]] = []
+    cursor = 0
+    for i, message in between:
+        content = marked(codec, message.content, mark).strip()
+        start = text.find(content, cursor) if content else -1
+        if start >= 0:
+            cursor = start + len(content)
+            bounds.append((start, cursor, i, message.author))
+    encoded = encode(codec, text, mark)
+    base, k = len(draft.ids), 0
+    for n, start in enumerate(encoded.starts):
+        while k < len(bounds) and start >= bounds[k][1]:
+            k += 1
+        inside = k < len(bounds) and start >= bounds[k][0]
+        message_index, author = (bounds[k][2], bounds[k][3]) if inside else (-1, "template")
+        last = draft.spans[-1] if draft.spans else None
+        if n and last is not None and (last.message, last.author) == (message_index, author):
+            draft.spans[-1] = Span(last.start, base + n + 1, author, message_index)
+        else:
+            draft.spans.append(Span(base + n, base + n + 1, author, message_index))
+    draft.ids += encoded.ids
+    draft.text += text
+
+
+def _append_turn(
+    codec: Codec, draft: _Draft, i: int, message: TraceMessage, *, target: bool, mark: str
+) -> None:
+    ids = _turn_ids(codec, message)
+    closing = list(codec.closing_ids)
+    start, stop = len(draft.ids), len(draft.ids) + len(ids)
+    draft.ids += ids + closing
+    draft.text += marked(codec, message.content, mark) + codec.closing
+    # Anything the template writes before the token that closes the turn is nobody's.
+    close = stop + len(closing) - 1
+    for a, b, author, trained in (
+        (start, stop, message.author, target),
+        (stop, close, "template", False),
+        (close, close + 1, message.author, target),
+    ):
+        if b > a:
+            owner = i if author != "template" else -1
+            draft.spans.append(Span(a, b, author, owner, trained))
+    draft.ends.append(_End(len(draft.ids), len(draft.text), i, target))
+
+
+def _turn_ids(codec: Codec, message: TraceMessage) -> list[int]:
+    if message.token_ids is not None:
+        return sampled_ids(codec, message)
+    return encode_turn(codec, message.content)
+
+
+def _until(draft: _Draft, limit: int | None = None) -> _Draft | None:
+    """The draft up to its last target turn that ends within `limit` ids; None where there is none."""
+    ends = [e for e in draft.ends if e.target and (limit is None or e.ids <= limit)]
+    if not ends:
+        return None
+    last = ends[-1]
+    spans = [s for s in draft.spans if s.stop <= last.ids]
+    return _Draft(draft.text[: last.text], draft.ids[: last.ids], spans, ends)
+
+
+def _without_oldest(numbered: Sequence[_Numbered], draft: _Draft, excess: int) -> list[_Numbered] | None:
+    """The messages without the oldest turns, at least `excess` ids of them; the task always stays."""
+    first = next(p for p, (_, m) in enumerate(numbered) if m.role == "assistant")
+    last_target = draft.trained[-1]
+    lengths: dict[int, int] = {}
+    for span in draft.spans:
+        lengths[span.message] = lengths.get(span.message, 0) + span.stop - span.start
+    gone, place = 0, first
+    while place < len(numbered) and gone < excess:
+        if numbered[place][0] == last_target:
+            return None
+        gone += lengths.get(numbered[place][0], 0)
+        place += 1
+        while place < len(numbered) and numbered[place][1].role != "assistant":
+            gone += lengths.get(numbered[place][0], 0)
+            place += 1
+    rest = [n for n in numbered[place:] if n[0] <= last_target]
+    return [*numbered[:first], *rest] if rest else None
+
+
+def _depths(messages: Sequence[TraceMessage]) -> dict[int, int]:
+    teacher = [i for i, m in enumerate(messages) if m.author == "teacher"]
+    return {i: j for j, i in enumerate(teacher, start=1)}
+
+
+def _finish(codec: Codec, draft: _Draft, depth: dict[int, int], mark: str) -> Row:
+    targets = np.zeros(len(draft.ids), dtype=np.bool_)
+    depths = np.zeros(len(draft.ids), dtype=np.int16)
+    for span in draft.spans:
+        if span.target:
+            targets[span.start : span.stop] = True
+            depths[span.start : span.stop] = depth[span.message]
+    spelled, written = decode(codec, draft.ids), draft.text.replace(mark, "")
+    if spelled != written:
+        raise DataError(
+            f"the ids spell {spelled[-80:]!r}, but the template wrote {written[-80:]!r}: this tokenizer does "
+            f"not give its text back; use one that does"
+        )
+    bos = codec.tokenizer.bos_token_id
+    if bos is not None and draft.ids[:2] == [bos, bos]:
+        raise DataError(
+            f"the row starts with two {codec.tokenizer.bos_token!r}: take one out of the template"
+        )
+    drift = encode(codec, draft.text, mark).ids != draft.ids
+    return Row(np.asarray(draft.ids, dtype=np.int32), targets, depths, tuple(draft.spans), drift)

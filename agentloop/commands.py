@@ -131,7 +131,9 @@ def _collect(given: argparse.Namespace) -> int:
         retries=given.retries,
     )
     if len(settings) > 1:
-        return asyncio.run(_run(given, environments, spending, lambda **seams: _matched(given, settings, **seams)))
+        return asyncio.run(
+            _run(given, environments, spending, lambda **seams: _matched(given, settings, **seams))
+        )
     (only,) = settings.values()
     try:
         return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))

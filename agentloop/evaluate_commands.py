@@ -46,23 +46,29 @@ async def _run(given: argparse.Namespace) -> Any:
     from rich.progress import Progress
 
     from agentloop.arguments import pairs
+    from agentloop.chat_spec import identity
     from agentloop.evaluate import Evaluation, evaluate
     from agentloop.policies import open_environments, open_policy
 
-    settings = Evaluation(given.policy, given.tasks, given.attempts, given.seed)
+    settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed)
     environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
+    opened: list[Any] = [environments]
     try:
+        opened.append(open_policy(given.policy, environments))
         with Progress(console=Console(stderr=True)) as bar:
             line = bar.add_task("evaluate", total=None)
             return await evaluate(
                 given.out,
                 settings,
                 environments=environments,
-                policy=open_policy(given.policy, environments),
+                policy=opened[1],
                 progress=lambda done, total, rows: bar.update(line, completed=done, total=total),
             )
     finally:
-        await environments.close()
+        for seam in opened:
+            close = getattr(seam, "close", None)
+            if close is not None:
+                await close()
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_bm25 import best, bm25
 
-from agentloop.hotpotqa.index import Bm25, build_bm25, load_bm25, open_bm25
+from agentloop.hotpotqa.index import Bm25, build_bm25, import_bm25s, load_bm25, open_bm25
 from agentloop.hotpotqa.passages import Passage, join_contents, read_passages, split_contents
 from agentloop.hotpotqa.topk import best_documents
 from occupancy.errors import DataError, InputError
@@ -52,13 +54,22 @@ def test_scores_are_those_of_the_formula(small: Bm25, query: str) -> None:
 
 
 def test_words_are_those_of_bm25s(small: Bm25) -> None:
-    import bm25s
-
+    bm25s = import_bm25s()
     for text in ("The Running, of Rivers' 3rd a I x1 Ökonomie!", "", "it is", "a1 b2 c-d e_f"):
         expected = bm25s.tokenize(
             [text], stopwords="en", stemmer=small.stemmer, return_ids=False, show_progress=False
         )
         assert small.words(text) == [word for word in expected[0] if word]
+
+
+def test_an_index_is_built_without_starting_jax(tmp_path: Path) -> None:
+    """bm25s would start it at its import, where it is installed."""
+    file = jsonl(tmp_path / "wiki.jsonl", TEXTS)
+    code = (
+        "import sys; from pathlib import Path; from agentloop.hotpotqa.index import open_bm25\n"
+        f"open_bm25([Path({str(file)!r})], cache=Path({str(tmp_path)!r})); sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_equal_scores_come_in_the_order_of_the_documents(small: Bm25) -> None:

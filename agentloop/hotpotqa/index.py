@@ -8,7 +8,7 @@ Lucene's BM25 with k1 1.5 and b 0.75 over title and text, English stop words out
     vocabulary.json                        token numbers
     index.json                             what it was made of and with, and the stop words; written last
 
-bm25s is needed to build an index and not to open one: its import pulls in jax where that is installed.
+bm25s is needed to build an index and not to open one.
 """
 
 from __future__ import annotations
@@ -124,11 +124,7 @@ def build_bm25(files: Sequence[Path], folder: Path, *, told: Told = quiet) -> No
     import numpy as np
 
     stemmer = _stemmer()
-    try:
-        import bm25s
-        from bm25s.stopwords import STOPWORDS_EN
-    except ImportError as error:
-        raise MissingExtra("bm25s", "hotpotqa") from error
+    bm25s = import_bm25s()
     digest = store(files, folder / "passages.arrow", told=told)
     texts = Corpus(folder / "passages.arrow").indexed()
     bars = sys.stderr.isatty()
@@ -146,7 +142,7 @@ def build_bm25(files: Sequence[Path], folder: Path, *, told: Told = quiet) -> No
         "name": f"bm25s {version('bm25s')} lucene k1={K1} b={B}, PyStemmer {version('PyStemmer')}, "
         f"{len(texts)} passages {digest}",
         "passages": len(texts),
-        "stop_words": sorted(STOPWORDS_EN),
+        "stop_words": sorted(bm25s.stopwords.STOPWORDS_EN),
     }
     (folder / "index.json").write_text(json.dumps(made) + "\n", "utf-8")
     told("stored", len(texts))
@@ -169,6 +165,24 @@ def _build_aside(files: Sequence[Path], folder: Path, told: Told) -> None:
 def _key(files: Sequence[Path]) -> str:
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return blake2b(repr((FORMAT, stats)).encode(), digest_size=8).hexdigest()
+
+
+def import_bm25s() -> Any:
+    """bm25s, kept from starting jax: that would take a GPU's memory, and threads that no fork survives.
+
+    It would only use jax to select the best documents, which `topk` does here.
+    """
+    jax = sys.modules.get("jax")
+    sys.modules["jax"] = None  # type: ignore[assignment]
+    try:
+        import bm25s
+    except ImportError as error:
+        raise MissingExtra("bm25s", "hotpotqa") from error
+    finally:
+        del sys.modules["jax"]
+        if jax is not None:
+            sys.modules["jax"] = jax
+    return bm25s
 
 
 def _stemmer() -> Any:

@@ -67,7 +67,8 @@ def build(corpus: Path, folder: Path) -> float:
     folder.mkdir()
     code = (
         "import pyarrow.parquet, time; from pathlib import Path\n"
-        "from agentloop.hotpotqa.index import build_bm25, import_bm25s\nimport_bm25s()\nbegan = time.process_time()\n"
+        "from agentloop.hotpotqa.index import build_bm25, import_bm25s\n"
+        "import_bm25s()\nbegan = time.process_time()\n"
         f"build_bm25([Path({str(corpus)!r})], Path({str(folder)!r}))\nprint(time.process_time() - began)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

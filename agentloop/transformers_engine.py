@@ -11,8 +11,7 @@ from typing import Any
 
 from agentloop.render.codec import Codec
 from agentloop.token_policy import Sampled, TokenSpec, stop_ids
-from agentloop.types import PolicyFailed
-from occupancy.errors import InputError, MissingExtra
+from occupancy.errors import InputError, MissingExtra, RunError
 
 CPU_MEMORY = 0.1
 """Share of the free memory for keys and values on a CPU, where transformers would take most of it."""
@@ -79,15 +78,22 @@ class TransformersEngine:
 
         self._manager.register_result_handler(request, tell)
         if self._manager.add_request(prompt, request_id=request) is None:
-            raise PolicyFailed("the engine has stopped and takes no more requests")
+            raise self._ended("it takes no more requests")
         try:
             output = await done
         except asyncio.CancelledError:
             self._manager.cancel_request(request)
             raise
         if output.error:
-            raise PolicyFailed(f"the engine failed: {output.error}")
+            raise self._ended(output.error)
         return Sampled(tuple(output.generated_tokens), float(sum(output.logprobs)))
+
+    def _ended(self, why: str) -> RunError:
+        # Its errors are of memory and of the engine itself: an end of the run, and no data about the model.
+        return RunError(
+            f"transformers' engine has ended ({why}): give it other memory= or at_once=, and run the same "
+            f"command again"
+        )
 
     async def close(self) -> None:
         """Stop the batch."""

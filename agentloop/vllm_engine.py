@@ -9,7 +9,7 @@ from typing import Any
 from agentloop.render.codec import Codec
 from agentloop.token_policy import Sampled, TokenSpec, stop_ids
 from agentloop.types import PolicyFailed
-from occupancy.errors import MissingExtra
+from occupancy.errors import MissingExtra, RunError
 
 
 async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
@@ -19,6 +19,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.engine.exceptions import EngineDeadError
     except ImportError as error:
         raise MissingExtra("vllm", "vllm") from error
     given: dict[str, Any] = {
@@ -45,7 +46,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    return VllmEngine(engine, sampling)
+    return VllmEngine(engine, sampling, EngineDeadError)
 
 
 class VllmEngine:
@@ -53,8 +54,8 @@ class VllmEngine:
 
     seeded = True
 
-    def __init__(self, engine: Any, sampling: Any) -> None:
-        self._engine, self._sampling = engine, sampling
+    def __init__(self, engine: Any, sampling: Any, dead: type[Exception]) -> None:
+        self._engine, self._sampling, self._dead = engine, sampling, dead
         self.window = int(engine.model_config.max_model_len)
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
@@ -62,6 +63,10 @@ class VllmEngine:
         stream = self._engine.generate({"prompt_token_ids": prompt}, self._sampling(seed), request)
         try:
             (output,) = [output async for output in stream]
+        except self._dead as error:
+            raise RunError(
+                f"vLLM's engine has ended ({error}): its log says why; run the same command again"
+            ) from error
         except (RuntimeError, ValueError) as error:
             raise PolicyFailed(f"the engine failed: {type(error).__name__}: {error}") from error
         (turn,) = output.outputs

@@ -14,7 +14,13 @@ from typing import NoReturn
 
 from occupancy.errors import FewstepsError
 
-MOUNTED = ("agentloop.commands", "agentloop.ledger_commands", "simulate.commands", "analysis.commands")
+MOUNTED = (
+    "agentloop.commands",
+    "agentloop.ledger_commands",
+    "agentloop.export.commands",
+    "simulate.commands",
+    "analysis.commands",
+)
 
 
 class _Parser(argparse.ArgumentParser):

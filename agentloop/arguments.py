@@ -40,15 +40,15 @@ def turns(flag: str, text: str) -> tuple[int, ...]:
         raise InputError(f"{flag} {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5") from error
 
 
-def read_recipe(name: str, changes: dict[str, Any]) -> Recipe:
-    """A preset or a TOML file, with changes."""
+def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:
+    """A preset, with the environment's T_max unless that is changed too, or a TOML file; with changes."""
     from dataclasses import replace
 
     from occupancy.errors import RecipeError
     from occupancy.recipe import PRESETS, Recipe, preset
 
     if name in PRESETS:
-        return preset(name, **changes)
+        return preset(name, **{"T_max": T_max, **changes})
     file = Path(name)
     if not file.is_file():
         raise RecipeError(

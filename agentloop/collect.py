@@ -8,10 +8,11 @@ are refused by name. What it may spend is no setting: a run that stopped at its 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.budget import Budget, ContinuationBudget
@@ -25,6 +26,7 @@ from agentloop.switching import refuse_live
 from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
 from agentloop.units import Committer, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
+from occupancy.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run
 
 __all__ = ["Settings", "Spending", "collect"]
@@ -52,7 +54,13 @@ async def collect(
     units = _units(settings, tasks)
     if _live(environments):
         _refuse_live(settings, environments)
-    run = _open_or_create(Path(folder), settings, environments, tasks)
+    info = settings.to_info() | {
+        "environment": environments.version,
+        "n_tasks": len(tasks),
+        "n_units": len(units),
+    }
+    servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
+    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         try:
@@ -219,22 +227,19 @@ def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
     return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
-def _open_or_create(
-    folder: Path, settings: Settings, environments: Environments, tasks: Sequence[Task]
+def open_or_create(
+    folder: Path, recipe: Recipe, info: Mapping[str, Any], *, made_with: Mapping[str, str]
 ) -> Run:
-    info = settings.to_info() | {
-        "environment": environments.version,
-        "n_tasks": len(tasks),
-        "n_units": len(_units(settings, tasks)),
-    }
+    """The run of these settings in `folder`, new or begun; DataError where it was begun with others.
+
+    made_with  what a new run also records, and a resume does not compare
+    """
     if not (folder / "run.json").exists():
-        made_with = {name: version(name) for name in ("numpy", "pyarrow")}
-        made_with |= {"fewsteps": _own_version(), "python": platform.python_version()}
-        made_with |= {f"{role}_server": address for role, address in settings.served_by.items() if address}
-        return create_run(folder, settings.recipe, info | {"made_with": made_with})
+        versions = {name: version(name) for name in ("numpy", "pyarrow")}
+        versions |= {"fewsteps": _own_version(), "python": platform.python_version()}
+        return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
-    wanted = info | {"recipe_hash": settings.recipe.hash}
-    for name, value in wanted.items():
+    for name, value in {**info, "recipe_hash": recipe.hash}.items():
         if run.info.get(name) != value:
             raise DataError(
                 f"{folder} was started with {name}={run.info.get(name)!r}, now {name}={value!r} is asked: "

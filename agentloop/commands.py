@@ -6,22 +6,26 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentloop.evaluate_commands import add_evaluate
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from agentloop.rows import Rows
     from agentloop.settings import Settings, Spending
+    from agentloop.types import Environments
     from agentloop.units import Progress
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Define `collect`."""
+    """Define `collect` and `evaluate`."""
+    add_evaluate(commands)
     collect = commands.add_parser(
         "collect",
         help="roll the student out, let the teacher continue, and write a run folder",
         description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
     )
-    collect.add_argument("--env", required=True, help="alfworld, or package.module:function")
+    collect.add_argument("--env", required=True, help="alfworld, hotpotqa, or package.module:function")
     collect.add_argument(
         "--recipe",
         action="append",
@@ -88,6 +92,7 @@ def _collect(given: argparse.Namespace) -> int:
     from agentloop.arguments import pairs, read_n, read_recipe, read_text, turns
     from agentloop.chat_spec import address, identity
     from agentloop.parts import SWITCH_PROMPT
+    from agentloop.policies import open_environments
     from agentloop.prices import read_prices
     from agentloop.settings import Settings, Spending
     from occupancy.errors import BudgetStopped
@@ -95,7 +100,9 @@ def _collect(given: argparse.Namespace) -> int:
     changes = pairs("--set", given.set) | {"teacher": identity(given.teacher)}
     if given.pilot:
         changes.setdefault("K", "inf")
-    recipes = {name: read_recipe(name, changes) for name in given.recipe or ["op-short"]}
+    environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
+    T_max = environments.T_max
+    recipes = {name: read_recipe(name, changes, T_max=T_max) for name in given.recipe or ["op-short"]}
     settings = {
         Path(name).stem: Settings(
             recipe=recipe,
@@ -124,10 +131,12 @@ def _collect(given: argparse.Namespace) -> int:
         retries=given.retries,
     )
     if len(settings) > 1:
-        return asyncio.run(_run(given, spending, lambda **seams: _matched(given, settings, **seams)))
+        return asyncio.run(
+            _run(given, environments, spending, lambda **seams: _matched(given, settings, **seams))
+        )
     (only,) = settings.values()
     try:
-        return asyncio.run(_run(given, spending, lambda **seams: _one(given, only, **seams)))
+        return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))
     except BudgetStopped:
         _show(given, status="budget_stopped")
         raise
@@ -156,17 +165,18 @@ async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **s
 
 
 async def _run(
-    given: argparse.Namespace, spending: Spending, collecting: Callable[..., Awaitable[int]]
+    given: argparse.Namespace,
+    environments: Environments,
+    spending: Spending,
+    collecting: Callable[..., Awaitable[int]],
 ) -> int:
-    """Open environment and policies, show progress while `collecting` runs, and close them."""
+    """Open the policies, show progress while `collecting` runs, and close them."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    from agentloop.arguments import pairs
-    from agentloop.policies import open_environments, open_policy
+    from agentloop.policies import open_policy
 
-    environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
     columns = (
         TextColumn("collect"),
         BarColumn(),

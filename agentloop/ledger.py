@@ -155,11 +155,10 @@ class Ledger:
         def work(db: sqlite3.Connection) -> int | None:
             row = db.execute("select count(*) from attempts where episode_id = ? and t = ?", key).fetchone()
             if row[0]:
-                db.execute(
-                    "update attempts set state = 'orphaned' "
-                    "where episode_id = ? and t = ? and state = 'settled'",
-                    key,
-                )
+                where = "where episode_id = ? and t = ? and state ="
+                db.execute(f"update attempts set state = 'orphaned' {where} 'settled'", key)
+                # An episode is played in one place at a time: whoever had this call is gone.
+                db.execute(f"update attempts set state = 'lost', billed = 'perhaps' {where} 'open'", key)
             return db.execute(
                 "insert into attempts (episode_id, t, attempt, context_id, role, policy, state, billed, "
                 "opened_at, charged_tokens, charged_money) values (?, ?, ?, ?, ?, ?, 'open', 'no', ?, ?, ?)",

@@ -1,6 +1,6 @@
 """Policies and environments by name, as the command line gives them.
 
-alfworld                    a benchmark that comes with fewsteps
+alfworld, hotpotqa          a benchmark that comes with fewsteps
 package.module:function     one of your own: a function that returns it
 expert, scripted:lapse=.1   a policy that the environment's benchmark brings
 vllm:FOLDER                 a model in this process (agentloop.token_policy has its settings)
@@ -18,7 +18,10 @@ from typing import Any
 from agentloop.types import Environments, Policy
 from occupancy.errors import InputError
 
-ENVIRONMENTS = {"alfworld": "agentloop.alfworld.pool:open_alfworld"}
+ENVIRONMENTS = {
+    "alfworld": "agentloop.alfworld.pool:open_alfworld",
+    "hotpotqa": "agentloop.hotpotqa.environment:open_hotpotqa",
+}
 
 
 def open_environments(name: str, **settings: Any) -> Environments:

@@ -57,15 +57,15 @@ def choose(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
     """The kernel to use; one that cannot run here is refused, not replaced."""
     fast = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
     usable = {
-        "flash": fast and _flash() is not None,
-        "torch": fast and importlib.util.find_spec("torch.nn.attention.varlen") is not None,
-        "flex": device.type == "cuda",
-        "sdpa": True,
+        "flash": lambda: fast and _flash() is not None,
+        "torch": lambda: fast and importlib.util.find_spec("torch.nn.attention.varlen") is not None,
+        "flex": lambda: device.type == "cuda",
+        "sdpa": lambda: True,
     }
     if wanted == "auto":
-        return next(name for name, can in usable.items() if can)
-    if not usable.get(wanted, False):
-        can = [name for name, ok in usable.items() if ok]
+        return next(name for name, can in usable.items() if can())
+    if not usable[wanted]():
+        can = [name for name, ok in usable.items() if ok()]
         raise InputError(f"attention={wanted!r} does not run with {dtype} on {device}: use one of {can}")
     return wanted
 
@@ -155,9 +155,12 @@ def _flash() -> Callable[..., Any] | None:
         return flash_attn_varlen_func  # type: ignore[no-any-return]
     if importlib.util.find_spec("flash_attn"):
         if importlib.util.find_spec("flash_attn.cute"):
-            from flash_attn.cute import flash_attn_varlen_func
-        else:
-            from flash_attn import flash_attn_varlen_func
+            from flash_attn.cute import flash_attn_varlen_func as version_4
+
+            # Its kernels are compiled by another compiler, which torch.compile must not look into.
+            return torch.compiler.disable(version_4)  # type: ignore[no-any-return]
+        from flash_attn import flash_attn_varlen_func
+
         return flash_attn_varlen_func  # type: ignore[no-any-return]
     return None
 

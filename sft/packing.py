@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentloop.render import Row
 
 I32, I64 = NDArray[np.int32], NDArray[np.int64]
+PAD = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,17 +205,37 @@ def empty_pack(pad_to: int = 0) -> Pack:
     )
 
 
+def even_bins(lengths: Sequence[int] | I64, capacity: int, *, world: int = 1) -> list[list[int]]:
+    """First-fit-decreasing bins, as few as before but evenly full, and a multiple of `world` where rows allow.
+
+    The room of a bin is lowered from `capacity` as far as the number of bins stays the same: then no GPU
+    waits for a full one, and little is padded.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    bins = first_fit_decreasing(lengths, capacity)
+    wanted = min(-(-len(bins) // world) * world, len(lengths))
+    total, longest = int(lengths.sum()), int(lengths.max(initial=0))
+    room = max(-(-total // wanted), longest) if wanted else capacity
+    while room < capacity:
+        found = first_fit_decreasing(lengths, room)
+        if len(found) <= wanted:
+            return found
+        room += max(room // 64, 1)
+    return bins
+
+
 def make_batch(rows: Rows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False) -> Batch:
-    """Pack the rows of one optimizer step for `world` GPUs."""
-    pad_to = capacity if pad else 0
-    bins = first_fit_decreasing(rows.lengths[np.asarray(index, dtype=np.int64)], capacity)
-    packs = [make_pack(rows, [index[k] for k in b], pad_to=pad_to) for b in bins]
+    """Pack the rows of one optimizer step for `world` GPUs; `pad` rounds each pack up to a multiple of `PAD`."""
+    lengths = rows.lengths[np.asarray(index, dtype=np.int64)]
+    packs = []
+    for b in even_bins(lengths, capacity, world=world):
+        full = int(lengths[b].sum())
+        packs.append(make_pack(rows, [index[k] for k in b], pad_to=-(-full // PAD) * PAD if pad else 0))
     targets = sum(len(p.labels) for p in packs)
     if not targets:
         raise DataError("a batch has no target: the loss would be divided by zero")
-    ids = int(rows.lengths[np.asarray(index, dtype=np.int64)].sum())
-    packs += [empty_pack(pad_to)] * (-len(packs) % world)
-    return Batch(tuple(packs), targets, ids)
+    packs += [empty_pack(PAD if pad else 0)] * (-len(packs) % world)
+    return Batch(tuple(packs), targets, int(lengths.sum()))
 
 
 def batches(

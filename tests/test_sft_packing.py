@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_models import random_rows
 
 from occupancy.errors import DataError
-from sft.packing import batches, first_fit_decreasing, make_batch, make_pack
+from sft.packing import PAD, batches, even_bins, first_fit_decreasing, make_batch, make_pack
 
 
 def naive_first_fit(lengths: list[int], capacity: int) -> list[list[int]]:
@@ -27,6 +27,15 @@ def naive_first_fit(lengths: list[int], capacity: int) -> list[list[int]]:
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))
 def test_first_fit_decreasing_is_what_its_name_says(lengths: list[int], capacity: int) -> None:
     assert first_fit_decreasing(lengths, capacity) == naive_first_fit(lengths, capacity)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(50, 300), st.integers(1, 4))
+def test_even_bins_are_no_more_than_needed(lengths: list[int], capacity: int, world: int) -> None:
+    bins = even_bins(lengths, capacity, world=world)
+    assert sorted(i for b in bins for i in b) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in b) <= capacity for b in bins)
+    fewest = len(first_fit_decreasing(lengths, capacity))
+    assert len(bins) <= -(-fewest // world) * world
 
 
 def test_a_row_longer_than_a_pack_is_refused() -> None:
@@ -64,7 +73,7 @@ def test_an_epoch_has_every_row_once_on_any_number_of_gpus(world: int, n: int, b
     for step in steps:
         assert len({len(step.of_rank(r, world)) for r in range(world)}) == 1
         assert step.targets == sum(len(p.labels) for p in step.packs) > 0
-        assert not pad or {len(p.ids) for p in step.packs} == {64}
+        assert not pad or {len(p.ids) for p in step.packs} == {PAD}
     again = list(batches(rows, batch=batch, capacity=64, seed=1, epoch=2, world=1))
     assert [s.targets for s in again] == [s.targets for s in steps]
 

@@ -1,11 +1,13 @@
-"""Tokens a second, MFU and peak memory of one GPU, beside TRL's SFTTrainer, in one process.
+"""Tokens a second, MFU and peak memory of one GPU, beside TRL's SFTTrainer.
 
-    python benchmarks/sft_step.py --model 3b --run ours:torch:compile:4 --run trl:torch:liger:4 --out step.jsonl
+    python benchmarks/sft_step.py --model 3b --run ours:torch:compile:3 --out step.jsonl
+    python benchmarks/sft_step.py --model 3b --run trl:torch:liger:3 --out step.jsonl
 
 A run is engine:attention:kernels:packs, where `packs` is how many sequences of 4,096 ids one forward pass
 takes. Both engines get the same model (random weights of a real shape, bf16), the same rows (lengths and
 targets like an agent's traces), fused AdamW, no recomputation, and steps of 64 rows.
 TRL packs best-fit-decreasing without contamination; `torch` gives it PyTorch's variable-length kernel.
+One engine a process: Liger replaces functions of transformers for everything that runs after it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,15 @@ def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Rows:
         rng.integers(5, vocabulary, offsets[-1]).astype(np.int32),
         targets,
         targets.astype(np.int16),
+        np.zeros(len(targets), np.int32),
         offsets,
-        np.zeros(n, np.int32),
         ("all",),
         tuple(str(i) for i in range(n)),
     )
 
 
 def ours(
-    config: Any, rows: Rows, steps: int, warm: int, kernel: str, kernels: str, packs: int
+    config: Any, rows: Rows, *, steps: int, warm: int, kernel: str, kernels: str, packs: int
 ) -> dict[str, Any]:
     settings = Settings(
         lr=1e-5,
@@ -172,19 +173,23 @@ class Timer:
             "mfu": round(rate_ * flops / H100_BF16, 4),
             "steps": len(self.each),
             "step_s": [round(s, 4) for s in self.each],
-            "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if DEVICE.type == "cuda" else None,
+            "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)
+            if DEVICE.type == "cuda"
+            else None,
         }
 
 
 def trl(
-    config: Any, rows: Rows, steps: int, warm: int, kernel: str, kernels: str, packs: int
+    config: Any, rows: Rows, *, steps: int, warm: int, kernel: str, kernels: str, packs: int
 ) -> dict[str, Any]:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, TrainerCallback
     from trl import SFTConfig, SFTTrainer
 
     cuda = DEVICE.type == "cuda"
-    name = {"flash": "flash_attention_4", "torch": _varlen_for_trl(), "flex": "flex_attention"}.get(kernel, kernel)
+    name = {"flash": "flash_attention_4", "torch": _varlen_for_trl(), "flex": "flex_attention"}.get(
+        kernel, kernel
+    )
     torch.manual_seed(0)
     with DEVICE:
         model = AutoModelForCausalLM.from_config(
@@ -250,9 +255,9 @@ def _varlen_for_trl() -> str:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, scaling: Any = None, **more: Any) -> Any:
+    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **more: Any) -> Any:
         docs = attention.Documents("torch", more["cu_seq_lens_q"], int(more["max_length_q"]))
-        return attention._torch_varlen(q, k, v, docs, scaling, None), None
+        return attention._torch_varlen(q, k, v, docs, scale=more["scaling"], window=None), None
 
     AttentionInterface.register("torch_varlen", attend)
     AttentionMaskInterface.register("torch_varlen", lambda *_, **__: None)
@@ -265,7 +270,10 @@ def _tokenizer(size: int) -> Any:
 
     words = {f"w{i}": i for i in range(size)}
     return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, "w0")), eos_token="w1", pad_token="w2", unk_token="w0"
+        tokenizer_object=Tokenizer(models.WordLevel(words, "w0")),
+        eos_token="w1",
+        pad_token="w2",
+        unk_token="w0",
     )
 
 
@@ -275,7 +283,7 @@ def _wait() -> None:
 
 
 def versions() -> dict[str, Any]:
-    import importlib.metadata as metadata
+    from importlib import metadata
 
     found = {}
     for name in ("torch", "transformers", "trl", "liger-kernel", "flash-attn-4", "triton"):
@@ -306,7 +314,13 @@ def main() -> None:
             if DEVICE.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             report = {"ours": ours, "trl": trl}[engine](
-                config_of(chosen.model), rows, chosen.steps, chosen.warm, kernel, kernels, int(packs)
+                config,
+                rows,
+                steps=chosen.steps,
+                warm=chosen.warm,
+                kernel=kernel,
+                kernels=kernels,
+                packs=int(packs),
             )
         except Exception as error:  # a benchmark reports what failed and goes on
             report = {"failed": f"{type(error).__name__}: {error}"[:600]}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ class Documents:
 def documents(bounds: Any, *, kernel: str, device: torch.device) -> Documents:
     """Documents of a pack; bounds [D + 1]."""
     places = tuple(int(b) for b in bounds)
-    longest = max(b - a for a, b in zip(places, places[1:], strict=False))
+    longest = max(b - a for a, b in itertools.pairwise(places))
     on_device = torch.tensor(places, dtype=torch.int32)
     if device.type == "cuda":
         on_device = on_device.pin_memory().to(device, non_blocking=True)
@@ -56,7 +57,7 @@ def documents(bounds: Any, *, kernel: str, device: torch.device) -> Documents:
 def choose(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
     """The kernel to use; one that cannot run here is refused, not replaced."""
     fast = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
-    usable = {
+    usable: dict[str, Callable[[], bool]] = {
         "flash": lambda: fast and _flash() is not None,
         "torch": lambda: fast and importlib.util.find_spec("torch.nn.attention.varlen") is not None,
         "flex": lambda: device.type == "cuda",
@@ -85,6 +86,7 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    *,
     scaling: float | None = None,
     sliding_window: int | None = None,
     documents: Documents | None = None,
@@ -98,10 +100,12 @@ def _attend(
     # A window that reaches over the longest document hides nothing.
     window = sliding_window if sliding_window and sliding_window < documents.longest else None
     run = _KERNELS[documents.kernel]
-    return run(query, key, value, documents, scaling, window), None
+    return run(query, key, value, documents, scale=scaling, window=window), None
 
 
-def _per_document(q: Tensor, k: Tensor, v: Tensor, docs: Documents, scale: float | None, window: int | None) -> Tensor:
+def _per_document(
+    q: Tensor, k: Tensor, v: Tensor, docs: Documents, *, scale: float | None, window: int | None
+) -> Tensor:
     parts = []
     for a, b in zip(docs.places, docs.places[1:], strict=False):
         mask = None
@@ -123,7 +127,9 @@ def _per_document(q: Tensor, k: Tensor, v: Tensor, docs: Documents, scale: float
     return torch.cat(parts, 2).transpose(1, 2)
 
 
-def _torch_varlen(q: Tensor, k: Tensor, v: Tensor, docs: Documents, scale: float | None, window: int | None) -> Tensor:
+def _torch_varlen(
+    q: Tensor, k: Tensor, v: Tensor, docs: Documents, *, scale: float | None, window: int | None
+) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
@@ -136,7 +142,7 @@ def _torch_varlen(q: Tensor, k: Tensor, v: Tensor, docs: Documents, scale: float
     if "enable_gqa" in takes:
         more["enable_gqa"] = q.shape[1] != k.shape[1]
     out = varlen_attn(q, k, v, docs.bounds, docs.bounds, docs.longest, docs.longest, **more)
-    return out[None]  # type: ignore[no-any-return]
+    return out[None]
 
 
 @functools.cache
@@ -152,20 +158,22 @@ def _flash() -> Callable[..., Any] | None:
     if importlib.util.find_spec("flash_attn_interface"):
         from flash_attn_interface import flash_attn_varlen_func
 
-        return flash_attn_varlen_func  # type: ignore[no-any-return]
+        return flash_attn_varlen_func
     if importlib.util.find_spec("flash_attn"):
         if importlib.util.find_spec("flash_attn.cute"):
             from flash_attn.cute import flash_attn_varlen_func as version_4
 
             # Its kernels are compiled by another compiler, which torch.compile must not look into.
-            return torch.compiler.disable(version_4)  # type: ignore[no-any-return]
+            return torch.compiler.disable(version_4)
         from flash_attn import flash_attn_varlen_func
 
-        return flash_attn_varlen_func  # type: ignore[no-any-return]
+        return flash_attn_varlen_func
     return None
 
 
-def _flash_varlen(q: Tensor, k: Tensor, v: Tensor, docs: Documents, scale: float | None, window: int | None) -> Tensor:
+def _flash_varlen(
+    q: Tensor, k: Tensor, v: Tensor, docs: Documents, *, scale: float | None, window: int | None
+) -> Tensor:
     function = _flash()
     assert function is not None
     q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
@@ -204,12 +212,14 @@ def _compiled_flex() -> Callable[..., Any]:
     return torch.compile(flex_attention)
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, docs: Documents, scale: float | None, window: int | None) -> Tensor:
+def _flex(
+    q: Tensor, k: Tensor, v: Tensor, docs: Documents, *, scale: float | None, window: int | None
+) -> Tensor:
     if window is not None:
         raise InputError("flex attention has no sliding window here: use attention='torch' or 'sdpa'")
     gqa = q.shape[1] != k.shape[1]
     out = _compiled_flex()(q, k, v, block_mask=docs.mask, scale=scale, enable_gqa=gqa)
-    return out.transpose(1, 2)  # type: ignore[no-any-return]
+    return out.transpose(1, 2)
 
 
 _KERNELS: dict[str, Callable[..., Tensor]] = {

@@ -105,14 +105,15 @@ def _merged(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
     for name, value in weights.items():
         if ".lora_" in name:
             continue
-        name = name.removeprefix(prefix)
-        if ".base_layer." in name:
-            module = name.rsplit(".base_layer.", 1)[0]
-            if name.endswith("weight"):
-                low = weights[f"{prefix}{module}.lora_A.default.weight"].float()
-                high = weights[f"{prefix}{module}.lora_B.default.weight"].float()
-                scale = model.get_submodule(f"{prefix}{module}").scaling["default"]
-                value = (value.float() + scale * (high @ low)).to(value.dtype)
-            name = name.replace(".base_layer.", ".")
-        merged[name] = value
+        plain_name, layer, end = name.removeprefix(prefix).partition(".base_layer.")
+        if not layer:
+            merged[plain_name] = value
+            continue
+        module = f"{prefix}{plain_name}"
+        merged[f"{plain_name}.{end}"] = value
+        if end == "weight":
+            low = weights[f"{module}.lora_A.default.weight"].float()
+            high = weights[f"{module}.lora_B.default.weight"].float()
+            scale = model.get_submodule(module).scaling["default"]
+            merged[f"{plain_name}.{end}"] = (value.float() + scale * (high @ low)).to(value.dtype)
     return merged

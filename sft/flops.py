@@ -15,8 +15,8 @@ H100_BF16 = 989e12
 def parameters(model: nn.Module) -> int:
     """N: parameters that multiply; an input embedding counts only where it is the head, too."""
     total = sum(p.numel() for p in model.parameters())
-    embedding = model.get_input_embeddings().weight  # type: ignore[operator, union-attr]
-    head = model.get_output_embeddings().weight  # type: ignore[operator, union-attr]
+    embedding = model.get_input_embeddings().weight
+    head = model.get_output_embeddings().weight
     return total if embedding is head else total - embedding.numel()
 
 

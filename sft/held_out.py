@@ -1,4 +1,4 @@
-"""Held-out NLL of the teacher's turns, by depth and by class of context: what the planner is calibrated on."""
+"""Held-out NLL of the teacher's turns by depth and by class of context: the planner is calibrated on it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return nll.sum() * scale, nll
 
     @staticmethod
-    def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> Any:
         d_hidden, d_head = ctx.saved_tensors
         d_weight = None if d_head is None else d_head.mul_(d_loss).to(ctx.weight_dtype)
         return d_hidden.mul_(d_loss), d_weight, None, None

@@ -81,7 +81,7 @@ def load(base: str | Path | Any, settings: Settings) -> nn.Module:
             )
     # With pad == eos, the padding row would be the turn-closing token's, and would get no gradient.
     model.get_input_embeddings().padding_idx = None
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def prepare(model: nn.Module, settings: Settings, world: World) -> Objective:
@@ -105,8 +105,9 @@ def prepare(model: nn.Module, settings: Settings, world: World) -> Objective:
     if world.mesh is not None:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        half = torch.bfloat16 if settings.precision == "fp32_master" else None
-        policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+        if settings.precision == "fp32_master":
+            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         for layer in layers:
             fully_shard(layer, mesh=world.mesh, mp_policy=policy, reshard_after_forward=settings.reshard)
         fully_shard(objective, mesh=world.mesh, mp_policy=policy, reshard_after_forward=False)
@@ -115,7 +116,7 @@ def prepare(model: nn.Module, settings: Settings, world: World) -> Objective:
 
 def plain(model: nn.Module) -> Any:
     """The transformers model inside an adapter."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
@@ -123,8 +124,8 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
     layers = getattr(plain(model).base_model, "layers", None)
     if not isinstance(layers, nn.ModuleList):
         raise InputError(
-            f"{type(plain(model)).__name__} has no list of decoder layers: use a decoder-only model like Llama, "
-            f"Qwen or Gemma"
+            f"{type(plain(model)).__name__} has no list of decoder layers: use a decoder-only model like "
+            f"Llama, Qwen or Gemma"
         )
     return layers
 
@@ -142,7 +143,7 @@ def _with_lora(model: nn.Module, rank: int) -> nn.Module:
     with warnings.catch_warnings():
         # peft still reads a name that transformers has deprecated.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        return get_peft_model(model, config)  # type: ignore[no-any-return, arg-type]
+        return get_peft_model(model, config)
 
 
 def _apply_liger(model: Any) -> None:

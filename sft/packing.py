@@ -20,8 +20,9 @@ from occupancy.errors import DataError
 if TYPE_CHECKING:
     from agentloop.render import Row
 
-I32, I64 = NDArray[np.int32], NDArray[np.int64]
-PAD = 256
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+PAD = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +35,22 @@ class Rows:
     """[N]"""
     depth: NDArray[np.int16]
     """[N] j of the teacher turn of a target; 0 elsewhere."""
+    classes: I32
+    """[N] class of the context of a target's turn, an index into `class_names`; 0 elsewhere."""
     offsets: I64
     """[n + 1] row i is offsets[i]:offsets[i + 1]."""
-    classes: I32
-    """[n] index into `class_names`."""
     class_names: tuple[str, ...]
     clusters: tuple[str, ...]
     """[n] what is held out together: the task."""
 
     def __post_init__(self) -> None:
         n = len(self.offsets) - 1
-        if not len(self.ids) == len(self.targets) == len(self.depth) == int(self.offsets[-1]):
+        sizes = [len(x) for x in (self.ids, self.targets, self.depth, self.classes)]
+        if set(sizes) != {int(self.offsets[-1])} or len(self.clusters) != n:
             raise DataError(
-                f"rows hold {len(self.ids)} ids, {len(self.targets)} targets, {len(self.depth)} depths and "
-                f"offsets up to {int(self.offsets[-1])}: expected equal numbers"
+                f"{n} rows have {sizes} ids, targets, depths and classes, offsets up to "
+                f"{int(self.offsets[-1])}, and {len(self.clusters)} clusters: expected equal numbers"
             )
-        if len(self.classes) != n or len(self.clusters) != n:
-            raise DataError(f"{n} rows have {len(self.classes)} classes and {len(self.clusters)} clusters")
         counts = self.target_counts
         if n and (counts == 0).any():
             raise DataError(f"row {int(np.argmin(counts))} has no target: drop it before training")
@@ -83,8 +83,8 @@ class Rows:
             gather(self.ids),
             gather(self.targets),
             gather(self.depth),
+            gather(self.classes),
             np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-            self.classes[np.asarray(index, dtype=np.int64)],
             self.class_names,
             tuple(self.clusters[i] for i in index),
         )
@@ -126,17 +126,21 @@ class Batch:
         return self.packs[rank::world]
 
 
-def rows_of(rows: Sequence[Row], *, classes: Sequence[str], clusters: Sequence[str]) -> Rows:
-    """Rendered rows, with the context class and the cluster of each."""
-    names = tuple(sorted(set(classes)))
+def rows_of(rows: Sequence[Row], *, classes: Sequence[Sequence[str]], clusters: Sequence[str]) -> Rows:
+    """Rendered rows end to end; classes[i][j - 1] is the class of the context of row i's teacher turn j."""
+    names = tuple(sorted({name for row in classes for name in row}))
+    number = {name: c for c, name in enumerate(names)}
+    parts = [
+        np.asarray([0, *(number[name] for name in own)], np.int32)[row.depth]
+        for row, own in zip(rows, classes, strict=True)
+    ]
     lengths = [len(row.ids) for row in rows]
-    empty = not rows
     return Rows(
-        np.empty(0, np.int32) if empty else np.concatenate([row.ids for row in rows]),
-        np.empty(0, np.bool_) if empty else np.concatenate([row.targets for row in rows]),
-        np.empty(0, np.int16) if empty else np.concatenate([row.depth for row in rows]),
+        np.concatenate([np.empty(0, np.int32), *(row.ids for row in rows)]),
+        np.concatenate([np.empty(0, np.bool_), *(row.targets for row in rows)]),
+        np.concatenate([np.empty(0, np.int16), *(row.depth for row in rows)]),
+        np.concatenate([np.empty(0, np.int32), *parts]),
         np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        np.asarray([names.index(c) for c in classes], dtype=np.int32),
         names,
         tuple(clusters),
     )
@@ -186,7 +190,7 @@ def make_pack(rows: Rows, index: Sequence[int], *, pad_to: int = 0) -> Pack:
         place - 1,
         parts.ids[place].astype(np.int64),
         parts.depth[place],
-        np.repeat(parts.classes, parts.target_counts),
+        parts.classes[place],
     )
 
 
@@ -206,7 +210,7 @@ def empty_pack(pad_to: int = 0) -> Pack:
 
 
 def even_bins(lengths: Sequence[int] | I64, capacity: int, *, world: int = 1) -> list[list[int]]:
-    """First-fit-decreasing bins, as few as before but evenly full, and a multiple of `world` where rows allow.
+    """First-fit-decreasing bins: no more of them but evenly full, and a multiple of `world` if rows allow.
 
     The room of a bin is lowered from `capacity` as far as the number of bins stays the same: then no GPU
     waits for a full one, and little is padded.
@@ -224,8 +228,10 @@ def even_bins(lengths: Sequence[int] | I64, capacity: int, *, world: int = 1) ->
     return bins
 
 
-def make_batch(rows: Rows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False) -> Batch:
-    """Pack the rows of one optimizer step for `world` GPUs; `pad` rounds each pack up to a multiple of `PAD`."""
+def make_batch(
+    rows: Rows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False
+) -> Batch:
+    """Pack the rows of one optimizer step for `world` GPUs; `pad` rounds up to a multiple of `PAD` ids."""
     lengths = rows.lengths[np.asarray(index, dtype=np.int64)]
     packs = []
     for b in even_bins(lengths, capacity, world=world):

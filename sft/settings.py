@@ -39,12 +39,12 @@ class Settings:
     clip: float = 1.0
     """Largest gradient norm; 0 = off."""
     precision: str = "bf16"
-    """bf16: parameters, gradients and optimizer state in bf16. fp32_master: parameters and state in fp32, work in
-    bf16. fp32: everything in fp32 (CPU)."""
+    """bf16: parameters, gradients and optimizer state in bf16. fp32_master: parameters and state in fp32,
+    products in bf16. fp32: everything in fp32 (CPU)."""
     pack_tokens: int = 0
     """Ids of one packed sequence on one GPU; 0 = row_tokens."""
     attention: str = "auto"
-    """auto: the first of flash (flash-attn), torch (its varlen kernel), flex and sdpa that the machine has."""
+    """auto: the first of flash (flash-attn), torch (its own kernel), flex and sdpa that the machine has."""
     kernels: str = "none"
     """compile: torch.compile of each layer. liger: Liger's norms, rotary embedding and SwiGLU."""
     checkpointing: bool = False
@@ -71,13 +71,11 @@ class Settings:
             if value <= 0:
                 raise InputError(f"{name}={value}: expected more than 0")
         if not 0 <= self.warmup < 1 or not 0 <= self.held_out < 1:
-            raise InputError(
-                f"warmup={self.warmup} and held_out={self.held_out}: expected shares in [0, 1)"
-            )
+            raise InputError(f"warmup={self.warmup} and held_out={self.held_out}: expected shares in [0, 1)")
         if self.pack_tokens < self.row_tokens:
             raise InputError(
-                f"pack_tokens={self.pack_tokens} is less than row_tokens={self.row_tokens}: a row would fit in "
-                f"no pack; raise pack_tokens or lower row_tokens"
+                f"pack_tokens={self.pack_tokens} is less than row_tokens={self.row_tokens}: a row would fit "
+                f"in no pack; raise pack_tokens or lower row_tokens"
             )
         for field, known in (
             ("precision", PRECISIONS),

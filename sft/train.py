@@ -1,7 +1,7 @@
 """The training loop: the same loss curve on any number of GPUs, and after a resume.
 
-    fewsteps train RUN --base MODEL --preset hotpotqa --out OUT
-    torchrun --nproc-per-node 4 -m sft.commands RUN --base MODEL --preset hotpotqa --out OUT
+fewsteps train RUN --base MODEL --preset hotpotqa --out OUT
+torchrun --nproc-per-node 4 -m sft.commands RUN --base MODEL --preset hotpotqa --out OUT
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def train(
             log.wait_for_last()
             progress.step += 1
             progress.batch += 1
-            log.step(progress.step, progress.epoch, batch, lr, nll, norm)
+            log.step(progress, batch, lr=lr, nll=nll, norm=norm)
             progress.gpu_s += (time.monotonic() - started) * world.size
             if save_every and progress.step % save_every == 0:
                 log.wait_for_last()
@@ -117,7 +117,7 @@ def train(
         progress.measured.append(entry)
         log.write(entry)
         checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
-    return _finish(out, settings, progress, trained_on, log, world)
+    return _finish(out, settings, progress, rows=trained_on, log=log, world=world)
 
 
 def optimizer_step(
@@ -137,7 +137,7 @@ def optimizer_step(
     packs = batch.of_rank(world.rank, world.size)
     for k, pack in enumerate(packs):
         if world.mesh is not None:
-            objective.set_requires_gradient_sync(k == len(packs) - 1)  # type: ignore[operator]
+            _reduce_after(objective, last=k == len(packs) - 1)
         loss, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), scale)
         loss.backward()
         total += nll.sum(dtype=torch.float64)
@@ -148,6 +148,12 @@ def optimizer_step(
     optimizer.zero_grad()
     world.sum(total)
     return total, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def _reduce_after(objective: Any, *, last: bool) -> None:
+    """GPUs meet once a step, not once a pack: one that has longer documents in a pack holds up nobody."""
+    objective.set_requires_gradient_sync(last)
+    objective.set_reshard_after_backward(last)
 
 
 def data_hash(rows: Rows) -> str:
@@ -208,8 +214,9 @@ class _Log:
             kept = [line for line in lines if json.loads(line)["step"] <= steps]
             file.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 
-    def step(self, step: int, epoch: int, batch: Batch, lr: float, nll: Tensor, norm: Tensor) -> None:
-        entry = {"step": step, "epoch": epoch + 1, "lr": lr, "targets": batch.targets, "ids": batch.ids}
+    def step(self, progress: _Progress, batch: Batch, *, lr: float, nll: Tensor, norm: Tensor) -> None:
+        entry = {"step": progress.step, "epoch": progress.epoch + 1, "lr": lr}
+        entry |= {"targets": batch.targets, "ids": batch.ids}
         self.pending = (entry, nll, norm, batch.targets)
 
     def wait_for_last(self) -> None:
@@ -233,7 +240,7 @@ class _Log:
 
 
 def _finish(
-    out: Path, settings: Settings, progress: _Progress, rows: Rows, log: _Log, world: World
+    out: Path, settings: Settings, progress: _Progress, *, rows: Rows, log: _Log, world: World
 ) -> Trained:
     known = {e["checkpoint"]: _held(e.get("held_out")) for e in progress.measured}
     chosen = held_out.choose(list(known.items()), settings.rule)

@@ -1,0 +1,12 @@
+from sft.held_out import HeldOut as HeldOut
+from sft.held_out import measure as measure
+from sft.packing import Rows as Rows
+from sft.packing import first_fit_decreasing as first_fit_decreasing
+from sft.packing import make_batch as make_batch
+from sft.rows import Data as Data
+from sft.rows import load_rows as load_rows
+from sft.settings import PRESETS as PRESETS
+from sft.settings import Settings as Settings
+from sft.settings import preset as preset
+from sft.train import Trained as Trained
+from sft.train import train as train

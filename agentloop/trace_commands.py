@@ -33,7 +33,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     show.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn")
     show.add_argument("--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows")
     show.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    show.set_defaults(call=show_traces)
+    show.set_defaults(handler=show_traces)
 
 
 def show_traces(arguments: argparse.Namespace) -> int:

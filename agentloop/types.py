@@ -3,9 +3,11 @@
 Message      one entry of a context, with its author
 Ask, Answer  what a policy is given for one turn, and what it gives back
 Usage        tokens of one answer, as the provider (or a named counter) counts them
+Traits       which parts of an answer a policy can give, and what one call can cost at most
 Reply        what the environment gives back
 Turn         one assistant turn and the environment's reply to it
 Policy       async (Ask) -> Answer: a language model, a scripted expert, a replay
+PolicyFailed, CallFailed, ContextOverflow, EnvironmentFailed  what can go wrong at the seams
 Environment  one task that can be reset and stepped; opened by Environments
 Status       how an episode ended
 """
@@ -41,8 +43,16 @@ class Status(StrEnum):
     """The context would not fit the policy's window."""
     ENVIRONMENT_ERROR = "environment_error"
     """The environment failed."""
+    RETRIEVER_FAILED = "retriever_failed"
+    """A search agent's retriever could not be reached, or answered nonsense."""
     TEACHER_FAILED = "teacher_failed"
     """The teacher could not answer."""
+    STUDENT_FAILED = "student_failed"
+    """The student could not answer."""
+    WALL_TIME = "wall_time"
+    """The episode took longer than its limit in seconds: no reward, since a faster machine might have won."""
+    SWITCHED = "switched"
+    """The teacher took over live: how the student would have ended is not known."""
     REPLAY_DESYNC = "replay_desync"
     """A replayed observation differed from the recorded one."""
     BUDGET_STOPPED = "budget_stopped"
@@ -69,6 +79,8 @@ class Message:
     content: str
     author: str
     """student or teacher for an assistant turn, else task or environment."""
+    token_ids: tuple[int, ...] | None = None
+    """Sampled ids of an assistant turn, in its author's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,8 @@ class Usage:
     prompt: int | None = None
     cached: int | None = None
     """Part of `prompt` that was read from a cache."""
+    reported: bool = True
+    """False where the provider named no usage: `output` is then our own count, never 0 for a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,8 @@ class Reply:
     """ok, or what was wrong with the turn's text; a bad turn is data, not a crash."""
     state_id: int | None = None
     """Environment state, where there is one."""
+    role: str = "user"
+    """Role of the message that carries the observation: user, or tool for the answer to a tool call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +151,85 @@ class Ask:
     """Seed of this very turn, from (run, task, proposal, replicate, turn)."""
     env: Environment
     """For scripted policies, which may ask the environment; a language model reads `context` only."""
+    episode_id: str = ""
+    context_id: str = ""
+    """Hash of `context`."""
+    order: int = 0
+    """Place of the episode's unit in the run: earlier ones are served first when a budget gets short."""
 
 
 Policy = Callable[[Ask], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a policy says of itself, in its attribute `traits`."""
+
+    gives: frozenset[str] = frozenset({"text"})
+    """Parts of an answer that it fills: text, usage, reasoning, token_ids, logprob."""
+    most_output: int | None = None
+    """Most output tokens of one call, reasoning included; None where nothing bounds them."""
+    more_prompt: int = 0
+    """Most prompt tokens beside the context: tool descriptions."""
+    tokenizer: str = ""
+    """Name of the tokenizer of `token_ids`: ids are passed on only between equal names."""
+    paid: bool = False
+    """Whether a call costs money, whoever makes it: then the student's calls are in the ledger too."""
+
+
+def traits_of(policy: Policy) -> Traits:
+    """The policy's `traits`; a plain function has none and gives text."""
+    traits: Traits = getattr(policy, "traits", Traits())
+    return traits
 
 
 class PolicyFailed(Exception):
     """A policy could not answer; the message says why. Recorded as `teacher_failed`, never a crash."""
 
 
+class ContextOverflow(PolicyFailed):
+    """The context and the turn's tokens do not fit the policy's window. Recorded as `context`."""
+
+
+class CallFailed(PolicyFailed):
+    """One call to a provider gave no answer."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        retry: bool,
+        billed: str = "no",
+        wait_s: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """timeout, rate_limit, server, connection, malformed, refused, filtered, or forbidden: no call will
+        do."""
+        self.retry = retry
+        """Whether the same call may do better a little later."""
+        self.billed = billed
+        """no, perhaps or yes."""
+        self.wait_s = wait_s
+        """Seconds that the provider asks to wait; None where it does not say."""
+        self.usage = usage
+        """What the provider says it billed, where it says so in spite of the failure."""
+
+
 class EnvironmentFailed(Exception):
-    """An environment broke; recorded as `environment_error`, never a crash."""
+    """An environment broke; recorded as `status`, never a crash."""
+
+    status = Status.ENVIRONMENT_ERROR
 
 
 class Environment(Protocol):
-    """One task in one world. Not shared between concurrent episodes."""
+    """One task in one world. Not shared between concurrent episodes.
+
+    Where its benchmark says `forks`, it also has `snapshot() -> object` and `restore(snapshot)`: then a
+    continuation starts from the state itself, and no turn is played again.
+    """
 
     async def reset(self, seed: int) -> Reply:
         """Start an episode; the same seed gives the same first observation."""
@@ -189,9 +269,15 @@ class Environments(Protocol):
     T_max: int
     capacity: int
     """How many tasks can be open at once."""
+    policies: Sequence[str]
+    """Names of the policies that the benchmark brings, for messages."""
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`: a split, `split:N` for N drawn with `seed`, or `@file` of task ids."""
+        ...
+
+    def policy(self, spec: str) -> Policy | None:
+        """A policy that the benchmark brings, or None where `spec` names none of them."""
         ...
 
     def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:

@@ -22,6 +22,7 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,13 @@ class Trajectories:
     def lengths(self) -> Int64:
         """[B] T of each trajectory."""
         return np.diff(self.offsets)
+
+    @property
+    def feature_rows(self) -> Float32 | None:
+        """[N, D] features with an axis of their own, D = 1 where they have none."""
+        if self.features is None or self.features.ndim == 2:
+            return self.features
+        return self.features.reshape(len(self.features), int(np.prod(self.features.shape[1:])))
 
     @property
     def n_turns(self) -> int:

@@ -35,7 +35,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--save-every", type=int, default=0, help="steps between states, 0 = after epochs only"
     )
     train.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    train.set_defaults(call=run_training)
+    train.set_defaults(handler=run_training)
 
 
 def run_training(arguments: argparse.Namespace) -> int:
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_commands(parser.add_subparsers(required=True))
     chosen = parser.parse_args(arguments)
     try:
-        return int(chosen.call(chosen))
+        return int(chosen.handler(chosen))
     except FewstepsError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return error.exit_code

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from agentloop.hotpotqa.index import Bm25
+
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT") == "1"
+if INTERPRETED:
+    np.seterr(over="ignore")  # 64-bit words wrap in kernels, compiled or not
 
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
@@ -24,3 +33,12 @@ def data_dir() -> Path:
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def real_index(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Bm25:
+    """The index of all real HotpotQA paragraphs, built once in a run of the tests."""
+    from agentloop.hotpotqa.index import open_bm25
+
+    shared = tmp_path_factory.getbasetemp().parent / "hotpotqa-index"
+    return open_bm25([data_dir / "hotpotqa" / "corpus.parquet"], cache=shared)

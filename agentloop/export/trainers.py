@@ -1,0 +1,103 @@
+"""Accepted traces in the formats of other trainers, with the per-turn mask as each of them can say it.
+
+    verl          messages with `trainable` false on every turn that is no target (its multi-turn SFT
+                  dataset; a verl older than that key trains on every assistant turn: check before use)
+    axolotl       messages with `train` (type chat_template, roles_to_train [], message_field_training train)
+    trl           one row a teacher turn, its context as `prompt` and the turn as `completion`: TRL has no
+                  mask by turn, and trains on the whole completion
+    llamafactory  one row a teacher turn, which comes last, for `mask_history: true`: its released versions
+                  have no other mask by turn
+    tokens        ids and labels (-100 where nothing is trained), rendered here: any trainer that takes
+                  tokenised rows, and the only form that keeps sampled ids
+
+A trace that a format cannot hold is refused by name, with the reason; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from agentloop.render.types import TraceMessage
+from occupancy.errors import DataError
+
+Row = dict[str, Any]
+Exporter = Callable[[Sequence[TraceMessage], str], Iterator[Row]]
+IGNORED = -100
+
+
+def verl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
+    """One row a trace; a key on every message, so that Parquet has one type for them."""
+    yield {"messages": [_plain(m) | {"trainable": m.train} for m in messages], "trace": trace}
+
+
+def axolotl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
+    """One row a trace."""
+    yield {"messages": [_plain(m) | {"train": m.train} for m in messages], "trace": trace}
+
+
+def trl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
+    """One row a teacher turn."""
+    for at, message in enumerate(messages):
+        if message.train:
+            prompt = [_plain(m) for m in messages[:at]]
+            yield {"prompt": prompt, "completion": [_plain(message)], "trace": trace}
+
+
+def llamafactory(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
+    """One row a teacher turn, in the sharegpt form; it wants turns that alternate, and a user first."""
+    system, rest = ("", 0) if messages[0].role != "system" else (messages[0].content, 1)
+    tags = {"user": "human", "tool": "observation", "assistant": "gpt"}
+    for at, message in enumerate(messages[rest:]):
+        expected = "an assistant" if at % 2 else "a user or tool"
+        if (message.role == "assistant") != bool(at % 2) or message.role == "system":
+            raise DataError(
+                f"{trace}: message {at + rest} is by {message.role!r} where llamafactory expects {expected} "
+                f"message: it would drop the trace; export it as tokens"
+            )
+    for at in range(rest, len(messages)):
+        if messages[at].train:
+            said = [{"from": tags[m.role], "value": m.content} for m in messages[rest : at + 1]]
+            yield {"system": system, "conversations": said, "trace": trace}
+
+
+def tokens(codec: Any) -> Exporter:
+    """Rows of ids and labels under a tokenizer and its template."""
+    from agentloop.render import render_trace
+
+    def rows(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
+        for row in render_trace(codec, messages, trace=trace).rows:
+            ids = row.ids.tolist()
+            labels = [i if target else IGNORED for i, target in zip(ids, row.targets.tolist(), strict=True)]
+            yield {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels, "trace": trace}
+
+    return rows
+
+
+EXPORTERS: dict[str, Exporter] = {"verl": verl, "axolotl": axolotl, "trl": trl, "llamafactory": llamafactory}
+
+CONFIG = {
+    "axolotl": """datasets:
+  - path: {file}
+    type: chat_template
+    chat_template: tokenizer_default
+    field_messages: messages
+    roles_to_train: []
+    train_on_eos: turn
+    message_field_training: train
+""",
+    "trl": "# SFTConfig(completion_only_loss=True, max_length=None): each row's completion is one teacher "
+    "turn.\n",
+    "llamafactory": """# dataset_info.json: {{"fewsteps": {{"file_name": "{file}", "formatting": "sharegpt",
+#   "columns": {{"messages": "conversations", "system": "system"}}}}}}
+mask_history: true
+train_on_prompt: false
+""",
+    "verl": "data.train_files={file} data.messages_key=messages data.truncation=error\n",
+    "tokens": "# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.\n",
+}
+"""What the trainer must be told so that its mask is ours."""
+
+
+def _plain(message: TraceMessage) -> Row:
+    return {"role": message.role, "content": message.content}

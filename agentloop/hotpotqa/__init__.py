@@ -1,0 +1,1 @@
+"""HotpotQA as a search agent: think, search Wikipedia paragraphs, answer, in at most five turns."""

@@ -1,0 +1,75 @@
+"""Policies and environments by name, as the command line gives them.
+
+alfworld, hotpotqa          a benchmark that comes with fewsteps
+package.module:function     one of your own: a function that returns it
+expert, scripted:lapse=.1   a policy that the environment's benchmark brings
+vllm:FOLDER                 a model in this process (agentloop.token_policy has its settings)
+transformers:FOLDER         the same with transformers' continuous batching, on a CPU or a GPU
+replay:RUN                  the turns of a recorded run, for tests and for runs that cost nothing
+openai:MODEL@BASE_URL       a model behind an OpenAI-compatible server (agentloop.chat_spec has its settings)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from agentloop.types import Environments, Policy
+from occupancy.errors import InputError
+
+ENVIRONMENTS = {
+    "alfworld": "agentloop.alfworld.pool:open_alfworld",
+    "hotpotqa": "agentloop.hotpotqa.environment:open_hotpotqa",
+}
+
+
+def open_environments(name: str, **settings: Any) -> Environments:
+    """The benchmark `name`, or what 'package.module:function' returns for these settings."""
+    if ":" not in name and name not in ENVIRONMENTS:
+        raise InputError(
+            f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, or package.module:function"
+        )
+    environments: Environments = named(ENVIRONMENTS.get(name, name))(**settings)
+    return environments
+
+
+def open_policy(spec: str, environments: Environments) -> Policy:
+    """The policy that `spec` names: the benchmark's own, or what 'package.module:function' returns."""
+    policy = environments.policy(spec)
+    if policy is not None:
+        return policy
+    if spec.startswith("openai:"):
+        from agentloop.chat import ChatPolicy
+        from agentloop.chat_spec import parse_chat
+
+        return ChatPolicy(parse_chat(spec), tools=getattr(environments, "tools", ()))
+    if spec.partition(":")[0] in ("vllm", "transformers"):
+        from agentloop.token_policy import open_token_policy
+
+        return open_token_policy(spec)
+    if spec.startswith("replay:"):
+        from agentloop.recorded import open_recorded
+
+        return open_recorded(spec.removeprefix("replay:"))
+    if ":" not in spec:
+        raise InputError(
+            f"policy {spec!r}: {environments.name} has none of that name; expected one of "
+            f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, vllm:FOLDER, transformers:FOLDER, "
+            "replay:RUN, or "
+            f"package.module:function"
+        )
+    own: Policy = named(spec)()
+    return own
+
+
+def named(spec: str) -> Callable[..., Any]:
+    """The function that `package.module:function` names; InputError where there is none."""
+    module, _, name = spec.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{spec!r} cannot be imported ({error}): expected package.module:function"
+        ) from error
+    return found

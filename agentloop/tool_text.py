@@ -1,0 +1,85 @@
+"""Tool calls as text, and text as tool calls.
+
+In a run a turn is one text: what was said, then each call as Hermes' templates write it,
+
+    <tool_call>
+    {"name": "search", "arguments": {"query": "..."}}
+    </tool_call>
+
+with the arguments byte for byte as the model gave them. A provider with a tool interface is sent calls and
+replies in its own form, made from that text; arguments that are not JSON are sent as the words they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentloop.types import Message
+
+_CALL = re.compile(r"\n?<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_PARTS = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(.*)\}', re.DOTALL)
+
+
+def turn_text(content: str | None, calls: Sequence[tuple[str, str]]) -> str:
+    """One text from what was said and its calls, each a name and the raw text of its arguments."""
+    blocks = [
+        f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n</tool_call>'
+        for name, arguments in calls
+    ]
+    return "\n".join([*([content] if content else []), *blocks])
+
+
+def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """What a turn says, and its calls; a block that is no call stays in the text."""
+    calls: list[tuple[str, str]] = []
+
+    def take(block: re.Match[str]) -> str:
+        parts = _PARTS.fullmatch(block[1])
+        if parts is None:
+            return block[0]
+        calls.append((json.loads(parts[1]), parts[2].strip()))
+        return ""
+
+    return _CALL.sub(take, text), calls
+
+
+def plain_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
+    """A context for a provider that is given text alone: a tool's reply becomes a user's message."""
+    roles = {"tool": "user"}
+    return [{"role": roles.get(m.role, m.role), "content": m.content} for m in context]
+
+
+def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
+    """A context with calls and replies in the form of a provider's tool interface.
+
+    Calls are numbered in order. The reply to a turn answers its first call; the others get an empty one,
+    since providers refuse a call without a reply. A reply to a turn without a call is a user's message.
+    """
+    messages: list[dict[str, Any]] = []
+    open_calls: list[str] = []
+    number = 0
+    for message in context:
+        if message.role == "assistant":
+            said, calls = calls_in(message.content)
+            open_calls = [f"call_{number + i}" for i in range(len(calls))]
+            number += len(calls)
+            entry: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
+            if calls:
+                named = zip(open_calls, calls, strict=True)
+                entry["tool_calls"] = [_call(id_, name, arguments) for id_, (name, arguments) in named]
+            messages.append(entry)
+        elif open_calls:
+            replies = [message.content, *[""] * (len(open_calls) - 1)]
+            for id_, content in zip(open_calls, replies, strict=True):
+                messages.append({"role": "tool", "tool_call_id": id_, "content": content})
+            open_calls = []
+        else:
+            messages += plain_messages([message])
+    return messages
+
+
+def _call(id_: str, name: str, arguments: str) -> Mapping[str, Any]:
+    return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}

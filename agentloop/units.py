@@ -1,0 +1,140 @@
+"""Units of work, many at a time: bounded memory, and rows on disk soon after they are made."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentloop.rows import Key, Rows, merged
+from occupancy.errors import BudgetStopped, RunError
+from occupancy.runs import Run
+
+COMMIT_EVERY_S = 2.0
+"""Finished rows wait at most so long: a kill loses no more of the student's work than this."""
+COMMIT_MOST = 256
+"""Units that wait for a commit at most."""
+
+Progress = Callable[[int, int, Rows], None]
+"""Told after every commit: units done, units in all, the rows just written."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is done and committed at once: one proposal, or one demonstration."""
+
+    key: Key
+    order: int
+
+
+class Committer:
+    """Collects rows of finished units and writes them as parts of the run.
+
+    One thread writes: a commit that nobody waits for any more is still finished before the next one begins.
+    """
+
+    def __init__(self, run: Run, *, done: int, total: int, progress: Progress) -> None:
+        self._run, self._done, self._total, self._progress = run, done, total, progress
+        self._pending: list[Rows] = []
+        self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "commit")
+
+    async def add(self, rows: Rows) -> None:
+        """Take a unit's rows; waits for the disk where too many are pending."""
+        self._pending.append(rows)
+        if len(self._pending) >= COMMIT_MOST:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is pending as one part."""
+        async with self._lock:
+            batch, self._pending = self._pending, []
+            if not batch:
+                return
+            rows = merged(*batch)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._run.commit, rows)
+            except OSError as error:
+                raise RunError(
+                    f"{self._run.folder} cannot be written ({error}): make room on the disk and run the same "
+                    f"command again; what was bought is kept"
+                ) from error
+            self._done += len(batch)
+            self._progress(self._done, self._total, rows)
+
+    def close(self) -> None:
+        """Wait for the commit that is under way."""
+        self._thread.shutdown(wait=True)
+
+    async def flush_often(self) -> None:
+        """Write at least every COMMIT_EVERY_S seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(COMMIT_EVERY_S)
+            await self.flush()
+
+
+async def work(
+    units: Sequence[Unit],
+    one: Callable[[Unit], Awaitable[Rows]],
+    committer: Committer,
+    *,
+    at_once: int,
+) -> BudgetStopped | None:
+    """Do all units, `at_once` at a time; the stop at the budget, where there was one.
+
+    After a stop no unit is begun; those that are running may finish without another call.
+    """
+    waiting = iter(units)
+    stops: list[BudgetStopped] = []
+
+    async def worker() -> None:
+        for unit in waiting:
+            try:
+                rows = await one(unit)
+            except BudgetStopped as stop:
+                stops.append(stop)
+            else:
+                await committer.add(rows)
+            if stops:
+                return
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            often = group.create_task(committer.flush_often())
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(at_once, len(units))):
+                        workers.create_task(worker())
+            finally:
+                often.cancel()
+        await committer.flush()
+    except BaseExceptionGroup as group_error:
+        raise _first(group_error) from group_error
+    finally:
+        committer.close()
+    return stops[0] if stops else None
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; it falls with the process, however that dies."""
+    with (folder / "lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(
+                f"{folder} is being written by another process: wait for it, or name a new folder"
+            ) from error
+        yield
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One failure stops every worker; the first is the one to tell."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,47 @@
+"""Recorded conversations of other tools as rows of `episodes` and `turns`; one module a format.
+
+    chat       JSONL, a line an episode: {"messages": [{"role", "content", ..}], ..}
+    sharegpt   JSON or JSONL: {"conversations": [{"from", "value"}], ..}
+    verl       Parquet: `messages`, or `prompt` with `responses`
+    trl        Parquet: `messages`, or `prompt` with `completion`
+    atif       Agent Trajectory Interchange Format 1.0 to 1.8, a JSON file an episode
+    inspect    Inspect logs, .json or .eval
+    swe-agent  .traj files
+
+The author of every turn is taken from the file or from the settings, never guessed. A file is refused as
+a whole, with the line and the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from occupancy.errors import DataError, InputError
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, numbered
+
+FORMATS = {
+    "atif": "atif",
+    "chat": "chat",
+    "inspect": "inspect_log",
+    "sharegpt": "sharegpt",
+    "swe-agent": "swe_agent",
+    "trl": "trl",
+    "verl": "verl",
+}
+
+
+def read_episodes(
+    files: Sequence[str | Path], *, format: str, settings: ImportSettings | None = None
+) -> list[ImportedEpisode]:
+    """Episodes of files in one format, in order; raises DataError with file, line and reason."""
+    if format not in FORMATS:
+        raise InputError(f"format {format!r}: expected one of {', '.join(FORMATS)}")
+    module = import_module(f"occupancy.importers.{FORMATS[format]}")
+    episodes: list[ImportedEpisode] = []
+    for file in map(Path, files):
+        if not file.is_file():
+            raise DataError(f"{file}: no such file")
+        episodes += module.read(file, settings or ImportSettings())
+    return numbered(episodes)

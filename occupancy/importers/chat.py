@@ -1,0 +1,37 @@
+"""Chat JSONL: a line an episode, {"messages": [{"role", "content", "author"?, "model"?, ..}], ..}."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place, reward_of, task_of
+from occupancy.importers.messages import read_messages
+
+
+def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
+    """Episodes of a file; empty lines are allowed."""
+    episodes = []
+    for record, place in json_lines(file):
+        prompt, turns = read_messages(record.get("messages"), settings, place)
+        task, R = task_of(record, settings, place), reward_of(record, settings, place)
+        episodes.append(ImportedEpisode(task, prompt, turns, str(place), R))
+    return episodes
+
+
+def json_lines(file: Path) -> Iterator[tuple[dict[str, Any], Place]]:
+    """Objects of a JSONL file with their lines."""
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            place = Place(file, f"line {number}")
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise place.refuse(f"not JSON ({error})") from error
+            if not isinstance(record, dict):
+                raise place.refuse(f"a {type(record).__name__}: expected an object")
+            yield record, place

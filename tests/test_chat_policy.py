@@ -1,0 +1,282 @@
+"""The HTTP policy against a server that answers, fails and keeps its own bill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_collect_algorithm import attempts, rows
+from toy_world import Corridors
+
+from agentloop.chat import ChatPolicy, read_answer, read_usage
+from agentloop.chat_spec import ChatSpec, address, identity, parse_chat
+from agentloop.collect import Settings, Spending, collect
+from agentloop.metered import ServerLost
+from agentloop.policies import open_policy
+from agentloop.tool_text import calls_in, tool_messages, turn_text
+from agentloop.types import Ask, CallFailed, ContextOverflow, Message
+from benchmarks.mock_server import Mock
+from occupancy.errors import InputError
+from occupancy.recipe import preset
+from occupancy.runs import Run, open_run
+
+pytest.importorskip("openai")
+RECIPE = preset("op-short", K=3, n=2, T_max=12)
+KEY = "sk-a-very-secret-key-0123456789"
+SPEC = ChatSpec("m", "http://127.0.0.1:1/v1")
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+async def collected(folder: Path, mock: Mock, *, spending: Spending | None = None, options: str = "") -> Run:
+    server = await mock.serve()
+    base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    names = {who: f"openai:{who}@{base},max_tokens=64{options}" for who in ("student", "teacher")}
+    worlds = Corridors(workers=8)
+    policies = {who: open_policy(name, worlds) for who, name in names.items()}
+    try:
+        return await collect(
+            folder,
+            Settings(recipe=RECIPE, tasks="8", **{who: identity(name) for who, name in names.items()}),
+            environments=worlds,
+            spending=spending or Spending(backoff_s=0),
+            **policies,
+        )
+    finally:
+        for policy in policies.values():
+            await policy.close()  # type: ignore[attr-defined]
+        server.close()
+        await server.wait_closed()
+
+
+def test_a_run_over_http_counts_what_the_server_counts(tmp_path: Path) -> None:
+    mock = Mock()
+    run = asyncio.run(collected(tmp_path / "run", mock, options=",token_ids=1,logprobs=1"))
+    written = attempts(run)
+    assert len(written) == mock.requests == mock.billed["calls"]
+    assert sum(a["output_tokens"] for a in written) == mock.billed["output"]
+    assert sum(a["prompt_tokens"] for a in written) == mock.billed["prompt"]
+    assert {a["role"] for a in written} == {"student", "teacher"}
+    turn = rows(run, "turns")[0]
+    assert turn["logprob"] == -0.5 * turn["output_tokens"]
+    trained = [m for t in rows(run, "traces") for m in json.loads(t["messages"]) if m["author"] == "student"]
+    assert all(len(m["token_ids"]) > 2 for m in trained)
+
+
+def test_no_failure_of_the_server_is_lost_or_retried_by_the_client(tmp_path: Path) -> None:
+    shares = dict.fromkeys(("busy", "server", "drop", "after", "malformed", "no_usage"), 0.04)
+    mock = Mock(shares)
+    run = asyncio.run(collected(tmp_path / "run", mock))
+    written = attempts(run)
+    assert len(written) == mock.requests, "one row a request: the client retries nothing"
+    assert all(mock.told[name] for name in shares)
+    by_kind = {kind: sum(a["failure"] == kind for a in written) for kind in ("rate_limit", "server")}
+    assert by_kind == {"rate_limit": mock.told["busy"], "server": mock.told["server"] + mock.told["after"]}
+    perhaps = [a for a in written if a["billed"] == "perhaps"]
+    assert len(perhaps) == mock.told["drop"] + mock.told["after"] + mock.told["malformed"]
+    silent = [a for a in written if a["usage"] == "local"]
+    assert len(silent) == mock.told["no_usage"]
+    assert all(a["output_tokens"] > 0 and a["prompt_tokens"] is None for a in silent)
+    known = sum(a["output_tokens"] or 0 for a in written if a["usage"] == "reported")
+    charged = sum(a["charged_tokens"] for a in written)
+    assert known <= mock.billed["output"] <= charged
+    assert not [e for e in rows(run, "episodes") if e["error"]]
+
+
+def test_the_key_is_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    mock = Mock({"server": 0.05, "drop": 0.05})
+    asyncio.run(collected(tmp_path / "run", mock))
+    assert mock.keys == {KEY}, "the key reaches the server and nothing else"
+    mock.refuse_all = 401
+    with pytest.raises(ServerLost, match=r"your key is \[key\]") as refused:
+        asyncio.run(collected(tmp_path / "refused", mock))
+    assert KEY not in str(refused.value) + repr(refused.value.__cause__)
+    out = capfd.readouterr()
+    assert KEY not in out.out + out.err
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or KEY.encode() not in file.read_bytes(), file
+
+
+def test_a_lost_server_stops_the_run_and_no_failure_becomes_data(tmp_path: Path) -> None:
+    mock = Mock({"drop": 1.0})
+    with pytest.raises(ServerLost, match="bring its server back"):
+        asyncio.run(collected(tmp_path / "run", mock, spending=Spending(retries=2, backoff_s=0)))
+    run = open_run(tmp_path / "run")
+    assert not rows(run, "episodes")
+    assert len(attempts(run)) == mock.requests
+
+
+def test_context_overflow_and_filters_are_recorded_once(tmp_path: Path) -> None:
+    mock = Mock({"overflow": 0.1, "filter": 0.1})
+    run = asyncio.run(collected(tmp_path / "run", mock))
+    episodes = rows(run, "episodes")
+    ended = [e["status"] for e in episodes]
+    assert ended.count("context") == mock.told["overflow"] > 0
+    assert ended.count("teacher_failed") + ended.count("student_failed") == mock.told["filter"] > 0
+    filtered = [a for a in attempts(run) if a["failure"] == "filtered"]
+    assert all(a["output_tokens"] for a in filtered), "what a filter ate was billed, and is counted"
+
+
+def test_a_hanging_call_is_given_up_and_perhaps_billed() -> None:
+    async def main() -> CallFailed:
+        server = await Mock({"hang": 1.0}).serve()
+        base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        policy = ChatPolicy(parse_chat(f"openai:m@{base},timeout_s=0.2"))
+        env: Any = None
+        try:
+            await policy(Ask((Message("user", "hi", "task"),), 1, 1, env))
+        except CallFailed as error:
+            return error
+        finally:
+            await policy.close()
+            server.close()
+        raise AssertionError("it answered")
+
+    error = asyncio.run(main())
+    assert (error.kind, error.retry, error.billed) == ("timeout", True, "perhaps")
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "reasoning", "cached"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}, 9, 0, None),
+        (
+            {
+                "prompt_tokens": 5,
+                "completion_tokens": 9,
+                "total_tokens": 14,
+                "completion_tokens_details": {"reasoning_tokens": 4},
+                "prompt_tokens_details": {"cached_tokens": 3},
+            },
+            9,
+            4,
+            3,
+        ),
+        (
+            {
+                "prompt_tokens": 5,
+                "completion_tokens": 9,
+                "total_tokens": 18,
+                "completion_tokens_details": {"reasoning_tokens": 4},
+            },
+            13,
+            4,
+            None,
+        ),
+    ],
+)
+def test_usage_counts_reasoning_once(given: Any, output: int, reasoning: int, cached: int | None) -> None:
+    usage = read_usage(given, "m")
+    assert usage is not None
+    assert (usage.output, usage.reasoning, usage.cached) == (output, reasoning, cached)
+
+
+@pytest.mark.parametrize("given", [None, {}, {"completion_tokens": None}, {"completion_tokens": -1}, "no"])
+def test_missing_usage_is_unknown_and_never_zero(given: Any) -> None:
+    assert read_usage(given, "m") is None
+    body = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": given}
+    usage = read_answer(body, SPEC).usage
+    assert usage.output == 1
+    assert not usage.reported
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", [], {}, None, {"choices": []}, {"choices": [{}]}, {"choices": [{"message": None}]}],
+)
+def test_what_is_no_answer_is_a_failed_call(body: Any) -> None:
+    with pytest.raises(CallFailed) as failed:
+        read_answer(body, SPEC)
+    assert (failed.value.kind, failed.value.billed) == ("malformed", "perhaps")
+
+
+def test_tool_calls_become_text_and_text_becomes_tool_calls() -> None:
+    raw = '{"query": "a  b",\n"n":1}'
+    text = turn_text("Let me look.", [("search", raw), ("open", "{broken")])
+    said, calls = calls_in(text)
+    assert (said, calls) == ("Let me look.", [("search", raw), ("open", "{broken")])
+    context = [
+        Message("user", "q", "task"),
+        Message("assistant", text, "teacher"),
+        Message("tool", "found <tool_call> here", "environment"),
+        Message("assistant", "done", "teacher"),
+        Message("tool", "late", "environment"),
+    ]
+    sent = tool_messages(context)
+    assert [m["role"] for m in sent] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+    assert sent[1]["tool_calls"][0]["function"] == {"name": "search", "arguments": raw}
+    assert [m.get("tool_call_id") for m in sent[2:4]] == ["call_0", "call_1"]
+    body = {
+        "choices": [
+            {
+                "message": {
+                    "content": None,
+                    "reasoning_content": "hm",
+                    "tool_calls": [{"function": {"name": "search", "arguments": raw}}],
+                },
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": {"completion_tokens": 3},
+    }
+    answer = read_answer(body, replace(SPEC, thinking="keep"))
+    assert answer.text.startswith("<think>hm</think>")
+    assert raw in answer.text
+    assert answer.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ("openai:m", "names no server"),
+        ("openai:m@ftp://h/v1", "expected http"),
+        ("openai:m@https://u:secret@h/v1", "carries a user"),
+        ("openai:m@https://h/v1?key=secret", "carries a user"),
+        ("openai:m@http://h/v1,speed=3", "'speed' of m is unknown"),
+        ("openai:m@http://h/v1,max_tokens=x", "expected int"),
+        ("openai:m@http://h/v1,max_tokens=0", "above 0"),
+        ("openai:@http://h/v1", "no model"),
+    ],
+)
+def test_a_spec_that_cannot_be_used_says_why(spec: str, match: str) -> None:
+    with pytest.raises(InputError, match=match) as refused:
+        parse_chat(spec)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_context_that_is_too_long_is_told_apart() -> None:
+    from agentloop.chat import _status_failure
+
+    assert isinstance(
+        _status_failure(400, '{"error":{"code":"context_length_exceeded"}}', wait_s=None), ContextOverflow
+    )
+    assert isinstance(_status_failure(400, "bad tool schema", wait_s=None), CallFailed)
+
+
+def test_a_run_remembers_the_model_and_not_where_it_is_served() -> None:
+    spec = (
+        "openai:meta/llama:free@https://host.example:1/v1,max_tokens=5,timeout_s=3,key_env=K,temperature=.5"
+    )
+    assert identity(spec) == "openai:meta/llama:free,max_tokens=5,temperature=.5"
+    assert address(spec) == "https://host.example:1/v1"
+    assert (identity("expert"), address("expert")) == ("expert", "")
+
+
+def test_a_server_that_is_not_there_has_billed_nothing() -> None:
+    async def main() -> CallFailed:
+        policy = ChatPolicy(parse_chat("openai:m@http://127.0.0.1:9/v1"))
+        env: Any = None
+        with pytest.raises(CallFailed) as failed:
+            await policy(Ask((Message("user", "hi", "task"),), 1, 1, env))
+        await policy.close()
+        return failed.value
+
+    error = asyncio.run(main())
+    assert (error.kind, error.retry, error.billed) == ("connection", True, "no")

@@ -1,0 +1,167 @@
+"""Who takes over when: live switching, forks, and the teacher that decides."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_collect_algorithm import attempts, rows, run_of
+from toy_world import Corridors, drunk, expert
+
+from agentloop.switching import parse_turn
+from agentloop.types import Answer, Ask, Environment, PolicyFailed, Replay, Task, Usage
+from occupancy.errors import InputError, RecipeError
+from occupancy.recipe import SwitchLaw, preset
+
+OP_SHORT = preset("op-short", K=3, n=2, T_max=12)
+TABLES = ("proposals", "episodes", "turns", "traces")
+
+
+class Forking(Corridors):
+    """Corridors that can be copied; playing a turn again is an error."""
+
+    forks = True
+    steps = 0
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            corridor: Any = env
+            step = corridor.step
+
+            async def counted(text: str) -> Any:
+                type(self).steps += 1
+                return await step(text)
+
+            corridor.step = counted
+            corridor.snapshot = lambda: copy.copy(
+                {k: v for k, v in vars(corridor).items() if not callable(v)}
+            )
+            corridor.restore = lambda state: vars(corridor).update(state)
+            yield corridor
+
+
+class Unrepeatable(Corridors):
+    """Corridors that cannot be replayed: a second reset is an error."""
+
+    replay = Replay.NONE
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            corridor: Any = env
+            reset, resets = corridor.reset, []
+
+            async def once(seed: int) -> Any:
+                resets.append(seed)
+                assert len(resets) == 1, "a live episode was reset"
+                return await reset(seed)
+
+            corridor.reset = once
+            yield corridor
+
+
+def test_forked_and_replayed_runs_are_the_same(tmp_path: Path) -> None:
+    recipe = replace(OP_SHORT, K="inf")
+    replayed = run_of(tmp_path / "replayed", recipe, pilot=True)
+    forked = run_of(tmp_path / "forked", recipe, pilot=True, worlds=Forking())
+    for table in TABLES:
+        assert rows(forked, table) == rows(replayed, table), table
+    assert Forking.steps == len(rows(forked, "turns")), "no turn was played twice"
+
+
+def test_live_switching_takes_over_in_the_running_episode(tmp_path: Path) -> None:
+    recipe = preset("op-short", K=3, n=6, T_max=12, switch=SwitchLaw("fixed"))
+    live = run_of(tmp_path / "live", recipe, worlds=Unrepeatable())
+    replayed = run_of(tmp_path / "replayed", recipe)
+    accepted = [
+        {p["task_id"]: p for p in rows(run, "proposals") if p["outcome"] == "accepted"}
+        for run in (live, replayed)
+    ]
+    assert accepted[0].keys() == accepted[1].keys()
+    assert rows(live, "traces") == rows(replayed, "traces"), "the same law, the same teacher, the same data"
+    assert attempts(live) == attempts(replayed)
+    outcomes = {p["outcome"] for p in rows(live, "proposals")}
+    assert outcomes == {"accepted", "invalid_switch"}
+    rollouts = [e for e in rows(live, "episodes") if e["kind"] == "rollout"]
+    for episode in rollouts:
+        switched = episode["status"] == "switched"
+        assert (episode["R"] is None) == switched
+    assert sum(e["status"] == "switched" for e in rollouts) == len(rows(live, "traces"))
+
+
+def test_live_switching_refuses_what_needs_the_whole_rollout(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="neither replayed nor forked"):
+        run_of(tmp_path / "run", OP_SHORT, worlds=Unrepeatable())
+    recipe = replace(OP_SHORT, switch=SwitchLaw("fixed"), psi="without_success")
+    with pytest.raises(RecipeError, match="psi='without_success'"):
+        run_of(tmp_path / "run", recipe, worlds=Unrepeatable())
+    with pytest.raises(InputError, match="a pilot in toy"):
+        run_of(tmp_path / "run", preset("op-short", K="inf", T_max=12), pilot=True, worlds=Unrepeatable())
+
+
+async def deciding(ask: Ask) -> Answer:
+    """Names the turn after the first stumble; says nothing useful about rollouts of eleven turns."""
+    if ask.t:
+        return await expert(ask)
+    assert ask.context[-1].author == "task"
+    played = [m.content for m in ask.context if m.author == "student"]
+    assert f"has {len(played)} turns" in ask.context[-1].content
+    if len(played) == 11:
+        return Answer("I cannot say.", Usage(40, "toy"))
+    first = played.index("stumble") + 1
+    return Answer(f"Of the {len(played)} turns it is turn {first}", Usage(40, "toy"))
+
+
+def test_the_teacher_decides_where_its_law_is_asked_for(tmp_path: Path) -> None:
+    async def hopeless(ask: Ask) -> Answer:
+        answer = await drunk(ask)
+        return replace(answer, text="stumble") if ask.t % 2 == 0 else answer
+
+    recipe = preset("leap", n=3, T_max=12)
+    run = run_of(
+        tmp_path / "run",
+        recipe,
+        student=hopeless,
+        teacher=deciding,
+        switch_prompt="The attempt has {T} turns. Which?",
+    )
+    proposals = rows(run, "proposals")
+    accepted = [p for p in proposals if p["outcome"] == "accepted"]
+    assert accepted
+    turns = {(t["episode_id"], t["t"]): t["text"] for t in rows(run, "turns")}
+    for p in accepted:
+        rollout = f"{p['task_id']}#rollout-{p['rollout']}-x-x-x"
+        assert turns[rollout, p["t_prime"]] == "stumble"
+        assert p["probability"] == 0.0, "no law of t' is known"
+    asked = [a for a in attempts(run) if a["t"] == 0]
+    assert len(asked) == len(accepted) + sum(p["outcome"] == "invalid_switch" for p in proposals)
+    assert sum(a["output_tokens"] for a in attempts(run)) > sum(t["C_tr"] for t in rows(run, "traces"))
+    assert run.info["switch_prompt"] == "The attempt has {T} turns. Which?"
+    filtered = [p for p in proposals if json.loads(p["psi"])["without_success"] is False]
+    assert all(p["outcome"] == "prefix_filtered" for p in filtered), "a won rollout costs no question"
+
+
+def test_a_teacher_that_cannot_decide_is_recorded(tmp_path: Path) -> None:
+    async def mute(ask: Ask) -> Answer:
+        if ask.t == 0:
+            raise PolicyFailed("I only act")
+        return await expert(ask)
+
+    run = run_of(tmp_path / "run", preset("leap", n=3, T_max=6), teacher=mute)
+    assert {p["outcome"] for p in rows(run, "proposals")} <= {"teacher_failed", "prefix_filtered"}
+    assert any(p["outcome"] == "teacher_failed" for p in rows(run, "proposals"))
+
+
+@pytest.mark.parametrize(
+    ("text", "turn"),
+    [("7", 7), ("turn 3.", 3), ("2 of 9: 4", 4), ("", 0), ("99", 0), ("0", 0), ("9" * 50, 0)],
+)
+def test_a_named_turn_is_read_or_refused(text: str, turn: int) -> None:
+    assert parse_turn(text, T=9) == turn

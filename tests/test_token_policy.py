@@ -1,0 +1,169 @@
+"""Models in this process: prompts keep sampled ids, and training sees the contexts that were sampled from."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="the extra 'agents' is not installed")
+
+from families import FAMILIES, codec
+from hypothesis import given
+from hypothesis import strategies as st
+from test_collect_algorithm import rows, run_of
+from toy_world import expert
+
+from agentloop.prompt_ids import PromptIds
+from agentloop.render import Codec, read_messages, render_trace
+from agentloop.render.codec import decode, encode, encode_turn, prompt_text
+from agentloop.token_policy import (
+    Sampled,
+    TokenPolicy,
+    TokenSpec,
+    parse_tokens,
+    read_sampled,
+    stop_ids,
+)
+from agentloop.types import Ask, ContextOverflow, Message
+from occupancy.errors import InputError
+from occupancy.recipe import preset
+
+
+class Fake:
+    """An engine that writes the corridor's turns, in ids that an encoder would not choose."""
+
+    seeded = True
+
+    def __init__(self, codec: Codec, *, window: int = 10_000) -> None:
+        self.codec, self.window = codec, window
+        self.prompts: list[list[int]] = []
+
+    async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
+        self.prompts.append(prompt)
+        last = decode(self.codec, prompt).rpartition("You are")[2]
+        right = "climb" if "ditch" in last else "forward"
+        text = right if random.Random(seed).random() < 0.7 else "stumble"
+        return Sampled((*odd_ids(self.codec, text), self.codec.closing_ids[-1]), -1.5)
+
+    async def close(self) -> None:
+        self.window = 0
+
+
+def odd_ids(codec: Codec, text: str) -> list[int]:
+    """One id a character: spells the text, and is not how it would be encoded."""
+    return [i for character in text for i in encode_turn(codec, character)]
+
+
+def policy(family: str, **spec: Any) -> tuple[TokenPolicy, Fake]:
+    engine = Fake(codec(family))
+
+    async def opening(given: TokenSpec, _: Codec) -> Fake:
+        return engine
+
+    return TokenPolicy(TokenSpec(family, **spec), codec(family), opening), engine
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_training_rows_are_the_sampled_prompts_and_ids(tmp_path: Path, family: str) -> None:
+    student, engine = policy(family)
+    run = run_of(
+        tmp_path / "run", preset("op-short", K=2, n=1, T_max=12), student=student, teacher=expert, tasks="5"
+    )
+    prompts = {tuple(prompt) for prompt in engine.prompts}
+    traces = rows(run, "traces")
+    checked = 0
+    for trace in traces:
+        messages = read_messages(trace["messages"])
+        assert all((m.token_ids is not None) == (m.author == "student") for m in messages)
+        for row in render_trace(codec(family), messages).rows:
+            for span in row.spans:
+                if (
+                    span.author == "student"
+                    and row.ids[span.start - 1 : span.start].size
+                    and span.message > 0
+                ):
+                    prompt = tuple(row.ids[: span.start].tolist())
+                    inside = span.stop - span.start > 1
+                    assert prompt in prompts or not inside, "a context that no turn was sampled in"
+                    checked += inside
+    assert checked > 0 or family == "thinking"
+
+
+@given(
+    family=st.sampled_from(sorted(FAMILIES)),
+    turns=st.lists(st.sampled_from(["forward", "a\n\nb", "<|im_end|> é", "{}", ""]), min_size=1, max_size=5),
+    sampled=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_prompts_grown_turn_by_turn_are_those_made_at_once(
+    family: str, turns: list[str], sampled: list[bool]
+) -> None:
+    own = codec(family)
+    context = [Message("user", "Find it.", "task")]
+    grown = PromptIds(own)
+    env: Any = None
+    for i, text in enumerate(turns):
+        step = Ask(tuple(context), i + 1, 0, env, "e")
+        assert grown.of(step) == PromptIds(own).of(step)
+        ids = tuple(odd_ids(own, text)) if sampled[i] else None
+        context += [Message("assistant", text, "student", ids), Message("user", f"saw {i}", "environment")]
+    prompt = grown.of(Ask(tuple(context), 9, 0, env, "e"))
+    spelled = prompt_text(own, read_messages(_json(context)), "\ufdd0").replace("\ufdd0", "")
+    assert decode(own, prompt) == spelled
+
+
+def _json(context: list[Message]) -> str:
+    import json
+
+    return json.dumps(
+        [{"role": m.role, "content": m.content, "author": m.author, "train": False} for m in context]
+    )
+
+
+def test_ids_of_another_tokenizer_are_not_fed_to_this_one() -> None:
+    own, other = codec("chatml"), codec("turns")
+    foreign = tuple(odd_ids(other, "go to desk 1")[::-1])
+    env: Any = None
+
+    def prompt(ids: tuple[int, ...] | None) -> list[int]:
+        context = (
+            Message("user", "q", "task"),
+            Message("assistant", "go to desk 1", "teacher", ids),
+            Message("user", "o", "environment"),
+        )
+        return PromptIds(own).of(Ask(context, 2, 0, env))
+
+    assert prompt(foreign) == prompt(None)
+    assert prompt(tuple(odd_ids(own, "go to desk 1"))) != prompt(None)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_sampled() -> None:
+    tight, engine = policy("chatml", max_tokens=64)
+    engine.window = 80
+    env: Any = None
+    ask = Ask((Message("user", "word " * 40, "task"),), 1, 0, env)
+    with pytest.raises(ContextOverflow, match="64 of a turn do not fit 80"):
+        asyncio.run(tight(ask))
+    assert not engine.prompts
+
+
+def test_a_turn_without_a_closing_token_was_cut() -> None:
+    own = codec("chatml")
+    ids = tuple(encode_turn(own, "go to"))
+    cut = read_sampled(Sampled(ids, None), own, prompt=3, counter="m")
+    assert (cut.finish_reason, cut.text, cut.usage.output) == ("length", "go to", len(ids))
+    closed = read_sampled(Sampled((*ids, own.closing_ids[-1]), -2.0), own, prompt=3, counter="m")
+    assert (closed.finish_reason, closed.text, closed.usage.output) == ("stop", "go to", len(ids) + 1)
+    assert own.closing_ids[-1] in stop_ids(own)
+    assert encode(own, "go to", "\ufdd0").ids == list(ids)
+
+
+@pytest.mark.parametrize(
+    "text", ["m,speed=1", "m,max_tokens=0", "m,top_p=0", "m,temperature=x", "m,window=1,window=2"]
+)
+def test_a_spec_that_cannot_be_used_says_why(text: str) -> None:
+    with pytest.raises(InputError, match="expected"):
+        parse_tokens(text)

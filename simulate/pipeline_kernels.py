@@ -12,14 +12,29 @@ from typing import NamedTuple
 import numpy as np
 
 from occupancy.kernels import GOLDEN, compiled, mix
+from simulate.codes import (
+    ACCEPTED,
+    C_I_BC,
+    C_I_OP,
+    C_TR_OP,
+    CONTINUE,
+    DEMO,
+    LABELS_BC,
+    LABELS_OP,
+    NO_REPETITION,
+    PROPOSALS,
+    ROLLOUT,
+    START,
+    SWITCH,
+    SWITCHED,
+    TASKS_BC,
+    TASKS_OP,
+    TEACHER,
+    UNIFORM,
+    WITHOUT_SUCCESS,
+)
 from simulate.types import Float64, Int32, Int64
 
-ALL, WITHOUT_SUCCESS, NO_REPETITION = 0, 1, 2
-UNIFORM, FIXED, START, TEACHER = 0, 1, 2, 3
-DEMO, ROLLOUT, SWITCH, CONTINUE = 0, 1, 2, 3
-STREAMS = 4
-(C_I_BC, C_I_OP, C_TR_OP, TASKS_BC, TASKS_OP, PROPOSALS, SWITCHED, ACCEPTED, LABELS_BC, LABELS_OP) = range(10)
-LEDGER = 10
 _LOW, _HALF, _UNIT = np.uint64(0xFFFF_FFFF), np.uint64(32), 2.0**-32
 
 
@@ -222,7 +237,7 @@ def collect(
                 counts[contexts[j], actions[j]] += 1.0
             ledger[ACCEPTED] += accepted
             ledger[LABELS_OP] += kept
-            if fits < L and (accepted or not played_out):
+            if fits < L and (end == S or not played_out):
                 return proposal + 1
         proposal += 1
     return proposal

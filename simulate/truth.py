@@ -18,6 +18,7 @@ import numpy as np
 from occupancy import Recipe, RecipeError, RunError
 from occupancy.errors import InputError
 from occupancy.rng import stream_key
+from simulate import codes
 from simulate.laws import LEAP_BELOW
 from simulate.students import Tabular
 from simulate.types import Float64, Int64, World
@@ -34,8 +35,7 @@ class Outcome:
     J: Float64
     """[seeds] pass@1 of the final student."""
     ledger: Int64
-    """[seeds, LEDGER] columns C_i_bc, C_i_op, C_tr_op, tasks_bc, tasks_op, proposals, switched, accepted,
-    labels_bc, labels_op; tokens, tasks, proposals and turns."""
+    """[seeds, len(LEDGER)] columns as `simulate.codes.LEDGER` names them."""
 
     @property
     def mean(self) -> float:
@@ -50,23 +50,23 @@ class Outcome:
     @property
     def C_i(self) -> float:
         """Mean teacher tokens bought, before filters."""
-        return float(self.ledger[:, 0].mean() + self.ledger[:, 1].mean())
+        return float(self.ledger[:, codes.C_I_BC].mean() + self.ledger[:, codes.C_I_OP].mean())
 
     @property
     def C_tr(self) -> float:
         """Mean teacher tokens trained on."""
-        return float(self.ledger[:, 0].mean() + self.ledger[:, 2].mean())
+        return float(self.ledger[:, codes.C_I_BC].mean() + self.ledger[:, codes.C_TR_OP].mean())
 
     @property
     def r_tasks(self) -> float:
         """Share of D_OP by tasks."""
-        bc, op = self.ledger[:, 3].sum(), self.ledger[:, 4].sum()
+        bc, op = self.ledger[:, codes.TASKS_BC].sum(), self.ledger[:, codes.TASKS_OP].sum()
         return float(op / max(1, bc + op))
 
     @property
     def r_tokens(self) -> float:
         """Share of D_OP by trained tokens."""
-        bc, op = self.ledger[:, 0].sum(), self.ledger[:, 2].sum()
+        bc, op = self.ledger[:, codes.C_I_BC].sum(), self.ledger[:, codes.C_TR_OP].sum()
         return float(op / max(1, bc + op))
 
 
@@ -93,7 +93,7 @@ def truth(
     alone. With `se`, seeds are added until the standard error is at most that, `most_seeds` at most.
     Two calls with the same seed differ only by what is asked, not by their draws.
     """
-    _check(world, recipe, budget=budget, r=r, axis=axis, rounds=rounds, seeds=seeds, seed=seed)
+    check(world, recipe, budget=budget, r=r, axis=axis, rounds=rounds, seeds=seeds, seed=seed)
     on_policy = 0 if recipe.rho == "teacher" else round(budget * r)
     setting = _Setting(world, recipe, on_policy, budget - on_policy, axis, rounds, keep_demos, student)
     with ThreadPoolExecutor(workers) as pool:
@@ -127,14 +127,14 @@ class _Setting:
     ) -> None:
         self.world, self.recipe, self.student = world, recipe, student
         self.rounds, self.keep_demos = rounds, keep_demos
-        self.tables = _tables(world)
+        self.tables = tables_of(world)
         self.plan = _plan(recipe, on_policy, demos, axis)
 
     def play(self, seed: int, begin: int, end: int) -> tuple[Float64, Int64]:
         from simulate import pipeline_kernels as kernels
 
         world, T = self.world, self.world.horizon
-        J, ledger = np.zeros(end - begin), np.zeros((end - begin, kernels.LEDGER), np.int64)
+        J, ledger = np.zeros(end - begin), np.zeros((end - begin, len(codes.LEDGER)), np.int64)
         for row, number in enumerate(range(begin, end)):
             keys = pipeline_keys(seed, number, T)
             J[row] = kernels.pipeline(
@@ -151,7 +151,7 @@ class _Setting:
                 ledger[row],
                 np.empty_like(world.base),
             )
-            if ledger[row, kernels.PROPOSALS] >= self.plan.most:
+            if ledger[row, codes.PROPOSALS] >= self.plan.most:
                 raise RunError(
                     f"recipe {self.recipe.name!r} needs more than {self.plan.most} proposals for "
                     f"{self.plan.on_policy} tokens in world {world.name!r}: its filters accept too little; "
@@ -162,15 +162,13 @@ class _Setting:
 
 def pipeline_keys(seed: int, number: int, T: int) -> Any:
     """[STREAMS, T + 1] keys of the draws of pipeline `number`; entry t belongs to turn t."""
-    from simulate.pipeline_kernels import STREAMS
-
     own = stream_key(seed, number)
-    keys = [stream_key(own, draw) for draw in range(STREAMS * (T + 1))]
-    return np.array(keys, np.uint64).reshape(STREAMS, T + 1)
+    keys = [stream_key(own, draw) for draw in range(codes.STREAMS * (T + 1))]
+    return np.array(keys, np.uint64).reshape(codes.STREAMS, T + 1)
 
 
 @lru_cache(maxsize=8)
-def _tables(world: World) -> Any:
+def tables_of(world: World) -> Any:
     from simulate.pipeline_kernels import Tables
 
     return Tables(
@@ -190,8 +188,8 @@ def _plan(recipe: Recipe, on_policy: int, demos: int, axis: str) -> Any:
     T = recipe.T_max
     nu = np.array(recipe.switch.nu or [1.0 / T] * T)
     return kernels.Plan(
-        psi=("all", "without_success", "no_repetition").index(recipe.psi),
-        law=("uniform", "fixed", "start", "teacher").index(recipe.switch.law),
+        psi=codes.PSI[recipe.psi],
+        law=codes.LAW[recipe.switch.law],
         success_only=recipe.phi == "success",
         K=recipe.cap(1),
         n=recipe.n,
@@ -205,7 +203,7 @@ def _plan(recipe: Recipe, on_policy: int, demos: int, axis: str) -> Any:
     )
 
 
-def _check(
+def check(
     world: World, recipe: Recipe, *, budget: int, r: float, axis: str, rounds: int, seeds: int, seed: int
 ) -> None:
     if recipe.T_max != world.horizon:

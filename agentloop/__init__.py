@@ -1,1 +1,1 @@
-"""placeholder"""
+"""Episodes, Algorithm 1, the ledger, and the environments they run in."""

@@ -43,6 +43,8 @@ class Status(StrEnum):
     """The environment failed."""
     TEACHER_FAILED = "teacher_failed"
     """The teacher could not answer."""
+    STUDENT_FAILED = "student_failed"
+    """The student could not answer."""
     REPLAY_DESYNC = "replay_desync"
     """A replayed observation differed from the recorded one."""
     BUDGET_STOPPED = "budget_stopped"
@@ -135,6 +137,9 @@ class Ask:
     """Seed of this very turn, from (run, task, proposal, replicate, turn)."""
     env: Environment
     """For scripted policies, which may ask the environment; a language model reads `context` only."""
+    episode_id: str = ""
+    context_id: str = ""
+    """Hash of `context`."""
 
 
 Policy = Callable[[Ask], Awaitable[Answer]]
@@ -189,9 +194,15 @@ class Environments(Protocol):
     T_max: int
     capacity: int
     """How many tasks can be open at once."""
+    policies: Sequence[str]
+    """Names of the policies that the benchmark brings, for messages."""
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`: a split, `split:N` for N drawn with `seed`, or `@file` of task ids."""
+        ...
+
+    def policy(self, spec: str) -> Policy | None:
+        """A policy that the benchmark brings, or None where `spec` names none of them."""
         ...
 
     def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:

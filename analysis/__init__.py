@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The command line, figures and pages."""

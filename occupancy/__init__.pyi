@@ -1,3 +1,4 @@
+from .clusters import ClusterSums, Ratio, cluster_sums, ratio
 from .conventions import CONVENTIONS
 from .errors import (
     BudgetStopped,
@@ -8,9 +9,10 @@ from .errors import (
     RecipeError,
     RunError,
 )
-from .estimate import ClusterSums, Mean, Occupancy, cluster_sums, mean, occupancy, ratio
+from .estimate import Mean, Occupancy, mean, occupancy
 from .recipe import PRESETS, Recipe, SwitchLaw, preset
 from .switch import Draw, Switches, draw_switch, draw_switches
+from .tallies import Tally, tally
 from .types import Trajectories
 
 __all__ = [
@@ -25,11 +27,13 @@ __all__ = [
     "Mean",
     "MissingExtra",
     "Occupancy",
+    "Ratio",
     "Recipe",
     "RecipeError",
     "RunError",
     "SwitchLaw",
     "Switches",
+    "Tally",
     "Trajectories",
     "cluster_sums",
     "draw_switch",
@@ -38,4 +42,5 @@ __all__ = [
     "occupancy",
     "preset",
     "ratio",
+    "tally",
 ]

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from occupancy.errors import DataError, InputError
-from occupancy.types import Float32, Float64, Trajectories
+from occupancy.types import Float64, Floats, Trajectories
 
 CONVENTIONS = ("pooled", "trajectory", "task", "weights")
+_ONES: Float64 = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,16 @@ class ContextWeights:
 
     trajectory: Float64 | None
     """[B]"""
-    turn: Float64 | Float32 | None
+    turn: Floats | None
     """[N]"""
+
+    @property
+    def columns(self) -> tuple[Float64, Floats]:
+        """The two factors as kernels read them: an empty array stands for ones."""
+        return (
+            _ONES if self.trajectory is None else self.trajectory,
+            _ONES if self.turn is None else self.turn,
+        )
 
 
 def context_weights(
@@ -47,7 +56,7 @@ def context_weights(
     if convention not in CONVENTIONS:
         raise InputError(f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)}")
     factor: Float64 | None = None
-    turn: Float64 | Float32 | None = None
+    turn: Floats | None = None
     if convention == "weights":
         turn = trajectories.weights
         if turn is None:

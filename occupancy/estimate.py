@@ -1,10 +1,4 @@
-"""Occupancies and means of a batch under a stated convention, with standard errors clustered by task.
-
-The estimate is a ratio of sums over tasks, R = sum_q A_q / sum_q B_q with B_q the weight of task q, and its
-variance is the delta method's C/(C-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the C tasks with weight
-(Cochran, Sampling Techniques, 1977, section 6.3). A single task says nothing about other tasks: the
-standard error is then None.
-"""
+"""Occupancies and means of a batch under a stated convention, with standard errors clustered by task."""
 
 from __future__ import annotations
 
@@ -13,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from occupancy.conventions import ContextWeights, context_weights
-from occupancy.errors import DataError
-from occupancy.types import Float64, Int64, Trajectories
-
-_ONES: Float64 = np.empty(0)
+from occupancy.backend import kernels_for
+from occupancy.chunks import Total, block_turns, chunk_turns, cuts, in_order
+from occupancy.clusters import cluster_sums, clusters, ratio, require_weight
+from occupancy.conventions import context_weights
+from occupancy.tallies import tally
+from occupancy.types import Float64, Floats, Int64, Trajectories
 
 
 @dataclass(frozen=True)
@@ -54,54 +49,32 @@ class Mean:
     convention: str
 
 
-@dataclass(frozen=True)
-class ClusterSums:
-    """What ratio estimate, standard error and bootstrap need of the data."""
-
-    numerators: Float64
-    """[Q, D] A_q, the sum of w f over the contexts of task q."""
-    denominators: Float64
-    """[Q] B_q, the sum of w."""
-    tasks: Int64
-    """[Q] task id of each cluster, rising."""
-    weight_squares: float
-    """Sum of w^2 over all contexts."""
-
-
 def occupancy(
     trajectories: Trajectories,
     *,
     convention: str,
     psi: npt.ArrayLike | None = None,
     p_phi: npt.ArrayLike | None = None,
+    workers: int | None = None,
 ) -> Occupancy:
     """d^w(s) for every state s, with `convention` one of pooled, trajectory, task, weights.
 
     psi [B] in {0, 1} and p_phi [N] in [0, 1] give the law that filters leave; see `context_weights`.
-    Raises DataError where no context has weight.
+    The result has the same bits for any number of `workers`. Raises DataError where no context has weight.
     """
-    from occupancy import kernels
-
-    weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
-    factor, turn = _columns(weights)
-    offsets, states, S = trajectories.offsets, trajectories.states, trajectories.n_states
-    if weights.trajectory is None and weights.turn is None:
-        counts = np.zeros(S, np.int64)
-        kernels.count_states(states, counts)
-        sums, total, squares = counts.astype(np.float64), float(len(states)), float(len(states))
+    factor, turn = context_weights(trajectories, convention, psi=psi, p_phi=p_phi).columns
+    if convention == "trajectory" and factor.size and psi is None and p_phi is None:
+        found = tally(trajectories, workers=workers)
+        sums, squares = found.inverse_lengths, float(factor.sum())
+    elif factor.size or turn.size:
+        sums, squares = _weighted_sums(trajectories, factor, turn, workers)
     else:
-        sums = np.zeros(S)
-        _, squares = kernels.sum_states(offsets, states, factor, turn, sums)
-        total = float(sums.sum())
-    _require_weight(total, trajectories)
-    probability = sums / total
-    cluster, _ = _clusters(trajectories)
-    residuals = np.zeros(S)
-    n_tasks = kernels.spread_states(
-        offsets, states, np.argsort(cluster, kind="stable"), cluster, factor, turn, probability, residuals
-    )
+        sums, squares = _counts(trajectories, workers), float(trajectories.n_turns)
+    total = float(sums.sum())
+    require_weight(total, trajectories)
+    residuals, n_tasks = _residuals(trajectories, factor, turn, sums / total, workers)
     return Occupancy(
-        probability,
+        sums / total,
         np.sqrt(residuals * n_tasks / (n_tasks - 1)) / total if n_tasks > 1 else None,
         n_tasks,
         len(trajectories),
@@ -117,78 +90,81 @@ def mean(
     convention: str,
     psi: npt.ArrayLike | None = None,
     p_phi: npt.ArrayLike | None = None,
+    workers: int | None = None,
 ) -> Mean:
     """Weighted mean of the batch's features over contexts; arguments and errors as in `occupancy`."""
-    sums = cluster_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi)
-    total = float(sums.denominators.sum())
-    value, error = ratio(sums)
-    features = trajectories.features
-    shape = () if features is None else features.shape[1:]
+    sums = cluster_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi, workers=workers)
+    found = ratio(sums)
+    shape = () if trajectories.features is None else trajectories.features.shape[1:]
     return Mean(
-        value.reshape(shape),
-        None if error is None else error.reshape(shape),
-        int((sums.denominators > 0).sum()),
+        found.value.reshape(shape),
+        None if found.standard_error is None else found.standard_error.reshape(shape),
+        sums.n_weighted,
         len(trajectories),
         trajectories.n_empty,
-        total**2 / sums.weight_squares,
+        float(sums.denominators.sum()) ** 2 / sums.weight_squares,
         convention,
     )
 
 
-def cluster_sums(
-    trajectories: Trajectories,
-    *,
-    convention: str,
-    psi: npt.ArrayLike | None = None,
-    p_phi: npt.ArrayLike | None = None,
-) -> ClusterSums:
-    """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
-    from occupancy import kernels
+def _counts(trajectories: Trajectories, workers: int | None) -> Float64:
+    kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
+    offsets = trajectories.offsets
 
-    if trajectories.features is None:
-        raise DataError("a mean of a batch without features: give Trajectories(features=...)")
-    values = trajectories.features.reshape(trajectories.n_turns, -1)
-    if not np.isfinite(values).all():
-        at = int(np.argmax(~np.isfinite(values).all(axis=1)))
-        raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
-    factor, turn = _columns(context_weights(trajectories, convention, psi=psi, p_phi=p_phi))
-    cluster, tasks = _clusters(trajectories)
-    numerators, denominators = np.zeros((len(tasks), values.shape[1])), np.zeros(len(tasks))
-    squares = kernels.sum_clusters(
-        trajectories.offsets, cluster, values, factor, turn, numerators, denominators
-    )
-    _require_weight(float(denominators.sum()), trajectories)
-    return ClusterSums(numerators, denominators, tasks, squares)
+    def part(begin: int, end: int) -> Int64:
+        counts = np.zeros(S, np.int64)
+        kernels.count_states(trajectories.states[offsets[begin] : offsets[end]], counts)
+        return counts
+
+    total = np.zeros(S, np.int64)
+    for counts in in_order(part, cuts(offsets, chunk_turns(S)), workers=workers):
+        total += counts
+    return total.astype(np.float64)
 
 
-def ratio(sums: ClusterSums) -> tuple[Float64, Float64 | None]:
-    """R [D] and its standard error [D] by the delta method, None with a single cluster of weight."""
-    A, B = sums.numerators, sums.denominators
-    R = A.sum(axis=0) / B.sum()
-    C = int((B > 0).sum())
-    if C < 2:
-        return R, None
-    residuals = ((A - R * B[:, None]) ** 2).sum(axis=0)
-    return R, np.sqrt(residuals * C / (C - 1)) / B.sum()
+def _weighted_sums(
+    trajectories: Trajectories, factor: Float64, turn: Floats, workers: int | None
+) -> tuple[Float64, float]:
+    """Weight of each state [S], and the sum of squared weights."""
+    kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
+    offsets = trajectories.offsets
+
+    def part(begin: int, end: int) -> Float64:
+        sums, here = np.zeros(S + 1), offsets[begin : end + 1]
+        blocks = cuts(here - here[0], block_turns(S))
+        columns = (here, trajectories.states, factor[begin:end], turn, blocks)
+        sums[S] = kernels.sum_states(*columns, sums[:S])
+        return sums
+
+    total = Total(S + 1)
+    for sums in in_order(part, cuts(offsets, chunk_turns(S)), workers=workers):
+        total.add(sums)
+    return total.value[:S], float(total.value[S])
 
 
-def _columns(weights: ContextWeights) -> tuple[Float64, npt.NDArray[np.floating]]:
-    """The two factors as kernels read them: an empty array stands for ones."""
-    return (
-        _ONES if weights.trajectory is None else weights.trajectory,
-        _ONES if weights.turn is None else weights.turn,
-    )
+def _residuals(
+    trajectories: Trajectories, factor: Float64, turn: Floats, ratio: Float64, workers: int | None
+) -> tuple[Float64, int]:
+    """sum_q (A_q - R B_q)^2 of each state [S], and the number of tasks with weight.
 
+    A task that never visits the state has A_q = 0: their share is R^2 times what is left of sum B_q^2.
+    """
+    kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
+    cluster, _ = clusters(trajectories)
+    order = np.argsort(cluster, kind="stable")
+    begins = np.flatnonzero(np.diff(cluster[order], prepend=-1))
+    before = np.concatenate([[0], np.cumsum(trajectories.lengths[order])])
+    edges = np.append(begins, len(order))
 
-def _clusters(trajectories: Trajectories) -> tuple[Int64, Int64]:
-    """Cluster number of each trajectory [B], and the task of each cluster [Q]."""
-    tasks, cluster = np.unique(trajectories.tasks, return_inverse=True)
-    return cluster.astype(np.int64), tasks.astype(np.int64)
+    def part(begin: int, end: int) -> Float64:
+        sums = np.zeros((2, S + 1))
+        chosen = order[edges[begin] : edges[end]]
+        columns = (trajectories.offsets, trajectories.states, chosen, cluster, factor, turn, ratio)
+        sums[:, S] = kernels.spread_states(*columns, sums[0, :S], sums[1, :S])
+        return sums
 
-
-def _require_weight(total: float, trajectories: Trajectories) -> None:
-    if not total > 0:
-        raise DataError(
-            f"no context has weight: {len(trajectories)} trajectories, {trajectories.n_empty} of them empty, "
-            f"{trajectories.n_turns} turns; expected a positive weight somewhere (weights, psi, p_phi)"
-        )
+    total = Total((2, S + 1))
+    for sums in in_order(part, cuts(before[edges], chunk_turns(S)), workers=workers):
+        total.add(sums)
+    (residuals, visited), (all_squares, n_tasks) = total.value[:, :S], total.value[:, S]
+    return residuals + ratio**2 * np.maximum(all_squares - visited, 0.0), int(n_tasks)

@@ -1,145 +1,96 @@
-"""Serial numba kernels: arrays in, arrays of the caller out, input trusted, no Python object inside.
+"""Serial numba kernels for sums: arrays in, arrays of the caller out, input trusted, no Python object inside.
 
-They release the GIL, so a thread pool may run them side by side on parts of a batch. The compiled code is
-cached on disk; numba looks at this file alone to see whether it is stale, so touch it when rng.py changes.
+They release the GIL, so a thread pool may run them side by side on parts of a batch: `offsets` is then a part
+of the batch's offsets and indexes the whole `states` and `turn`. An empty `factor` or `turn` stands for
+ones. State ids are read as unsigned, which spares the check for negative indices. `occupancy.small` has the
+same functions in numpy, bit for bit.
 """
 
 # ruff: noqa: PLR0917 - numba calls are fastest and plainest by position
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from occupancy import rng
-from occupancy.types import Float32, Float64, Int32, Int64
+from occupancy.compiled import compiled
+from occupancy.fixed_point import LOW_BITS, ONE, reciprocals
+from occupancy.types import Float32, Float64, Floats, Int32, Int64
 
-compiled = njit(cache=True, nogil=True)
-mix = njit(inline="always")(rng.mix)
-uniform = njit(inline="always")(rng.uniform)
-GOLDEN = np.uint64(rng.GOLDEN)
-
-
-@njit(inline="always")
-def uniform_of(key, trajectory):  # type: ignore[no-untyped-def]
-    """Uniform double of one trajectory in the stream `key`: rng.uniform(rng.entry(key, trajectory))."""
-    return uniform(mix(key + GOLDEN + GOLDEN * trajectory))
+HIGH, LOW = reciprocals(np.arange(256))
 
 
 @compiled
-def draw_uniform(
-    offsets: Int64,
-    key: np.uint64,
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: np.ndarray,
-) -> None:
-    """t' ~ Unif{1..T}."""
+def tally(offsets: Int64, states: Int32, table: Int64) -> None:
+    """Adds 1 and the two words of 1/T to the turn's state, side by side for the cache: table [S, 3]."""
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
-        u = uniform_of(key, first + np.uint64(b))
-        t_prime[b] = 1 + np.int64(u * T) if T else 0
-        probability[b] = 1.0 / T if T else 0.0
-        accepted[b] = T > 0
-
-
-@compiled
-def draw_fixed(
-    offsets: Int64,
-    nu: Float64,
-    cdf: Float64,
-    key: np.uint64,
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: np.ndarray,
-) -> None:
-    """t' ~ nu by its running sum `cdf`, accepted where t' <= T."""
-    for b in range(offsets.size - 1):
-        T = offsets[b + 1] - offsets[b]
-        at = np.searchsorted(cdf, uniform_of(key, first + np.uint64(b)), side="right")
-        t_prime[b] = at + 1 if T else 0
-        probability[b] = nu[at] if T else 0.0
-        accepted[b] = at < T
-
-
-@compiled
-def draw_weighted(
-    offsets: Int64,
-    weights: Float32,
-    key: np.uint64,
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: np.ndarray,
-) -> int:
-    """t' with probability w_t / sum w; returns the first trajectory whose weights sum to zero, or -1."""
-    for b in range(offsets.size - 1):
-        begin, end = offsets[b], offsets[b + 1]
-        total = 0.0
-        for i in range(begin, end):
-            total += np.float64(weights[i])
-        if total == 0.0 and end > begin:
-            return b
-        target = uniform_of(key, first + np.uint64(b)) * total
-        # Counting the running sums at or below the target needs no branch that the processor must guess.
-        below, running = 0, 0.0
-        for i in range(begin, end):
-            running += np.float64(weights[i])
-            below += running <= target
-        t_prime[b] = below + 1 if end > begin else 0
-        probability[b] = np.float64(weights[begin + below]) / total if end > begin else 0.0
-        accepted[b] = end > begin
-    return -1
+        if HIGH.size > T:
+            high, low = HIGH[T], LOW[T]
+        else:
+            high = ONE // T
+            low = ((ONE - high * T) << LOW_BITS) // T
+        for i in range(offsets[b], offsets[b + 1]):
+            s = np.uint32(states[i])
+            table[s, 0] += 1
+            table[s, 1] += high
+            table[s, 2] += low
 
 
 @compiled
 def count_states(states: Int32, counts: Int64) -> None:
     """Adds every turn to its state: counts [S]."""
     for i in range(states.size):
-        counts[states[i]] += 1
+        counts[np.uint32(states[i])] += 1
 
 
 @compiled
 def sum_states(
-    offsets: Int64, states: Int32, factor: Float64, turn: Float64, sums: Float64
-) -> tuple[float, float]:
-    """Adds factor[b] * turn[i] to the turn's state: sums [S]; returns the sums of weights and their squares.
+    offsets: Int64, states: Int32, factor: Float64, turn: Floats, blocks: Int64, sums: Float64
+) -> float:
+    """Adds factor[b] * turn[i] to the turn's state: sums [S]; returns the sum of squared weights.
 
-    An empty `factor` or `turn` stands for ones.
+    A block of trajectories is summed by itself and then added with its rounding error carried.
     """
-    total, squares = 0.0, 0.0
-    for b in range(offsets.size - 1):
-        scale = factor[b] if factor.size else 1.0
-        for i in range(offsets[b], offsets[b + 1]):
-            w = scale * np.float64(turn[i]) if turn.size else scale
-            sums[states[i]] += w
-            total += w
-            squares += w * w
-    return total, squares
+    squares = 0.0
+    table, lost = np.zeros(sums.size), np.zeros(sums.size)
+    for k in range(blocks.size - 1):
+        table[:] = 0.0
+        for b in range(blocks[k], blocks[k + 1]):
+            scale = factor[b] if factor.size else 1.0
+            if turn.size:
+                for i in range(offsets[b], offsets[b + 1]):
+                    w = scale * np.float64(turn[i])
+                    table[np.uint32(states[i])] += w
+                    squares += w * w
+            else:
+                for i in range(offsets[b], offsets[b + 1]):
+                    table[np.uint32(states[i])] += scale
+                squares += scale * scale * (offsets[b + 1] - offsets[b])
+        for s in range(sums.size):
+            total = sums[s] + table[s]
+            carried = total - sums[s]
+            lost[s] += (sums[s] - (total - carried)) + (table[s] - carried)
+            sums[s] = total
+    for s in range(sums.size):
+        sums[s] += lost[s]
+    return squares
 
 
 @compiled
-def sum_clusters(
-    offsets: Int64,
-    cluster: Int64,
-    values: Float32,
-    factor: Float64,
-    turn: Float64,
-    numerators: Float64,
-    denominators: Float64,
+def sum_trajectories(
+    offsets: Int64, values: Float32, factor: Float64, turn: Floats, A: Float64, B: Float64
 ) -> float:
-    """Sums of w f and w by cluster: values [N, D], numerators [Q, D], denominators [Q]; returns sum w^2."""
+    """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]; returns the sum of w^2."""
     squares = 0.0
     for b in range(offsets.size - 1):
-        q = cluster[b]
         scale = factor[b] if factor.size else 1.0
+        total = 0.0
         for i in range(offsets[b], offsets[b + 1]):
             w = scale * np.float64(turn[i]) if turn.size else scale
+            total += w
             squares += w * w
-            denominators[q] += w
             for d in range(values.shape[1]):
-                numerators[q, d] += w * np.float64(values[i, d])
+                A[b, d] += w * np.float64(values[i, d])
+        B[b] = total
     return squares
 
 
@@ -150,16 +101,16 @@ def spread_states(
     order: Int64,
     cluster: Int64,
     factor: Float64,
-    turn: Float64,
+    turn: Floats,
     ratio: Float64,
     residuals: Float64,
-) -> int:
-    """residuals [S]: sum over clusters q of (A_q - ratio B_q)^2, A_q q's weight in the state, B_q in all.
+    visited: Float64,
+) -> tuple[float, int]:
+    """Over clusters q: residuals [S] sum (A_q - ratio B_q)^2, visited [S] sum B_q^2 where q visits the state.
 
-    `order` [B] lists trajectories so that each cluster's stand together. Returns the number of clusters
-    with weight. The sum over clusters that never visit a state is ratio^2 times what is left of sum B_q^2.
+    A_q is the weight of q in the state, B_q in all. `order` lists trajectories so that those of a cluster
+    stand together. Returns the sum of B_q^2 and the number of clusters with weight.
     """
-    visited = np.zeros(ratio.size)
     sums = np.zeros(ratio.size)
     mark = np.full(ratio.size, -1, np.int64)
     touched = np.empty(ratio.size, np.int64)
@@ -184,8 +135,7 @@ def spread_states(
         all_squares += B_q * B_q
         for j in range(n_touched):
             s = touched[j]
-            residuals[s] += (sums[s] - ratio[s] * B_q) ** 2
+            residual = sums[s] - ratio[s] * B_q
+            residuals[s] += residual * residual
             visited[s] += B_q * B_q
-    for s in range(ratio.size):
-        residuals[s] += ratio[s] ** 2 * max(all_squares - visited[s], 0.0)
-    return n_clusters
+    return all_squares, n_clusters

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,15 @@ class Run:
 
     def read(self, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
         """All committed rows of a table, sorted by key: the same whatever order they were written in."""
+        whole = schema(table)
+        order = [name for name in _ORDER if name in whole.names]
+        needed = whole.names if columns is None else list(dict.fromkeys([*columns, *order]))
+        wanted = pa.schema([whole.field(name) for name in needed], whole.metadata)
         files = sorted(self.folder.glob(f"parts/[0-9]*/{table}.parquet"))
-        wanted = schema(table) if columns is None else pa.schema([schema(table).field(c) for c in columns])
-        parts = [_read_part(file, table, columns) for file in files]
+        parts = [_read_part(file, wanted) for file in files]
         rows = pa.concat_tables(parts) if parts else wanted.empty_table()
-        return rows.sort_by([(name, "ascending") for name in _ORDER if name in rows.column_names])
+        rows = rows.sort_by([(name, "ascending") for name in order])
+        return rows if columns is None else rows.select(list(columns))
 
     def commit(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""
@@ -150,18 +154,11 @@ def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
     return table
 
 
-def _read_part(file: Path, table: str, columns: Sequence[str] | None) -> pa.Table:
+def _read_part(file: Path, wanted: pa.Schema) -> pa.Table:
     try:
-        return pq.read_table(file, columns=columns, partitioning=None).cast(
-            schema(table) if columns is None else pa.schema([schema(table).field(c) for c in columns])
-        )
+        return pq.read_table(file, columns=wanted.names, partitioning=None).cast(wanted)
     except (pa.ArrowInvalid, KeyError, ValueError, OSError) as error:
-        raise DataError(f"{file} cannot be read as table {table!r}: {error}; restore the file") from error
-
-
-def iter_parts(run: Run) -> Iterator[Path]:
-    """Committed parts in the order of their commits."""
-    yield from sorted(run.folder.glob("parts/[0-9]*"))
+        raise DataError(f"{file} cannot be read ({error}): restore the file") from error
 
 
 def _write(file: Path, text: str) -> None:

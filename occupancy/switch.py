@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from occupancy.errors import DataError, RecipeError
 from occupancy.recipe import SwitchLaw
-from occupancy.rng import entry, stream_key, uniform
+from occupancy.rng import bits, require_generator, require_words, stream_key, uniform
 from occupancy.types import Float64, Int32, Trajectories
 
 
@@ -52,21 +52,26 @@ def draw_switches(
     draw: int = 0,
     first: int = 0,
     T_max: int | None = None,
+    generator: str = "splitmix64",
 ) -> Switches:
     """One t' a trajectory, from `law`.
 
     `draw` numbers independent draws for the same trajectories. `first` is the number of the batch's
     first trajectory, so that a part of a larger data set gets the draws that the whole would give it.
-    A fixed law without nu needs T_max. Raises DataError where a trajectory's weights sum to zero.
+    A fixed law without nu needs T_max. `generator` is splitmix64 or philox4x32.
+    Raises DataError where a trajectory's weights sum to zero.
     """
-    from occupancy import kernels
+    from occupancy import kernels_draw as kernels
 
     _refuse(law, T_max)
     longest = int(trajectories.lengths.max(initial=0))
     _refuse_length(longest, law, T_max)
     B = len(trajectories)
     out = Switches(np.empty(B, np.int32), np.empty(B, np.float64), np.empty(B, np.bool_))
-    key, number = np.uint64(stream_key(seed, draw)), np.uint64(first)
+    require_generator(generator)
+    require_words(first=first)
+    stream = (stream_key(seed, draw), seed, draw, generator == "philox4x32")
+    key, number = tuple(map(np.uint64, stream)), np.uint64(first)
     columns = (out.t_prime, out.probability, out.accepted)
     if law.law == "start":
         _start(trajectories, out)
@@ -93,6 +98,7 @@ def draw_switch(
     draw: int = 0,
     T_max: int | None = None,
     weights: Sequence[float] | None = None,
+    generator: str = "splitmix64",
 ) -> Draw:
     """The t' that `draw_switches` draws for trajectory number `trajectory` of length T.
 
@@ -104,7 +110,7 @@ def draw_switch(
         return Draw(0, 0.0, False)
     if law.law == "start":
         return Draw(1, 1.0, True)
-    u = uniform(entry(stream_key(seed, draw), trajectory))
+    u = uniform(bits(seed, draw, trajectory, generator=generator))
     if law.law == "uniform":
         return Draw(1 + int(u * T), 1.0 / T, True)
     if law.law == "fixed":

@@ -78,7 +78,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("R", _REAL, "terminal reward in [0, 1]; empty where the episode has none", nullable=True),
         Column("status", _TEXT, "how the episode ended; agentloop.types.Status lists the words"),
         Column("error", _TEXT, "what failed, in one line; empty where nothing did"),
-        Column("phi", _TEXT, "JSON object: verdict of every continuation filter"),
+        Column(
+            "phi", _TEXT, "JSON object: verdict of every continuation filter; null where it cannot be known"
+        ),
+        Column("prompt", _TEXT, "JSON list of the messages before turn 1; empty where the parent has them"),
         Column("environment", _TEXT, "name and version, grammar or corpus included"),
         Column("seed", _LONG, "seed of the environment"),
         Column("wall_s", _REAL, "seconds of wall clock, replay included"),

@@ -22,6 +22,7 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)

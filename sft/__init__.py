@@ -1,1 +1,1 @@
-"""placeholder"""
+"""Supervised fine-tuning on exactly the teacher's tokens."""

@@ -1,0 +1,39 @@
+# demo, test, lint and bench each set up what they need in .venv first.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format bench clean
+.DEFAULT_GOAL := demo
+
+demo: $(READY)
+	$(VENV)/bin/fewsteps demo
+
+test: $(READY)
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix-only .
+	$(VENV)/bin/ruff format .
+
+bench: $(READY)
+	$(VENV)/bin/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Exact versions without their dependencies: the lock lists them all, and leaves out a part of
+# TextWorld's that ALFWorld does not use (spacy, 230 MB).
+$(READY): locks/dev.txt pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'fewsteps needs Python >= 3.11: run make PYTHON=python3.11')"
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/build.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/dev.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@

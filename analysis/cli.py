@@ -1,0 +1,57 @@
+"""The command `fewsteps`: mounts each package's own commands and turns errors into exit codes.
+
+0 done, 1 failed, 2 bad usage or bad input, 3 stopped at the budget (the run can be resumed). Nothing
+heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from occupancy.errors import FewstepsError
+
+MOUNTED = ("agentloop.commands", "simulate.commands", "analysis.commands")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors in one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = _Parser(
+        prog="fewsteps",
+        description="How to spend an expensive teacher: predict it from a pilot, then do it and check.",
+    )
+    commands = top.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+    for module in MOUNTED:
+        import_module(module).add_commands(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        code: int = given.handler(given)
+    except FewstepsError as error:
+        sys.stderr.write(f"fewsteps {given.command}: {' '.join(str(error).split())}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write(f"fewsteps {given.command}: stopped; what was committed is kept\n")
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,41 @@
+"""`fewsteps demo`."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `demo`."""
+    demo = commands.add_parser(
+        "demo",
+        help="plan from a pilot recorded on real ALFWorld games",
+        description="Plan at three budgets from the pilot that fewsteps brings; write a figure and a page.",
+    )
+    demo.add_argument(
+        "--out", default="demo-output", metavar="DIR", help="folder to write (default: demo-output)"
+    )
+    demo.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    demo.set_defaults(handler=_demo)
+
+
+def _demo(given: argparse.Namespace) -> int:
+    import json
+
+    from analysis.demo import demo
+
+    made = demo(given.out)
+    if given.json:
+        plans = [plan.to_dict() for plan in made.plans]
+        print(json.dumps({"plans": plans, "figure": str(made.figure), "page": str(made.page)}))  # noqa: T201
+        return 0
+    from rich.console import Console
+
+    from simulate.plan.report import table
+
+    console = Console()
+    for plan in made.plans:
+        console.print(table(plan))
+        console.print()
+    console.print(f"figure {made.figure}\npage   {made.page}", highlight=False)
+    return 0

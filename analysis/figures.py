@@ -1,0 +1,100 @@
+"""The figure of a plan: what K teacher turns are worth, what they cost, and the gain for each token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Patch
+
+from occupancy.recipe import INF, K_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from simulate.plan.report import Candidate, Plan
+
+INK, BEST, KEPT, REST = "#1f2933", "#0b6e4f", "#7fc8a9", "#c3ccd5"
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "svg.hashsalt": "fewsteps",
+}
+
+
+def plan_figure(plan: Plan, file: str | Path) -> Path:
+    """Draw a plan into `file` (PNG or SVG); returns its path."""
+    file = Path(file)
+    measured = [c for c in plan.candidates if c.gain is not None and c.value is not None]
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.5), layout="constrained")
+        _worth(axes[0], measured)
+        _cost(axes[1], plan, measured)
+        _value(axes[2], plan, measured)
+        figure.savefig(
+            file, dpi=160, metadata={"Software": None} if file.suffix == ".png" else {"Date": None}
+        )
+        plt.close(figure)
+    return file
+
+
+def _worth(axes: Axes, measured: list[Candidate]) -> None:
+    at = np.arange(len(measured))
+    gain, error = _column(measured, "gain"), _column(measured, "gain_se")
+    axes.axhline(0, color=REST, linewidth=1)
+    axes.errorbar(at, gain, yerr=error, fmt="o", color=INK, capsize=3)
+    axes.set(title="K teacher turns are worth", ylabel="success gained at a context, G(K) ± 1 SE")
+    _depths(axes, measured)
+
+
+def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
+    m = np.array(plan.costs[plan.axis], float)
+    axes.plot(np.arange(1, len(m) + 1), m, color=INK, linewidth=1.5)
+    for c in measured:
+        K = min(c.K, len(m))
+        axes.plot(K, m[int(K) - 1], "o", color=INK, markersize=4)
+    unit = {"inference": "teacher tokens bought", "training": "accepted teacher tokens", "money": "money"}
+    axes.set(
+        title="… and cost", xlabel="K, teacher turns at most", ylabel=f"{unit[plan.axis]} a context, m(K)"
+    )
+    axes.set_xscale("log")
+    ticks = [k for k in (1, 2, 3, 5, 10, 20, 50) if k <= len(m)]
+    axes.set_xticks(ticks, [str(k) for k in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+
+
+def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
+    kept = {c.K for c in plan.not_worse} if plan.status == "ranked" else set()
+    best = None if plan.fall_back else plan.recommended.K
+    value, low, high = (_column(measured, name) for name in ("value", "value_low", "value_high"))
+    for at, c in enumerate(measured):
+        colour = BEST if best == c.K else KEPT if c.K in kept else REST
+        axes.bar(at, value[at], color=colour, width=0.7)
+        axes.plot([at, at], [low[at], high[at]], color=INK, linewidth=1.2)
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
+    meanings = {BEST: "recommended", KEPT: "not distinguishable", REST: "worse"}
+    axes.legend([Patch(color=colour) for colour in meanings], meanings.values(), frameon=False, fontsize=8)
+    _depths(axes, measured)
+
+
+def _depths(axes: Axes, measured: list[Candidate]) -> None:
+    labels = ["∞" if c.K == INF else str(K_text(c.K)) for c in measured]
+    axes.set_xticks(range(len(measured)), labels)
+    axes.set_xlabel("K, teacher turns at most")
+
+
+def _column(measured: list[Candidate], name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([getattr(c, name) for c in measured], np.float64)

@@ -1,0 +1,69 @@
+"""Resident memory of one worker process that plays many different ALFWorld games.
+
+    FEWSTEPS_DATA=... python benchmarks/alfworld_memory.py --games 500
+
+In every game the scripted expert plays ten turns, which are then replayed. Linux only: reads /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from agentloop.alfworld.expert import scripted_expert
+from agentloop.alfworld.pool import open_alfworld
+from agentloop.episode import play, start
+from agentloop.replay import replay
+from agentloop.types import Author
+
+LIMIT_MB = 400
+
+
+def resident_mb(pid: int, field: str = "VmRSS") -> float:
+    """Resident memory of a process now (VmRSS) or at its peak (VmHWM), in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1000
+    raise RuntimeError(f"no {field} in /proc/{pid}/status")
+
+
+async def one_worker(spec: str, *, every: int = 50) -> list[tuple[int, float, float]]:
+    """(games played, resident MB, peak MB) after every `every` games and after the last, in one process."""
+    pool = open_alfworld(workers=1)
+    measured, pids = [], set()
+    try:
+        tasks = pool.tasks(spec)
+        for played, task in enumerate(tasks, start=1):
+            async with pool.open(task) as env:
+                begin = await start(env, seed=0)
+                part = await play(
+                    env, scripted_expert(), begin, author=Author.TEACHER, most=10, T_max=50, seeds=lambda t: t
+                )
+                await replay(env, part.history, seed=0)
+                pids.add(env.pid)
+                if played % every == 0 or played == len(tasks):
+                    measured.append((played, resident_mb(env.pid), resident_mb(env.pid, "VmHWM")))
+    finally:
+        await pool.close()
+    if len(pids) > 1:
+        raise RuntimeError(f"{len(pids)} worker processes played: the memory of one was to be measured")
+    return measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--games", type=int, default=500)
+    args = parser.parse_args()
+    print("games   resident MB   peak MB")
+    measured = asyncio.run(one_worker(f"train:{args.games}"))
+    for played, now, peak in measured:
+        print(f"{played:5}   {now:11.0f}   {peak:7.0f}")
+    verdict = "under" if measured[-1][2] < LIMIT_MB else "OVER"
+    print(f"peak {verdict} {LIMIT_MB} MB")
+
+
+if __name__ == "__main__":
+    main()

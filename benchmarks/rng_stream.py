@@ -1,0 +1,67 @@
+"""Random words of one stream as raw little-endian bytes on standard output, without end.
+
+python benchmarks/rng_stream.py splitmix64-trajectories | dieharder -a -g 200
+
+*-trajectories   first draws of consecutive trajectories, seed 1
+*-seeds          first draws of trajectory 0 under consecutive seeds
+numpy-philox     numpy's Philox4x64 as the control
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from occupancy import rng
+from occupancy.kernels_draw import compiled, fill_bits, mix, philox
+
+STREAMS = ("numpy-philox", *(f"{g}-{axis}" for g in rng.GENERATORS for axis in ("trajectories", "seeds")))
+BLOCK = 1 << 17
+
+
+@compiled
+def fill_splitmix64_seeds(first: np.uint64, out: np.ndarray) -> None:
+    golden = np.uint64(rng.GOLDEN)
+    for i in range(out.size):
+        key = mix(first + np.uint64(i) + golden)
+        out[i] = mix(mix(key + golden) + golden)
+
+
+@compiled
+def fill_philox_seeds(first: np.uint64, out: np.ndarray) -> None:
+    for i in range(out.size):
+        out[i] = philox(first + np.uint64(i), np.uint64(0), np.uint64(0))
+
+
+def fill(stream: str, first: int, out: np.ndarray) -> None:
+    """Words first, first + 1, .. of a keyed stream."""
+    if stream == "splitmix64-seeds":
+        fill_splitmix64_seeds(np.uint64(first), out)
+    elif stream == "philox4x32-seeds":
+        fill_philox_seeds(np.uint64(first), out)
+    else:
+        keys = (rng.stream_key(1, 0), 1, 0, stream.startswith("philox"))
+        fill_bits(tuple(map(np.uint64, keys)), np.uint64(first), out)
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or sys.argv[1] not in STREAMS:
+        sys.exit(f"usage: rng_stream.py STREAM, one of {', '.join(STREAMS)}")
+    stream, first, out = sys.argv[1], 0, np.empty(BLOCK, np.uint64)
+    control = np.random.Generator(np.random.Philox(1)).bit_generator
+    while True:
+        if stream == "numpy-philox":
+            out[:] = control.random_raw(BLOCK)
+        else:
+            fill(stream, first, out)
+        try:
+            sys.stdout.buffer.write(out.astype("<u8", copy=False).data)
+        except BrokenPipeError:  # the reader has had enough
+            sys.stderr.close()
+            return
+        first += BLOCK
+
+
+if __name__ == "__main__":
+    main()

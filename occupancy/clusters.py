@@ -1,0 +1,122 @@
+"""Sums by task, the clusters of every standard error, and the ratio estimate that they give.
+
+The estimate is R = sum_q A_q / sum_q B_q and its variance the delta method's
+C/(C-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the C tasks with weight (Cochran, Sampling Techniques,
+1977, section 6.3). A single task says nothing about other tasks: the standard error is then None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.backend import kernels_for
+from occupancy.chunks import Total, chunk_turns, cuts, in_order
+from occupancy.conventions import context_weights
+from occupancy.errors import DataError
+from occupancy.types import Float64, Int64, Trajectories
+
+
+@dataclass(frozen=True)
+class ClusterSums:
+    """What ratio estimate, standard error and bootstrap need of the data."""
+
+    numerators: Float64
+    """[Q, D] A_q, the sum of w f over the contexts of task q."""
+    denominators: Float64
+    """[Q] B_q, the sum of w."""
+    tasks: Int64
+    """[Q] task id of each cluster, rising."""
+    weight_squares: float
+    """Sum of w^2 over all contexts."""
+
+    @property
+    def n_weighted(self) -> int:
+        """C, clusters with weight."""
+        return int((self.denominators > 0).sum())
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of sums over clusters."""
+
+    value: Float64
+    """[D]"""
+    standard_error: Float64 | None
+    """[D] by the delta method; None with a single cluster of weight."""
+
+
+def cluster_sums(
+    trajectories: Trajectories,
+    *,
+    convention: str,
+    psi: npt.ArrayLike | None = None,
+    p_phi: npt.ArrayLike | None = None,
+    workers: int | None = None,
+) -> ClusterSums:
+    """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
+    if trajectories.features is None:
+        raise DataError("a mean of a batch without features: give Trajectories(features=...)")
+    values = trajectories.features.reshape(trajectories.n_turns, -1)
+    weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
+    factor, turn = weights.columns
+    offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
+    A, B = np.zeros((len(trajectories), values.shape[1])), np.zeros(len(trajectories))
+
+    def part(begin: int, end: int) -> float:
+        span = slice(begin, end)
+        squares = kernels.sum_trajectories(
+            offsets[begin : end + 1], values, factor[span], turn, A[span], B[span]
+        )
+        return float(squares)
+
+    squares = Total(1)
+    for partial in in_order(part, cuts(offsets, chunk_turns(1)), workers=workers):
+        squares.add(np.array([partial]))
+    cluster, tasks = clusters(trajectories)
+    numerators = np.stack([sum_by(cluster, column, len(tasks)) for column in A.T], axis=1)
+    if not np.isfinite(numerators).all():
+        bad = ~np.isfinite(values).all(axis=1)
+        at = int(np.argmax(bad))
+        raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
+    denominators = sum_by(cluster, B, len(tasks))
+    require_weight(float(denominators.sum()), trajectories)
+    return ClusterSums(numerators, denominators, tasks, float(squares.value[0]))
+
+
+def ratio(sums: ClusterSums) -> Ratio:
+    """R [D] and its standard error [D]."""
+    A, B = sums.numerators, sums.denominators
+    R = A.sum(axis=0) / B.sum()
+    C = sums.n_weighted
+    if C < 2:
+        return Ratio(R, None)
+    residuals = ((A - R * B[:, None]) ** 2).sum(axis=0)
+    return Ratio(R, np.sqrt(residuals * C / (C - 1)) / B.sum())
+
+
+def clusters(trajectories: Trajectories) -> tuple[Int64, Int64]:
+    """Cluster number of each trajectory [B], and the task of each cluster [Q], rising."""
+    tasks, cluster = np.unique(trajectories.tasks, return_inverse=True)
+    return cluster.astype(np.int64), tasks.astype(np.int64)
+
+
+def sum_by(group: Int64, values: Float64, n_groups: int) -> Float64:
+    """[n_groups] sums of values by group, in blocks so that rounding stays that of one block."""
+    block = max(1 << 16, n_groups)
+    total = Total(n_groups)
+    for begin in range(0, len(values), block):
+        span = slice(begin, begin + block)
+        total.add(np.bincount(group[span], values[span], minlength=n_groups).astype(np.float64))
+    return total.value
+
+
+def require_weight(total: float, trajectories: Trajectories) -> None:
+    """Refuse a batch without any weight."""
+    if not total > 0:
+        raise DataError(
+            f"no context has weight: {len(trajectories)} trajectories, {trajectories.n_empty} of them empty, "
+            f"{trajectories.n_turns} turns; expected a positive weight somewhere (weights, psi, p_phi)"
+        )

@@ -1,0 +1,104 @@
+"""The kernels of `occupancy.kernels` in numpy, for batches that are done before numba is loaded.
+
+Every sum adds the same numbers in the same order, so the results are equal bit for bit: bincount adds one
+element after the other, and so does cumsum, where sum would not.
+"""
+
+# ruff: noqa: PLR0917 - the signatures of the kernels
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from occupancy.chunks import Total
+from occupancy.fixed_point import reciprocals
+from occupancy.types import Float32, Float64, Floats, Int32, Int64
+
+
+def tally(offsets: Int64, states: Int32, table: Int64) -> None:
+    """Adds 1 and the two words of 1/T to the turn's state: table [S, 3]."""
+    T = np.diff(offsets)
+    here = states[offsets[0] : offsets[-1]]
+    table[:, 0] += np.bincount(here, minlength=len(table))
+    for column, words in enumerate(reciprocals(T), start=1):  # sums stay below 2**53: floats hold them
+        table[:, column] += np.bincount(here, np.repeat(words, T), minlength=len(table)).astype(np.int64)
+
+
+def count_states(states: Int32, counts: Int64) -> None:
+    """Adds every turn to its state: counts [S]."""
+    counts += np.bincount(states, minlength=len(counts))
+
+
+def sum_states(
+    offsets: Int64, states: Int32, factor: Float64, turn: Floats, blocks: Int64, sums: Float64
+) -> float:
+    """Adds factor[b] * turn[i] to the turn's state: sums [S]; returns the sum of squared weights.
+
+    A block of trajectories is summed by itself and then added with its rounding error carried.
+    """
+    w = _weights(offsets, factor, turn)
+    here = states[offsets[0] : offsets[-1]]
+    total = Total(len(sums))
+    total.sum[:] = sums
+    for begin, end in pairwise((offsets[blocks] - offsets[0]).tolist()):
+        total.add(np.bincount(here[begin:end], w[begin:end], minlength=len(sums)).astype(np.float64))
+    sums[:] = total.value
+    if turn.size:
+        return _running_sum(w * w)
+    scale = factor if factor.size else np.ones(len(offsets) - 1)
+    return _running_sum(scale * scale * np.diff(offsets))
+
+
+def sum_trajectories(
+    offsets: Int64, values: Float32, factor: Float64, turn: Floats, A: Float64, B: Float64
+) -> float:
+    """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]; returns the sum of w^2."""
+    w = _weights(offsets, factor, turn)
+    owner = np.repeat(np.arange(len(B)), np.diff(offsets))
+    B[:] = np.bincount(owner, w, minlength=len(B))
+    here = values[offsets[0] : offsets[-1]]
+    for d in range(values.shape[1]):
+        A[:, d] = np.bincount(owner, w * here[:, d].astype(np.float64), minlength=len(B))
+    return _running_sum(w * w)
+
+
+def spread_states(
+    offsets: Int64,
+    states: Int32,
+    order: Int64,
+    cluster: Int64,
+    factor: Float64,
+    turn: Floats,
+    ratio: Float64,
+    residuals: Float64,
+    visited: Float64,
+) -> tuple[float, int]:
+    """Over clusters: residuals [S] sum (A_q - ratio B_q)^2, visited [S] sum B_q^2 of those in the state."""
+    S = len(ratio)
+    chosen = np.zeros(len(offsets) - 1, bool)
+    chosen[order] = True
+    rows = np.repeat(chosen, np.diff(offsets))
+    numbers, rank = np.unique(np.where(chosen, cluster, -1), return_inverse=True)
+    w = _weights(offsets, factor, turn)[rows]
+    owner = np.repeat(rank, np.diff(offsets))[rows]
+    B = np.bincount(owner, w, minlength=len(numbers))[numbers >= 0]
+    owner = owner - int((numbers < 0).any())
+    pairs, cell = np.unique(owner * S + states[rows], return_inverse=True)
+    q, s = pairs // S, pairs % S
+    A = np.bincount(cell, w, minlength=len(pairs))
+    residual = A - ratio[s] * B[q]
+    residuals += np.bincount(s, residual * residual, minlength=S)
+    visited += np.bincount(s, (B * B)[q], minlength=S)
+    return _running_sum(np.square(B)), int((B > 0).sum())
+
+
+def _weights(offsets: Int64, factor: Float64, turn: Floats) -> Float64:
+    """factor[b] * turn[i] of the turns of a part."""
+    T = np.diff(offsets)
+    w = np.repeat(factor, T) if factor.size else np.ones(int(offsets[-1] - offsets[0]))
+    return w * turn[offsets[0] : offsets[-1]].astype(np.float64) if turn.size else w
+
+
+def _running_sum(values: Float64) -> float:
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0

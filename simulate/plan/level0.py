@@ -1,0 +1,207 @@
+"""The plan with almost no assumptions: hand-back gains against exact costs, by the marginal-value rule.
+
+It ranks depths K of op-short. It does not predict pass@1 and does not plan r: those need a model of
+how the student learns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from occupancy.errors import InputError
+from occupancy.recipe import Recipe, preset
+from simulate.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, pilot_price
+from simulate.plan.doubts import LEAST_TASKS, PILOT_SHARE, doubts
+from simulate.plan.handback import Gains, gains
+from simulate.plan.marginal import Rule, weigh
+from simulate.plan.pilot import Flags, Floats, Pilot
+from simulate.plan.read import read_pilot, teacher_tokens
+from simulate.plan.report import Candidate, Plan
+
+FALL_BACK_K, FALL_BACK_R = 3, 0.5
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """What is to be bought, and what has been paid."""
+
+    budget: float
+    """Teacher tokens, or money on the money axis."""
+    axis: str = "inference"
+    prices: Prices | None = None
+    charged: bool = True
+    """The pilot's own price comes out of the budget."""
+    already_tokens: int = 0
+    """Teacher tokens of the runs whose data are sunk."""
+
+    def __post_init__(self) -> None:
+        if self.axis not in AXES:
+            raise InputError(f"axis {self.axis!r}: expected one of {', '.join(AXES)}")
+        if not 0 < self.budget < math.inf:
+            raise InputError(f"budget {self.budget!r}: expected a finite number above 0")
+        if self.axis == "money" and self.prices is None:
+            raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
+
+
+def plan(
+    folder: str | Path,
+    *,
+    budget: float,
+    axis: str = "inference",
+    already: Sequence[str | Path] = (),
+    prices: Prices | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Plan from a run folder. budget: teacher tokens, or money on the money axis.
+
+    already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
+    """
+    sunk = {Path(run).resolve() for run in already}
+    purchase = Purchase(
+        budget,
+        axis=axis,
+        prices=prices,
+        charged=Path(folder).resolve() not in sunk,
+        already_tokens=sum(teacher_tokens(run) for run in sunk),
+    )
+    return plan_pilot(read_pilot(folder), purchase, seed=seed)
+
+
+def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
+    """Plan from a pilot in memory; the bootstrap over tasks is drawn with `seed`."""
+    price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
+    own_price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
+    left = max(purchase.budget - own_price * purchase.charged, 0.0)
+    column = np.array([_column(K, pilot.recipe) for K in gain.K])
+    bought = np.floor(left / price.axis(purchase.axis)[column])
+    supplied = bought <= supply(pilot)
+    if not supplied.any():
+        raise InputError(
+            f"the budget buys {bought.min():,.0f} contexts, but the student always plays a task in the same "
+            f"way and {pilot.pool} tasks hold about {supply(pilot):,.0f}: lower the budget or add tasks"
+        )
+    each = costs_of_contexts(pilot, axis=purchase.axis, prices=purchase.prices)[:, column]
+    rule = weigh(
+        gain.values[:, supplied],
+        gain.weights[:, supplied],
+        each[:, supplied],
+        cluster=pilot.contexts.cluster,
+        n_clusters=len(pilot.clusters),
+        seed=seed,
+    )
+    status = _status(pilot, rule, too_dear=own_price * purchase.charged > PILOT_SHARE * purchase.budget)
+    ranked = status == "ranked"
+    candidates = _candidates(pilot, gain, price, rule, bought=bought, supplied=supplied, axis=purchase.axis)
+    kept = rule.not_worse if ranked else np.ones(len(candidates), bool)
+    return Plan(
+        status=status,
+        budget=purchase.budget,
+        axis=purchase.axis,
+        recommended=candidates[rule.best] if ranked else _fall_back(pilot, price, left, axis=purchase.axis),
+        fall_back=not ranked,
+        not_worse=tuple(c for c, keep in zip(candidates, kept, strict=True) if keep),
+        candidates=candidates,
+        unit="success gained at the contexts bought, per "
+        + ("unit of money" if purchase.axis == "money" else "1,000 tokens"),
+        pilot={
+            "episodes": pilot.n_episodes,
+            "tokens": pilot.tokens,
+            "ess": pilot.ess,
+            "missing_mass": pilot.missing_mass,
+            "price": own_price,
+            "charged": purchase.charged,
+            "already_tokens": purchase.already_tokens,
+            "tasks": len(pilot.clusters),
+            "contexts": len(pilot.contexts),
+            "statuses": pilot.statuses,
+        },
+        warnings=doubts(
+            pilot,
+            gain,
+            price,
+            status=status,
+            refused=tuple(np.array(gain.K)[~supplied]),
+            own_price=own_price * purchase.charged,
+            budget=purchase.budget,
+            prices=purchase.prices,
+        ),
+        costs=price.to_dict(),
+    )
+
+
+def supply(pilot: Pilot) -> float:
+    """Different contexts that the task pool holds: without end, unless the student repeats itself."""
+    return float(pilot.pool * pilot.rollouts.T.mean()) if pilot.deterministic else math.inf
+
+
+def _status(pilot: Pilot, rule: Rule, *, too_dear: bool) -> str:
+    """`no_preference` where no gain is above 0, no depth was measured, or no depth can be excluded."""
+    if len(pilot.clusters) < LEAST_TASKS or too_dear:
+        return "pilot_too_small"
+    told_apart = rule.gain_exists and len(rule.value) > 1 and not rule.not_worse.all()
+    return "ranked" if told_apart else "no_preference"
+
+
+def _candidates(
+    pilot: Pilot, gain: Gains, price: Costs, rule: Rule, *, bought: Floats, supplied: Flags, axis: str
+) -> tuple[Candidate, ...]:
+    pooled = gains(pilot, pooled=True).mean
+    scale = 1.0 if axis == "money" else 1000.0
+    return tuple(
+        _candidate(
+            pilot,
+            price,
+            gain.K[at],
+            int(bought[at]),
+            p_best=float(rule.p_best[row]),
+            regret=float(rule.regret[row]) * scale,
+            value=float(rule.value[row]) * scale,
+            value_low=float(rule.low[row]) * scale,
+            value_high=float(rule.high[row]) * scale,
+            gain=float(gain.mean[at]),
+            gain_se=float(gain.se[at]),
+            gain_pooled=float(pooled[at]),
+        )
+        for row, at in enumerate(np.flatnonzero(supplied))
+    )
+
+
+def _fall_back(pilot: Pilot, price: Costs, left: float, *, axis: str) -> Candidate:
+    K = min(FALL_BACK_K, pilot.recipe.T_max)
+    contexts = int(left / price.axis(axis)[K - 1])
+    return _candidate(pilot, price, K, contexts, r_tasks=FALL_BACK_R)
+
+
+def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: float) -> Candidate:
+    n = max(math.ceil(contexts / pilot.pool), 1)
+    at = _column(K, pilot.recipe)
+    recipe = preset(
+        "op-short",
+        K=K,
+        n=n,
+        teacher=pilot.teacher,
+        T_max=pilot.recipe.T_max,
+        success_at=pilot.recipe.success_at,
+    )
+    return Candidate(
+        recipe=recipe.name,
+        recipe_hash=recipe.hash,
+        K=K,
+        n=n,
+        tasks=min(pilot.pool, max(contexts, 1)),
+        contexts=contexts,
+        cost_inference=contexts * float(price.inference[at]),
+        cost_training=contexts * float(price.training[at]),
+        cost_money=None if price.money is None else contexts * float(price.money[at]),
+        target_tokens=contexts * float(price.target[at]),
+        **known,
+    )
+
+
+def _column(K: float, recipe: Recipe) -> int:
+    return int(min(K, recipe.T_max)) - 1

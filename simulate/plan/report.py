@@ -1,0 +1,148 @@
+"""A plan as a record, as the JSON that `fewsteps plan --json` prints, and as a table for a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy.recipe import K_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+STATUSES = ("ranked", "no_preference", "pilot_too_small")
+FALL_BACK = "K = 2 or 3 with r between .5 and .75"
+"""What to do where a pilot says nothing: the rule that did best over mixed worlds."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One recipe that the budget could buy; None is what this level of the planner cannot know."""
+
+    recipe: str
+    recipe_hash: str
+    K: float
+    n: int
+    """Proposals a task."""
+    tasks: int
+    r_tokens: float | None = None
+    r_tasks: float | None = None
+    pass_at_1: float | None = None
+    low: float | None = None
+    high: float | None = None
+    cost_inference: float | None = None
+    """Teacher output tokens that it buys (C_i)."""
+    cost_training: float | None = None
+    cost_money: float | None = None
+    target_tokens: float | None = None
+    sequence_tokens: float | None = None
+    p_best: float | None = None
+    regret: float | None = None
+    """Expected loss against the best candidate, in the plan's `unit`."""
+    contexts: int | None = None
+    gain: float | None = None
+    """G(K): success gained at one context by K teacher turns."""
+    gain_se: float | None = None
+    gain_pooled: float | None = None
+    value: float | None = None
+    """What the ranking is by, in the plan's `unit`."""
+    value_low: float | None = None
+    value_high: float | None = None
+    """90 % band of `value` over tasks."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to buy, and how sure that is."""
+
+    status: str
+    budget: float
+    axis: str
+    recommended: Candidate
+    not_worse: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
+    pilot: dict[str, Any]
+    unit: str
+    calibrated: bool = False
+    fall_back: bool = False
+    """`recommended` is the fall-back, not a finding."""
+    warnings: tuple[str, ...] = ()
+    costs: dict[str, Any] = field(default_factory=dict)
+    """Cost of a context at every K = 1 .. T_max on each axis."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: K is a whole number or 'inf', unknown is null."""
+        plain = asdict(self)
+        for candidate in (plain["recommended"], *plain["not_worse"], *plain["candidates"]):
+            candidate["K"] = K_text(candidate["K"])
+        cleaned: dict[str, Any] = _finite(plain)
+        return cleaned
+
+
+def table(plan: Plan) -> RenderableType:
+    """The plan for a person: one line a depth, then plain sentences."""
+    from rich.console import Group
+    from rich.table import Table
+
+    per = {"inference": "C_i", "training": "C_tr", "money": "money"}[plan.axis]
+    rows = Table(title=f"What {_number(plan.budget)} {_unit(plan.axis)} can buy", title_justify="left")
+    for name in ("", "recipe", "K", "contexts", "n", "gain G(K)", f"{per} a context", "value", "P(best)"):
+        rows.add_column(name, justify="left" if name in ("", "recipe") else "right")
+    kept = {(c.recipe, c.K) for c in plan.not_worse}
+    best = (plan.recommended.recipe, plan.recommended.K)
+    for c in plan.candidates:
+        here = (c.recipe, c.K)
+        mark = "*" if here == best and not plan.fall_back else "~" if here in kept else ""
+        spent = {"inference": c.cost_inference, "training": c.cost_training, "money": c.cost_money}[plan.axis]
+        rows.add_row(
+            mark,
+            c.recipe,
+            str(K_text(c.K)),
+            f"{c.contexts:,}" if c.contexts is not None else "?",
+            str(c.n),
+            "?" if c.gain is None else f"{c.gain:+.3f} ± {c.gain_se:.3f}",
+            _number(spent / c.contexts) if spent is not None and c.contexts else "?",
+            "?" if c.value is None else f"{c.value:.3g}",
+            "?" if c.p_best is None else f"{c.p_best:.0%}",
+        )
+    return Group(rows, *sentences(plan))
+
+
+def sentences(plan: Plan) -> Sequence[str]:
+    """The plan in words."""
+    depths = ", ".join(str(K_text(c.K)) for c in plan.not_worse)
+    best = plan.recommended
+    said = {
+        "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}, n = {best.n} proposals for each "
+        f"of {best.tasks} tasks. ~ Not distinguishable from the best at 90 %: K = {depths}.",
+        "no_preference": f"No preference: the pilot cannot tell depths apart. Fall back on {FALL_BACK}.",
+        "pilot_too_small": f"The pilot is too small to plan from. Fall back on {FALL_BACK}.",
+    }[plan.status]
+    lines = [said, f"value: {plan.unit}."]
+    if not plan.calibrated:
+        lines.append("Not calibrated by training runs: a ranking only.")
+    return [*lines, *(f"! {warning}" for warning in plan.warnings)]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _unit(axis: str) -> str:
+    return {
+        "inference": "teacher tokens",
+        "training": "teacher tokens in accepted traces",
+        "money": "in money",
+    }[axis]

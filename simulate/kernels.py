@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from occupancy.kernels import GOLDEN, compiled, mix
+from occupancy.compiled import compiled
+from simulate.draws import GOLDEN, entry, mix
 from simulate.types import Float64, Int64
 
 UInt64 = np.ndarray
@@ -83,7 +84,7 @@ def walk(
     for block in range(begin, end, BLOCK):
         size = min(BLOCK, end - block)
         for i in range(size):
-            bits = mix(keys[0] + GOLDEN + GOLDEN * np.uint64(block + i))
+            bits = entry(keys[0], np.uint64(block + i))
             column = (bits >> _HALF) >> first_down
             pair = first[0, column, 1]
             state[i] = np.int64(pair & _LOW if (bits & _LOW) < first[0, column, 0] else pair >> _HALF)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from occupancy.kernels import GOLDEN, compiled, mix
+from occupancy.compiled import compiled
 from simulate.codes import (
     ACCEPTED,
     C_I_BC,
@@ -33,6 +33,7 @@ from simulate.codes import (
     UNIFORM,
     WITHOUT_SUCCESS,
 )
+from simulate.draws import entry
 from simulate.types import Float64, Int32, Int64
 
 _LOW, _HALF, _UNIT = np.uint64(0xFFFF_FFFF), np.uint64(32), 2.0**-32
@@ -82,7 +83,7 @@ class Plan(NamedTuple):
 @compiled
 def bits_of(keys: np.ndarray, stream: int, t: int, episode: int) -> np.uint64:
     """64 random bits of one turn of one episode; keys [STREAMS, T + 1]."""
-    return mix(keys[stream, t] + GOLDEN + GOLDEN * np.uint64(episode))
+    return entry(keys[stream, t], np.uint64(episode))  # type: ignore[no-any-return]
 
 
 @compiled

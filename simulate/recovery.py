@@ -11,7 +11,7 @@ the policies see is a partially observed process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -292,10 +292,3 @@ def _directions(count: int, D: int, rng: np.random.Generator) -> Float64:
     return raw / np.linalg.norm(raw, axis=1, keepdims=True)
 
 
-def recovery_from(table: dict[str, object]) -> Recovery:
-    """Knobs from a TOML table; an unknown knob is refused by name."""
-    known = {f.name for f in fields(Recovery)}
-    unknown = sorted(set(table) - known)
-    if unknown:
-        raise WorldError(f"unknown knob {unknown[0]!r}: expected one of {', '.join(sorted(known))}")
-    return Recovery(**table)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,15 +46,15 @@ class Answers:
 
 def answers(world: World, student: Any = None) -> Answers:
     """Exact occupancies and values of a student [X, A], by default pi_0."""
-    from simulate import exact
-
     table = world.by_state(world.base if student is None else student)
+    T = world.horizon
     with double_precision():
-        import jax
+        from simulate import exact
 
-        run = jax.jit(partial(_answers, exact, world.horizon))
-        out = run(world.start, world.successors, world.chances, table, world.teacher)
-        by_turn, u, V, V_e = (np.asarray(array) for array in out)
+        mine = exact.chain(world.start, world.successors, world.chances, table)
+        theirs = exact.chain(world.start, world.successors, world.chances, world.teacher)
+        by_turn, u = np.asarray(exact.occupancies(mine, T)), np.asarray(exact.inverse_length(mine, T))
+        V, V_e = np.asarray(exact.value(mine, T)), np.asarray(exact.value(theirs, T))
     mean_length = float(by_turn.sum())
     return Answers(
         J_student=float(world.start @ V[0]),
@@ -71,27 +70,10 @@ def answers(world: World, student: Any = None) -> Answers:
 
 def hand_backs(world: World, student: Any = None) -> Float64:
     """[K + 1, T, S] U_k(t, s): the teacher plays k turns from there, then the student [X, A] finishes."""
-    from simulate import exact
-
     table = world.by_state(world.base if student is None else student)
     with double_precision():
-        import jax
+        from simulate import exact
 
-        @jax.jit
-        def run(student: Any, teacher: Any) -> Any:
-            rest = world.start, world.successors, world.chances
-            V = exact.value(exact.chain(*rest, student), world.horizon)
-            return exact.hand_backs(exact.chain(*rest, teacher), V)
-
-        return np.asarray(run(table, world.teacher))
-
-
-def _answers(exact: Any, T: int, start: Any, successors: Any, chances: Any, student: Any, teacher: Any) -> Any:
-    mine = exact.chain(start, successors, chances, student)
-    theirs = exact.chain(start, successors, chances, teacher)
-    return (
-        exact.occupancies(mine, T),
-        exact.inverse_length(mine, T),
-        exact.value(mine, T),
-        exact.value(theirs, T),
-    )
+        mine = exact.chain(world.start, world.successors, world.chances, table)
+        theirs = exact.chain(world.start, world.successors, world.chances, world.teacher)
+        return np.asarray(exact.hand_backs(theirs, exact.value(mine, world.horizon)))

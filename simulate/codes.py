@@ -1,4 +1,4 @@
-"""Numbers that the compiled pipelines use for words: filters, switch laws, streams of draws, ledger columns."""
+"""Numbers that compiled pipelines use for words: filters, switch laws, streams of draws, ledger columns."""
 
 from __future__ import annotations
 

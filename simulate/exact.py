@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from simulate.jax64 import jitted
+
 Array = Any
 
 
@@ -39,6 +41,7 @@ def push(chain: Chain, mass: Array) -> Array:
     return jnp.zeros(S + 2, mass.dtype).at[chain.successors].add(mass[:, None] * chain.probs)
 
 
+@jitted("horizon")
 def occupancies(chain: Chain, horizon: int) -> Array:
     """[T, S] d_t(s) = P(s_t = s, the episode still runs); row 0 is turn 1."""
     S = chain.start.shape[0]
@@ -49,6 +52,7 @@ def occupancies(chain: Chain, horizon: int) -> Array:
     return jax.lax.scan(turn, chain.start, None, length=horizon)[1]
 
 
+@jitted()
 def backward(chain: Chain, *, ends: Array, at_horizon: float, pays: Array | None = None) -> Array:
     """[T, S] expectation, given s_t = s, of what the turns t, t + 1, .. pay plus what the end is worth.
 
@@ -77,11 +81,13 @@ def one_over_T(horizon: int) -> Array:
     return 1.0 / jnp.arange(1, horizon + 1)
 
 
+@jitted("horizon")
 def value(chain: Chain, horizon: int) -> Array:
     """[T, S] chance of success from the context before turn t on."""
     return backward(chain, ends=worth(horizon, 1.0, 0.0), at_horizon=0.0)
 
 
+@jitted("horizon", "only_failures")
 def inverse_length(chain: Chain, horizon: int, *, only_failures: bool = False) -> Array:
     """[T, S] u_t(s) = E[1/T | s_t = s], or E[1{R = 0}/T | s_t = s] with `only_failures`."""
     t = one_over_T(horizon)
@@ -89,6 +95,7 @@ def inverse_length(chain: Chain, horizon: int, *, only_failures: bool = False) -
     return backward(chain, ends=ends, at_horizon=1.0 / horizon)
 
 
+@jitted()
 def hand_backs(teacher: Chain, student_value: Array) -> Array:
     """[K + 1, T, S] U_k: the teacher plays k turns, then the student finishes; K = T_max.
 
@@ -108,6 +115,7 @@ def hand_backs(teacher: Chain, student_value: Array) -> Array:
     )
 
 
+@jitted("K")
 def labelled(teacher: Chain, switched: Array, K: int) -> Array:
     """[T, S] expected teacher turns, from contexts [T, S] where the teacher takes over, K turns at most."""
     S = switched.shape[1]

@@ -42,7 +42,9 @@ class Family:
         known = set(_KINDS[self.kind][0].__dataclass_fields__)
         unknown = sorted((set(self.knobs or {}) | set(self.ranges or {})) - known)
         if unknown:
-            raise WorldError(f"unknown knob {unknown[0]!r} of a {self.kind} world: expected one of {sorted(known)}")
+            raise WorldError(
+                f"unknown knob {unknown[0]!r} of a {self.kind} world: expected one of {sorted(known)}"
+            )
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or bounds[0] > bounds[1]:
                 raise WorldError(f"range of {name} is {bounds}: expected [low, high] with low <= high")
@@ -60,7 +62,8 @@ class Family:
                 drawn[name] = low + place * (high - low)
         make, build = _KINDS[self.kind]
         knobs = make(**{**(self.knobs or {}), **drawn, "seed": seed})
-        return build(knobs, name=f"{self.name}-{seed}")
+        world: World = build(knobs, name=f"{self.name}-{seed}")
+        return world
 
 
 _KINDS: dict[str, Any] = {"recovery": (Recovery, recovery_world), "garnet": (Garnet, garnet_world)}

@@ -39,8 +39,8 @@ def fitted_world(
     X = len(student)
     if student.shape != (X, X + ENDS) or teacher.shape != (X, X + ENDS):
         raise WorldError(
-            f"student and teacher have shapes {student.shape} and {teacher.shape}: expected both ({X}, {X + ENDS}), "
-            f"classes by classes and the two ends"
+            f"student and teacher have shapes {student.shape} and {teacher.shape}: expected both "
+            f"({X}, {X + ENDS}), classes by classes and the two ends"
         )
     copies = np.ones(X, np.int64) if diversity is None else np.asarray(diversity, np.int64)
     if copies.shape != (X,) or (copies < 1).any():
@@ -80,7 +80,9 @@ def fit_world(run: Run, *, column: str = "context_id", least: int = 3, prior: fl
     turns = turns.merge(ends[ends["status"].isin(("finished", "horizon"))], on="episode_id")
     authors = set(turns["author"])
     if authors != {"student", "teacher"}:
-        raise WorldError(f"the run has turns of {sorted(authors)}: expected student and teacher; play a pilot")
+        raise WorldError(
+            f"the run has turns of {sorted(authors)}: expected student and teacher; play a pilot"
+        )
     turns = turns.sort_values(["episode_id", "t"], kind="stable")
     counts = turns[column].value_counts()
     common = sorted(counts[counts >= least].index)
@@ -121,4 +123,4 @@ def _kernel(own: Int64, following: Int64, X: int, prior: float) -> Float64:
 
 def _zipf(count: int, exponent: float) -> Float64:
     weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulate.types import Float64, World, WorldError
+from simulate.types import Float64, Int64, World, WorldError
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Garnet:
                 raise WorldError(f"{name}={value!r}: expected a whole number of at least {least}")
         if not 1 <= self.starts <= self.states or self.branches > self.states or self.tokens < 2:
             raise WorldError(
-                f"starts={self.starts}, branches={self.branches}, tokens={self.tokens}, states={self.states}: "
-                f"expected starts and branches up to the number of states, tokens of at least 2"
+                f"starts={self.starts}, branches={self.branches}, states={self.states}, tokens={self.tokens}"
+                ": starts and branches are at most the number of states, tokens at least 2"
             )
         for name in ("goals", "traps", "student", "teacher"):
             if not 0 <= getattr(self, name) <= 1:
@@ -88,11 +88,11 @@ def garnet_world(knobs: Garnet, *, name: str = "garnet") -> World:
     )
 
 
-def _best_actions(successors: Float64, chances: Float64, horizon: int) -> Float64:
+def _best_actions(successors: Int64, chances: Float64, horizon: int) -> Int64:
     """Greedy actions of the first turn of a finite-horizon optimal policy, played at every turn."""
     value = np.zeros(len(successors))
     for _ in range(horizon):
         after = np.concatenate([value, [1.0, 0.0]])
         worth = (chances * after[successors][:, None, :]).sum(axis=2)
         value = worth.max(axis=1)
-    return worth.argmax(axis=1)
+    return np.asarray(worth.argmax(axis=1))

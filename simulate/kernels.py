@@ -4,6 +4,7 @@ An alias table gives a state 2^m columns of two words: the odds of the column's 
 2^-32, and both outcomes. One 64-bit draw picks the column by its upper bits and the outcome by its lower 32.
 """
 
+# ruff: noqa: PLR0917 - numba calls are fastest and plainest by position
 from __future__ import annotations
 
 import numpy as np
@@ -72,9 +73,9 @@ def walk(
 ) -> None:
     """Play the trajectories begin .. end - 1 and count.
 
-    `first` [1, columns, 2] draws the first state, `table` [S, columns, 2] the successor, `keys` [T + 1] are the
-    streams of the draws. counts [T + 1, S] += visits by the trajectory's length; ends [T + 1, 3] += success,
-    failure, horizon by length.
+    `first` [1, columns, 2] draws the first state, `table` [S, columns, 2] the successor; `keys` [T + 1] are
+    the streams of the draws. counts [T + 1, S] += visits by the length of the trajectory; ends [T + 1, 3] +=
+    success, failure, horizon by length.
     """
     S, T = table.shape[0], keys.size - 1
     state, live = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)

@@ -100,7 +100,9 @@ def lanes_of(pipelines: Sequence[Pipeline], *, seed: int, axis: str, horizon: in
         given = p.recipe.switch.nu or [1.0 / horizon] * horizon
         nu[row, : len(given)] = np.cumsum(given)
     groups: dict[tuple[int, int], int] = {}
-    first = [groups.setdefault((p.seed, p.budget - t), len(groups)) for p, t in zip(pipelines, tokens, strict=True)]
+    first = [
+        groups.setdefault((p.seed, p.budget - t), len(groups)) for p, t in zip(pipelines, tokens, strict=True)
+    ]
     representative = np.zeros(distinct, np.int64)
     for lane, group in reversed(list(enumerate(first))):
         representative[group] = lane
@@ -124,7 +126,9 @@ def lanes_of(pipelines: Sequence[Pipeline], *, seed: int, axis: str, horizon: in
 
 def distinct_students(pipelines: Sequence[Pipeline]) -> int:
     """Number of distinct (seed, tokens for D_BC)."""
-    return len({(p.seed, p.budget - (round(p.budget * p.r) if p.recipe.rho != "teacher" else 0)) for p in pipelines})
+    return len(
+        {(p.seed, p.budget - (round(p.budget * p.r) if p.recipe.rho != "teacher" else 0)) for p in pipelines}
+    )
 
 
 def chunks(pipelines: Sequence[Pipeline], size: int) -> Iterator[tuple[list[Pipeline], int]]:

@@ -47,14 +47,14 @@ class AcceptedLaw:
 
 def accepted_law(world: World, recipe: Recipe, student: Any = None) -> AcceptedLaw:
     """Exact law under a recipe whose prefixes a student [X, A] makes, by default pi_0."""
-    from simulate import exact
-
     if recipe.T_max != world.horizon:
         raise RecipeError(
             f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "
             f"use preset(name, T_max={world.horizon})"
         )
     with double_precision():
+        from simulate import exact
+
         rest = world.start, world.successors, world.chances
         teacher = exact.chain(*rest, world.teacher)
         V_e = np.asarray(exact.value(teacher, world.horizon))
@@ -97,12 +97,12 @@ def _switched(world: World, recipe: Recipe, student: Any) -> Float64:
     g = 1.0 / np.arange(1, T + 1) if uniform else np.ones(T)
     mass = _kept(world, recipe, policy, g)
     if law == "start":
-        return mass * (np.arange(T) == 0)[:, None]
+        return np.asarray(mass * (np.arange(T) == 0)[:, None])
     if law == "fixed":
         nu = np.zeros(T)
         given = recipe.switch.nu or [1.0 / T] * T
         nu[: len(given)] = given
-        return mass * nu[:, None]
+        return np.asarray(mass * nu[:, None])
     return mass
 
 
@@ -119,7 +119,7 @@ def _kept(world: World, recipe: Recipe, policy: Float64, g: Float64) -> Float64:
         ends = np.stack([g if recipe.psi == "all" else np.zeros(T), g], axis=1)
     weight = exact.backward(student, ends=ends, at_horizon=g[-1])
     mass = np.asarray(exact.occupancies(student, T) * weight)
-    return mass.reshape(T, -1, S).sum(axis=1)
+    return np.asarray(mass.reshape(T, -1, S).sum(axis=1))
 
 
 def _with_memory(world: World, policy: Float64, repetition: int) -> Any:
@@ -146,9 +146,7 @@ def _with_memory(world: World, policy: Float64, repetition: int) -> Any:
         successors[memory] = np.where(now >= repetition, size + 1, np.where(ended, size, kept))
     start = np.zeros(size)
     start[:S] = world.start
-    return Chain(
-        start, successors.reshape(size, A * U), np.tile(probs.reshape(S, A * U), (memories, 1))
-    )
+    return Chain(start, successors.reshape(size, A * U), np.tile(probs.reshape(S, A * U), (memories, 1)))
 
 
 def _first_critical(world: World, recipe: Recipe, policy: Float64) -> Float64:
@@ -169,4 +167,5 @@ def _first_critical(world: World, recipe: Recipe, policy: Float64) -> Float64:
     after = np.concatenate([onward[1:], np.ones((1, S))])
     after = np.concatenate([after, np.asarray(ends)], axis=1)[:, world.successors]
     error = np.einsum("sa,sau,tsu->ts", policy * critical, world.chances, after)
-    return np.asarray(exact.occupancies(exact.chain(*rest, policy * ~critical), T)) * error
+    untouched = exact.occupancies(exact.chain(*rest, policy * ~critical), T)
+    return np.asarray(untouched) * np.asarray(error)

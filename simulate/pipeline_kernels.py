@@ -36,6 +36,8 @@ from simulate.codes import (
 from simulate.draws import entry
 from simulate.types import Float64, Int32, Int64
 
+Buffers = tuple[Int32, Int32, Int64]
+"""Contexts, actions and tokens of one continuation, [T] each."""
 _LOW, _HALF, _UNIT = np.uint64(0xFFFF_FFFF), np.uint64(32), 2.0**-32
 
 
@@ -99,7 +101,7 @@ def invert(cdf: Float64, u: float) -> int:
 def first_state(tables: Tables, keys: np.ndarray, stream: int, task: int) -> int:
     """State that a task starts in."""
     u = np.float64(bits_of(keys, stream, 0, task) >> np.uint64(11)) * 2.0**-53
-    return np.searchsorted(tables.start, u, side="right")
+    return int(np.searchsorted(tables.start, u, side="right"))
 
 
 @compiled
@@ -115,7 +117,7 @@ def continue_teacher(
     actions: Int32,
     tokens: Int64,
 ) -> tuple[int, int]:
-    """Let the teacher play turns t, t + 1, .. (from 1), K at most; returns their number and the last state."""
+    """Let the teacher play turns t, t + 1, .., K at most; returns their number and the last state."""
     S, T = tables.contexts.size, keys.shape[1] - 1
     L = 0
     while L < K and t + L <= T and s < S:
@@ -129,7 +131,7 @@ def continue_teacher(
 
 @compiled
 def collect_demos(
-    tables: Tables, plan: Plan, keys: np.ndarray, counts: Float64, ledger: Int64, buffers: tuple
+    tables: Tables, plan: Plan, keys: np.ndarray, counts: Float64, ledger: Int64, buffers: Buffers
 ) -> None:
     """Buy demonstrations until the teacher reaches the turn that would pass the budget; counts [X, A]."""
     contexts, actions, tokens = buffers
@@ -162,8 +164,8 @@ def switch_turn(
         return 0
     u = np.float64(bits_of(keys, SWITCH, 0, proposal) >> np.uint64(11)) * 2.0**-53
     if plan.law == UNIFORM:
-        return 1 + np.int64(u * T)
-    t_prime = 1 + np.searchsorted(plan.nu, u, side="right")
+        return 1 + int(u * T)
+    t_prime = 1 + int(np.searchsorted(plan.nu, u, side="right"))
     return t_prime if t_prime <= T else 0
 
 
@@ -193,7 +195,7 @@ def collect(
     budget: int,
     counts: Float64,
     ledger: Int64,
-    buffers: tuple,
+    buffers: Buffers,
 ) -> int:
     """Algorithm 1 with rollouts of `student` [X, A] from proposal `first` on, until D_OP has cost `budget`.
 
@@ -212,7 +214,7 @@ def collect(
     axis = C_TR_OP if plan.by_training else C_I_OP
     while ledger[axis] < budget and proposal < plan.most:
         s, T = first_state(tables, keys, ROLLOUT, proposal // plan.n), 0
-        while T < T_max and s < S:
+        while s < S and T_max > T:
             bits = bits_of(keys, ROLLOUT, T + 1, proposal)
             a = invert(cdf[tables.contexts[s]], np.float64(bits & _LOW) * _UNIT)
             states[T], played[T] = s, a
@@ -287,7 +289,7 @@ def evaluate(
                 total += probs[s, u] * after[successors[s, u]]
             value[s] = total
         value, after = after, value
-    return (start * after[:S]).sum()
+    return float((start * after[:S]).sum())
 
 
 @compiled

@@ -4,6 +4,7 @@
 context and action; a context's hash stands for what the policy has read.
 """
 
+# ruff: noqa: PLR0917 - the key of an episode is a tuple of five, spelt out
 from __future__ import annotations
 
 import json
@@ -41,7 +42,13 @@ class PilotSize:
     """Hand-backs for each continuation and k."""
 
     def __post_init__(self) -> None:
-        for name, least in (("tasks", 1), ("rollouts", 1), ("demos", 0), ("base_rollouts", 0), ("replicates", 1)):
+        for name, least in (
+            ("tasks", 1),
+            ("rollouts", 1),
+            ("demos", 0),
+            ("base_rollouts", 0),
+            ("replicates", 1),
+        ):
             if getattr(self, name) < least:
                 raise InputError(f"{name}={getattr(self, name)}: expected at least {least}")
         if any(k < 0 for k in self.handback):
@@ -66,7 +73,7 @@ def play_pilot(
     world: World,
     folder: str | Path,
     *,
-    size: PilotSize = PilotSize(),  # noqa: B008 - frozen
+    size: PilotSize = PilotSize(),
     student: Any = None,
     seed: int = 0,
     pool: int = 100_000,
@@ -81,7 +88,7 @@ def play_pilot(
 def pilot_rows(
     world: World,
     *,
-    size: PilotSize = PilotSize(),  # noqa: B008 - frozen
+    size: PilotSize = PilotSize(),
     student: Any = None,
     seed: int = 0,
     pool: int = 100_000,
@@ -255,7 +262,11 @@ def _proposal(
     player: _Player, recipe: Recipe, task: str, i: int, rollout: _Episode, t: int
 ) -> dict[str, Any]:
     success = rollout.end == player.world.S
-    psi = {"all": True, "without_success": not success, "no_repetition": not _repeats(player, rollout, recipe)}
+    psi = {
+        "all": True,
+        "without_success": not success,
+        "no_repetition": not _repeats(player, rollout, recipe),
+    }
     return {
         **_columns((task, i, i, -1, -1)),
         "cluster_id": task,
@@ -305,7 +316,9 @@ def _trace(
 
 
 def _repeats(player: _Player, episode: _Episode, recipe: Recipe) -> bool:
-    texts = [_text(int(player.world.contexts[s]), a) for s, a in zip(episode.states, episode.actions, strict=True)]
+    texts = [
+        _text(int(player.world.contexts[s]), a) for s, a in zip(episode.states, episode.actions, strict=True)
+    ]
     n = recipe.repetition
     return any(len(set(texts[j : j + n])) == 1 for j in range(len(texts) - n + 1))
 

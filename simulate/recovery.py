@@ -87,7 +87,16 @@ class Recovery:
     def __post_init__(self) -> None:
         for name in ("path", "student_repair", "tokens_repair"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        least = {"tracks": 1, "errors": 1, "first_repairs": 1, "repairs": 0, "kinds": 1, "features": 2, "horizon": 1, "seed": 0}
+        least = {
+            "tracks": 1,
+            "errors": 1,
+            "first_repairs": 1,
+            "repairs": 0,
+            "kinds": 1,
+            "features": 2,
+            "horizon": 1,
+            "seed": 0,
+        }
         for name, bound in {**least, "actions": 3, "tokens_track": 1}.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < bound:
@@ -99,13 +108,17 @@ class Recovery:
         for value in self.student_repair:
             self._check_chance("student_repair", value)
         if self.loop + self.dead > 1:
-            raise WorldError(f"loop={self.loop} and dead={self.dead} sum above 1: a wrong turn does one thing")
+            raise WorldError(
+                f"loop={self.loop} and dead={self.dead} sum above 1: a wrong turn does one thing"
+            )
         if len(self.path) != 2 or not 1 <= self.path[0] <= self.path[1] <= self.horizon:
-            raise WorldError(f"path={self.path}: expected fewest and most turns, at most horizon={self.horizon}")
+            raise WorldError(
+                f"path={self.path}: expected fewest and most turns, at most horizon={self.horizon}"
+            )
         if not self.student_repair or not self.tokens_repair or min(self.tokens_repair) < 1:
             raise WorldError(
-                f"student_repair={self.student_repair}, tokens_repair={self.tokens_repair}: expected at least "
-                f"one entry each, tokens of at least 1"
+                f"student_repair={self.student_repair}, tokens_repair={self.tokens_repair}: expected at "
+                f"least one entry each, tokens of at least 1"
             )
         if self.generic < 1 or self.spread < 0 or self.zipf < 0 or not 0 <= self.token_spread < 1:
             raise WorldError(
@@ -136,7 +149,10 @@ def recovery_world(knobs: Recovery, *, name: str = "recovery") -> World:
         knobs,
     )
     teacher = _policy(
-        np.where(layout.step == 0, knobs.teacher_track, knobs.teacher_repair), right, np.zeros(layout.S), knobs
+        np.where(layout.step == 0, knobs.teacher_track, knobs.teacher_repair),
+        right,
+        np.zeros(layout.S),
+        knobs,
     )
     # Nothing is right at a dead end: the teacher sees it and stops half of the time, the student wanders.
     dead = layout.dead
@@ -284,11 +300,9 @@ def _jitter(chance: Float64, spread: float, rng: np.random.Generator) -> Float64
 
 def _zipf(count: int, exponent: float) -> Float64:
     weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def _directions(count: int, D: int, rng: np.random.Generator) -> Float64:
     raw = rng.standard_normal((count, D))
-    return raw / np.linalg.norm(raw, axis=1, keepdims=True)
-
-
+    return np.asarray(raw / np.linalg.norm(raw, axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""What a simulated student learns from a data set: a policy over contexts, from counts of the teacher's turns.
+"""What a simulated student learns from a data set: a policy over contexts, from the teacher's turns.
 
 Tabular    each context on its own: coverage only, with a learning curve
 LogLinear  softmax over features, trained by gradient steps: what is learnt in one context moves others, and
@@ -44,7 +44,9 @@ class LogLinear:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not self.rate > 0:
-            raise InputError(f"steps={self.steps}, rate={self.rate}: expected at least 1 step, a positive rate")
+            raise InputError(
+                f"steps={self.steps}, rate={self.rate}: expected at least 1 step, a positive rate"
+            )
 
 
 Student = Tabular | LogLinear

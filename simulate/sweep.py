@@ -1,4 +1,4 @@
-"""Sweeps: every recipe at every K, r, budget and seed, as one compiled program, and a tidy table of outcomes."""
+"""Sweeps: every recipe at every K, r, budget and seed, as one compiled program, and a tidy table of it."""
 
 from __future__ import annotations
 
@@ -124,6 +124,6 @@ def _check_supply(out: Sweep) -> None:
     if starved.any():
         lane = out.pipelines[int(np.argmax(starved))]
         raise RunError(
-            f"recipe {lane.recipe.name!r} needs more than {MOST_PROPOSALS} proposals for {lane.budget} tokens "
-            f"in world {out.world!r}: its filters accept too little; lower the budget"
+            f"recipe {lane.recipe.name!r} needs more than {MOST_PROPOSALS} proposals for {lane.budget} "
+            f"tokens in world {out.world!r}: its filters accept too little; lower the budget"
         )

@@ -1,13 +1,13 @@
-"""Algorithm 1 for many pipelines at once, as one JAX program: demonstrations, students, collection, evaluation.
+"""Algorithm 1 for many pipelines at once, as one JAX program: data, students, evaluation.
 
 The lanes P are the last axis of every table over contexts, so that the gradient step of all students is one
 matrix product. Draws are those of `simulate.pipeline_kernels`, number by number: on the same student both
 collect the same turns.
 """
 
+# ruff: noqa: PLR0917 - the parts of one program, called once each
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,6 +33,7 @@ from simulate.codes import (
     TASKS_BC,
     TASKS_OP,
 )
+from simulate.jax64 import jitted
 from simulate.lanes import Lanes
 from simulate.laws import LEAP_BELOW
 from simulate.pipeline_kernels import Tables
@@ -93,7 +94,9 @@ def step(tables: Tables, s: Array, cdf: Array, bits: Array) -> tuple[Array, Arra
     return a, tables.successors[s, u]
 
 
-def roll(tables: Tables, T: int, policy: Any, keys: Array, episodes: Array, s: Array, t: Array, K: Array) -> Episodes:
+def roll(
+    tables: Tables, T: int, policy: Any, keys: Array, episodes: Array, s: Array, t: Array, K: Array
+) -> Episodes:
     """Play turns t, t + 1, .. from states s, at most K and none after T; `policy(s)` gives running sums."""
     S = tables.contexts.shape[0]
 
@@ -134,7 +137,9 @@ def demonstrations(
     def block(carry: Any) -> Any:
         data, ledger, before, number = carry
         tasks = jnp.broadcast_to(number * BLOCK + jnp.arange(BLOCK), (P, BLOCK))
-        s = jnp.searchsorted(tables.start, unit53(bits_of(keys[:, DEMO], jnp.zeros_like(tasks), tasks)), side="right")
+        s = jnp.searchsorted(
+            tables.start, unit53(bits_of(keys[:, DEMO], jnp.zeros_like(tasks), tasks)), side="right"
+        )
         ones = jnp.ones_like(tasks)
         turns = roll(tables, T, lambda s: tables.teacher[s], keys[:, DEMO], tasks, s, ones, T * ones)
         cost = jnp.where(turns.played, tables.tokens[turns.states], 0)
@@ -142,14 +147,28 @@ def demonstrations(
         ledger = ledger.at[:, C_I_BC].add(jnp.where(kept, cost, 0).sum((0, 2)))
         ledger = ledger.at[:, LABELS_BC].add(kept.sum((0, 2)))
         ledger = ledger.at[:, TASKS_BC].add(kept.any(0).sum(1))
-        return add(data, tables, turns, kept * (cost if in_tokens else 1)), ledger, before + cost.sum((0, 2)), number + 1
+        return (
+            add(data, tables, turns, kept * (cost if in_tokens else 1)),
+            ledger,
+            before + cost.sum((0, 2)),
+            number + 1,
+        )
 
     start = data, jnp.zeros((P, len(LEDGER)), jnp.int64), jnp.zeros(P, jnp.int64), 0
-    return jax.lax.while_loop(more, block, start)[:2]
+    data, ledger, _, _ = jax.lax.while_loop(more, block, start)
+    return data, ledger
 
 
 def collection(
-    tables: Tables, T: int, lanes: Lanes, student: Array, goal: Array, state: Any, *, most: int, in_tokens: bool
+    tables: Tables,
+    T: int,
+    lanes: Lanes,
+    student: Array,
+    goal: Array,
+    state: Any,
+    *,
+    most: int,
+    in_tokens: bool,
 ) -> Any:
     """Proposals until D_OP has cost `goal` [P].
 
@@ -181,7 +200,9 @@ def collection(
         switched = (t_prime > 0) & (t_prime <= length) & ~refused
         at = jnp.take_along_axis(prefix.states, jnp.maximum(t_prime - 1, 0)[None], axis=0)[0]
         cap = jnp.where(switched, lanes.K[:, None], 0)
-        turns = roll(tables, T, lambda s: tables.teacher[s], lanes.keys[:, CONTINUE], numbers, at, t_prime, cap)
+        turns = roll(
+            tables, T, lambda s: tables.teacher[s], lanes.keys[:, CONTINUE], numbers, at, t_prime, cap
+        )
 
         cost = jnp.where(turns.played, tables.tokens[turns.states], 0)
         won = switched & (~filtered | (turns.end == S))
@@ -201,12 +222,19 @@ def collection(
         ledger = ledger.at[:, ACCEPTED].add(accepted.sum(1))
         ledger = ledger.at[:, LABELS_OP].add(kept.sum((0, 2)))
         asked = asked + charged.sum((0, 2))
-        return add(data, tables, turns, kept * (cost if in_tokens else 1)), ledger, asked, proposal + started.sum(1)
+        return (
+            add(data, tables, turns, kept * (cost if in_tokens else 1)),
+            ledger,
+            asked,
+            proposal + started.sum(1),
+        )
 
     return jax.lax.while_loop(more, block, state)
 
 
-def switch_turns(tables: Tables, prefix: Episodes, length: Array, u: Array, lanes: Lanes, law: Array) -> Array:
+def switch_turns(
+    tables: Tables, prefix: Episodes, length: Array, u: Array, lanes: Lanes, law: Array
+) -> Array:
     """t' [P, B] from 1; 0 or above the length where the draw is invalid."""
     uniform = 1 + (u * length).astype(length.dtype)
     fixed = 1 + (lanes.nu[:, None, :] <= u[..., None]).sum(-1)
@@ -250,12 +278,13 @@ def _log_linear(model: Model, tokens: Array, student: LogLinear) -> Array:
     rate = np.float32(student.rate)
 
     def policy(W: Array) -> Array:
-        logits = prior + jnp.einsum("xd,dap->xap", features, W)
+        logits = prior + jnp.einsum("xd,dap->xap", features, W, precision="highest")
         odds = jnp.exp(logits - logits.max(1, keepdims=True))
         return odds / odds.sum(1, keepdims=True)
 
     def descend(W: Array, _: None) -> tuple[Array, None]:
-        return W - rate * jnp.einsum("xd,xap->dap", features, mass * policy(W) - share), None
+        error = mass * policy(W) - share
+        return W - rate * jnp.einsum("xd,xap->dap", features, error, precision="highest"), None
 
     W0 = jnp.zeros((features.shape[1], *share.shape[1:]), jnp.float32)
     return policy(jax.lax.scan(descend, W0, None, length=student.steps)[0]).astype(jnp.float64)
@@ -275,7 +304,7 @@ def evaluate(tables: Tables, model: Model, policies: Array, T: int) -> Array:
     return model.start @ jax.lax.scan(turn, jnp.zeros((S, P)), None, length=T)[0]
 
 
-@partial(jax.jit, static_argnames=("T", "student", "rounds", "keep_demos", "most"))
+@jitted("T", "student", "rounds", "keep_demos", "most")
 def program(
     tables: Tables,
     model: Model,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -95,14 +95,15 @@ def truth(
     """
     check(world, recipe, budget=budget, r=r, axis=axis, rounds=rounds, seeds=seeds, seed=seed)
     on_policy = 0 if recipe.rho == "teacher" else round(budget * r)
-    setting = _Setting(world, recipe, on_policy, budget - on_policy, axis, rounds, keep_demos, student)
+    plan = _plan(recipe, on_policy, budget - on_policy, axis)
+    setting = _Setting(world, plan, rounds, keep_demos, student)
     with ThreadPoolExecutor(workers) as pool:
         done = 0
         parts: list[tuple[Float64, Int64]] = []
         wanted = seeds
         while True:
             starts = range(done, wanted, _SEEDS)
-            parts += pool.map(lambda i: setting.play(seed, i, min(i + _SEEDS, wanted)), starts)
+            parts += pool.map(partial(setting.play, seed, wanted), starts)
             outcome = Outcome(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
             done = wanted
             if se is None or outcome.se <= se or done >= most_seeds:
@@ -111,34 +112,26 @@ def truth(
             wanted = min(most_seeds, max(done + _SEEDS, needed))
 
 
+@dataclass(frozen=True, eq=False)
 class _Setting:
     """What all seeds of one outcome share, ready for the kernels."""
 
-    def __init__(
-        self,
-        world: World,
-        recipe: Recipe,
-        on_policy: int,
-        demos: int,
-        axis: str,
-        rounds: int,
-        keep_demos: bool,
-        student: Tabular,
-    ) -> None:
-        self.world, self.recipe, self.student = world, recipe, student
-        self.rounds, self.keep_demos = rounds, keep_demos
-        self.tables = tables_of(world)
-        self.plan = _plan(recipe, on_policy, demos, axis)
+    world: World
+    plan: Any
+    rounds: int
+    keep_demos: bool
+    student: Tabular
 
-    def play(self, seed: int, begin: int, end: int) -> tuple[Float64, Int64]:
+    def play(self, seed: int, wanted: int, begin: int) -> tuple[Float64, Int64]:
         from simulate import pipeline_kernels as kernels
 
+        end = min(begin + _SEEDS, wanted)
         world, T = self.world, self.world.horizon
         J, ledger = np.zeros(end - begin), np.zeros((end - begin, len(codes.LEDGER)), np.int64)
         for row, number in enumerate(range(begin, end)):
             keys = pipeline_keys(seed, number, T)
             J[row] = kernels.pipeline(
-                self.tables,
+                tables_of(world),
                 self.plan,
                 world.start,
                 world.chances,
@@ -153,9 +146,8 @@ class _Setting:
             )
             if ledger[row, codes.PROPOSALS] >= self.plan.most:
                 raise RunError(
-                    f"recipe {self.recipe.name!r} needs more than {self.plan.most} proposals for "
-                    f"{self.plan.on_policy} tokens in world {world.name!r}: its filters accept too little; "
-                    f"lower the budget"
+                    f"{self.plan.on_policy} tokens need more than {self.plan.most} proposals in world "
+                    f"{world.name!r}: the recipe's filters accept too little; lower the budget"
                 )
         return J, ledger
 
@@ -169,6 +161,7 @@ def pipeline_keys(seed: int, number: int, T: int) -> Any:
 
 @lru_cache(maxsize=8)
 def tables_of(world: World) -> Any:
+    """The world as the kernels and the sweep read it: `simulate.pipeline_kernels.Tables`."""
     from simulate.pipeline_kernels import Tables
 
     return Tables(
@@ -206,6 +199,7 @@ def _plan(recipe: Recipe, on_policy: int, demos: int, axis: str) -> Any:
 def check(
     world: World, recipe: Recipe, *, budget: int, r: float, axis: str, rounds: int, seeds: int, seed: int
 ) -> None:
+    """Refuse what no pipeline could play."""
     if recipe.T_max != world.horizon:
         raise RecipeError(
             f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "

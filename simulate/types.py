@@ -66,7 +66,9 @@ class World:
             if given.ndim != axes:
                 raise WorldError(f"{field} has shape {given.shape}: expected {axes} axes")
             if dtype is not np.float64 and not np.array_equal(given, given.astype(dtype)):
-                raise WorldError(f"{field} has type {given.dtype}: expected whole numbers ({np.dtype(dtype)})")
+                raise WorldError(
+                    f"{field} has type {given.dtype}: expected whole numbers ({np.dtype(dtype)})"
+                )
             array = np.array(given, dtype, order="C")
             array.setflags(write=False)
             object.__setattr__(self, field, array)
@@ -132,7 +134,7 @@ class World:
     @property
     def A(self) -> int:
         """Number of actions."""
-        return self.chances.shape[1]
+        return int(self.chances.shape[1])
 
     @property
     def X(self) -> int:
@@ -143,7 +145,9 @@ class World:
         """[S, A] a policy over contexts [X, A], looked up at every state."""
         table = np.asarray(policy, np.float64)
         if table.shape != self.base.shape:
-            raise WorldError(f"policy has shape {table.shape}: expected {self.base.shape} (contexts, actions)")
+            raise WorldError(
+                f"policy has shape {table.shape}: expected {self.base.shape} (contexts, actions)"
+            )
         return table[self.contexts]
 
 

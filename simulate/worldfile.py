@@ -47,8 +47,8 @@ def load_world(spec: str) -> World:
     name, _, number = spec.partition("/")
     if name not in FAMILIES or not (number == "" or (number.isascii() and number.isdigit())):
         raise WorldError(
-            f"world {spec!r}: expected a family ({', '.join(FAMILIES)}), one of its worlds such as short/7, or "
-            f"a TOML file that exists"
+            f"world {spec!r}: expected a family ({', '.join(FAMILIES)}), one of its worlds such as short/7, "
+            f"or a TOML file that exists"
         )
     return FAMILIES[name].draw(int(number or 0))
 
@@ -65,8 +65,8 @@ def read_world_file(path: str | Path) -> World | Family:
     unknown = sorted(set(table) - {"name", "kind", "knobs", "ranges"})
     if unknown:
         raise WorldError(
-            f"{path} has the unknown key {unknown[0]!r}: a family has name, kind, knobs and ranges; an explicit "
-            f"world has {', '.join(_EXPLICIT)}"
+            f"{path} has the unknown key {unknown[0]!r}: a family has name, kind, knobs and ranges; "
+            f"an explicit world has {', '.join(_EXPLICIT)}"
         )
     ranges = {name: _bounds(path, name, value) for name, value in table.get("ranges", {}).items()}
     return Family(table.get("name", path.stem), table.get("kind", "recovery"), table.get("knobs", {}), ranges)
@@ -88,13 +88,17 @@ def _explicit(path: Path, table: Mapping[str, Any]) -> World:
     rows: dict[int, dict[int, np.ndarray[Any, Any]]] = {s: {} for s in range(S)}
     for number, row in enumerate(table["transitions"]):
         if len(row) != 4:
-            raise WorldError(f"{path}: transition {number} is {row}: expected [state, action, following, chance]")
-        s, a, following, chance = row
-        to = ends.get(following, following) if isinstance(following, str) else following
-        if not all(isinstance(i, int) for i in (s, a, to)) or not (0 <= s < S and 0 <= a < A and 0 <= to < S + 2):
             raise WorldError(
-                f"{path}: transition {number} is {row}: expected a state below {S}, an action below {A}, and a "
-                f"following state or 'success' or 'failure'"
+                f"{path}: transition {number} is {row}: expected [state, action, following, chance]"
+            )
+        s, a, following, chance = row
+        to: Any = ends.get(following, following) if isinstance(following, str) else following
+        if not all(isinstance(i, int) for i in (s, a, to)) or not (
+            0 <= s < S and 0 <= a < A and 0 <= to < S + 2
+        ):
+            raise WorldError(
+                f"{path}: transition {number} is {row}: expected a state below {S}, an action below {A}, and "
+                f"a following state or 'success' or 'failure'"
             )
         rows[s].setdefault(to, np.zeros(A))[a] += chance
     U = max(1, *(len(row) for row in rows.values()))

@@ -1,0 +1,47 @@
+from .answers import Answers, answers, hand_backs
+from .families import FAMILIES, MIXED, Family, draw_worlds, family
+from .fitted import fit_world, fitted_world
+from .garnet import Garnet, garnet_world
+from .laws import AcceptedLaw, accepted_law
+from .playing import PilotSize, pilot_rows, play_pilot
+from .recovery import Recovery, recovery_world
+from .sampling import Sample, sample
+from .students import LogLinear, Tabular
+from .sweep import Sweep, sweep
+from .truth import Outcome, truth
+from .types import World, WorldError
+from .worldfile import load_world, read_world_file
+
+__all__ = [
+    "FAMILIES",
+    "MIXED",
+    "AcceptedLaw",
+    "Answers",
+    "Family",
+    "Garnet",
+    "LogLinear",
+    "Outcome",
+    "PilotSize",
+    "Recovery",
+    "Sample",
+    "Sweep",
+    "Tabular",
+    "World",
+    "WorldError",
+    "accepted_law",
+    "answers",
+    "draw_worlds",
+    "family",
+    "fit_world",
+    "fitted_world",
+    "garnet_world",
+    "hand_backs",
+    "load_world",
+    "pilot_rows",
+    "play_pilot",
+    "read_world_file",
+    "recovery_world",
+    "sample",
+    "sweep",
+    "truth",
+]

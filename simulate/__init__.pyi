@@ -1,14 +1,14 @@
-from .answers import Answers, answers, hand_backs
 from .families import FAMILIES, MIXED, Family, draw_worlds, family
 from .fitted import fit_world, fitted_world
 from .garnet import Garnet, garnet_world
 from .laws import AcceptedLaw, accepted_law
+from .outcome import Outcome, truth
 from .playing import PilotSize, pilot_rows, play_pilot
 from .recovery import Recovery, recovery_world
 from .sampling import Sample, sample
+from .solve import Answers, answers, hand_backs
 from .students import LogLinear, Tabular
-from .sweep import Sweep, sweep
-from .truth import Outcome, truth
+from .sweeping import Sweep, sweep
 from .types import World, WorldError
 from .worldfile import load_world, read_world_file
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from occupancy import Recipe
 from simulate import codes
-from simulate.truth import check, pipeline_keys
+from simulate.outcome import check, pipeline_keys
 from simulate.types import Float64, Int64, World
 
 

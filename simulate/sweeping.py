@@ -13,8 +13,8 @@ from occupancy.recipe import K_text
 from simulate import codes
 from simulate.jax64 import double_precision
 from simulate.lanes import Pipeline, chunks, distinct_students, grid, lanes_of
+from simulate.outcome import MOST_PROPOSALS, tables_of
 from simulate.students import Student, Tabular
-from simulate.truth import MOST_PROPOSALS, tables_of
 from simulate.types import Float64, Int64, World
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def sweep(
     lanes: int = LANES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Play every recipe at every r, budget and seed; see `simulate.truth.truth` for what the words mean.
+    """Play every recipe at every r, budget and seed; see `simulate.truth` for what the words mean.
 
     The sweep runs in chunks of `lanes` pipelines (more for a GPU); `progress(done, of)` is called after each.
     """

@@ -81,7 +81,7 @@ def accepted_law(world: World, recipe: Recipe, student: Any = None) -> AcceptedL
 def _switched(world: World, recipe: Recipe, student: Any) -> Float64:
     T, S = world.horizon, world.S
     if recipe.rho == "teacher":
-        first = np.zeros((T, S))
+        first: Float64 = np.zeros((T, S))
         first[0] = world.start
         return first
     policy = world.by_state(student)
@@ -168,4 +168,5 @@ def _first_critical(world: World, recipe: Recipe, policy: Float64) -> Float64:
     after = np.concatenate([after, np.asarray(ends)], axis=1)[:, world.successors]
     error = np.einsum("sa,sau,tsu->ts", policy * critical, world.chances, after)
     untouched = exact.occupancies(exact.chain(*rest, policy * ~critical), T)
-    return np.asarray(untouched) * np.asarray(error)
+    first: Float64 = np.asarray(untouched) * error
+    return first

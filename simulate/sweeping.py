@@ -48,7 +48,7 @@ class Sweep:
             "K": [str(K_text(p.recipe.K)) for p in self.pipelines],
             "r": [p.r for p in self.pipelines],
             "budget": [p.budget for p in self.pipelines],
-            "axis": self.axis,
+            "matched_on": self.axis,
             "rounds": self.rounds,
             "student": repr(self.student),
             "seed": [p.seed for p in self.pipelines],

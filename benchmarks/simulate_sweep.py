@@ -18,7 +18,7 @@ from occupancy import preset
 from simulate.lanes import with_K
 from simulate.recovery import Recovery, recovery_world
 from simulate.students import LogLinear
-from simulate.sweep import sweep
+from simulate.sweeping import sweep
 
 INF = float("inf")
 WORLD = Recovery(tracks=50, path=(8, 8), actions=8, first_repairs=404, features=64, horizon=30)

@@ -2,6 +2,7 @@ from .families import FAMILIES, MIXED, Family, draw_worlds, family
 from .fitted import fit_world, fitted_world
 from .garnet import Garnet, garnet_world
 from .laws import AcceptedLaw, accepted_law
+from .many import sweep_worlds
 from .outcome import Outcome, truth
 from .playing import PilotSize, pilot_rows, play_pilot
 from .recovery import Recovery, recovery_world
@@ -43,5 +44,6 @@ __all__ = [
     "recovery_world",
     "sample",
     "sweep",
+    "sweep_worlds",
     "truth",
 ]

@@ -4,6 +4,7 @@ short   first repairs are rare and hard, later ones common and easy: what K = 1 
 middle  three repairs in a row are hard and specific, and the track behind them is dear: K = 3 to 5
 long    six or seven hard repairs in a row that the student seldom reaches: the teacher must go on, K >= 8
 any     a wrong turn changes nothing, so student and teacher see the same contexts: every K is as good
+weak    a student that starts weak on the track and at the first repair: r decides, and its best value moves
 garnet  random transitions, in which nothing was planned
 
 Which K is best also depends on the budget: with few tokens every family is won by coverage of the track.
@@ -112,6 +113,16 @@ FAMILIES: dict[str, Family] = {
         "any",
         knobs={"repairs": 0},
         ranges={"tracks": (40, 70), "student_track": (0.45, 0.6), "zipf": (0.6, 1.0)},
+    ),
+    "weak": Family(
+        "weak",
+        knobs={"path": (6, 10), "student_repair": (0.05, 0.5, 0.8, 0.9)},
+        ranges={
+            "tracks": (12, 18),
+            "generic": (10.0, 20.0),
+            "first_repairs": (80, 120),
+            "student_track": (0.55, 0.65),
+        },
     ),
     "garnet": Family(
         "garnet", kind="garnet", ranges={"states": (150, 400), "branches": (2, 4), "student": (0.3, 0.6)}

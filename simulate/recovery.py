@@ -23,45 +23,51 @@ class Recovery:
     """The knobs of a recovery world; each string says what it does to the best K."""
 
     tracks: int = 30
-    """Kinds of tasks. More of them: coverage is scarcer, so short continuations gain."""
+    """Kinds of tasks. More of them: everything is rarer; the best K hardly moves."""
     path: tuple[int, int] = (4, 8)
-    """Fewest and most right turns that solve a task. Longer: more of a long continuation is on track, where
-    the student is already better; the best K falls."""
+    """Fewest and most right turns that solve a task. Longer: more of a long continuation is on the track,
+    where the student is already better, and the best K falls."""
     zipf: float = 0.8
-    """Exponent of the law of tasks and of the student's favourite errors. Larger: contexts repeat, coverage
-    saturates sooner, and K matters less."""
+    """Exponent of the laws of tasks, of first repairs and of the student's favourite errors. Larger: contexts
+    repeat, coverage saturates sooner, and K matters less."""
     actions: int = 5
     """Turns to choose from; the last one gives up. Scale only."""
     errors: int = 2
-    """Errors behind each track turn."""
+    """Errors behind each track turn. More: student and teacher meet more different errors; the best K falls
+    a little."""
     first_repairs: int = 150
-    """Contexts of the first repair, shared by all errors under the Zipf law. More: first repairs are rarer,
-    and short continuations gain."""
+    """Contexts of the first repair, shared by all errors under the Zipf law. More: a budget covers fewer of
+    them, and short continuations lose their lead."""
     repairs: int = 4
-    """Right turns from an error back to the track; 0: a wrong turn changes nothing, and any K is as good."""
+    """Right turns from an error back to the track; 0: a wrong turn changes nothing, and any K is as good.
+    Several hard and specific ones in a row need a large K (see `student_repair`, `generic`)."""
     generic: float = 3.0
     """How many times fewer contexts each further repair step has. Near 1: every step is specific and the
     best K grows; large: later steps are learnt from a few examples and only the first is worth its tokens."""
     student_track: float = 0.8
-    """pi_0's chance of the right turn on the track. Lower: demonstrations gain on continuations."""
+    """pi_0's chance of the right turn on the track. Lower: errors are frequent, first repairs are met often
+    and the best K falls; below about .65 r = 1 loses, because pi_0 does not get far enough."""
     student_repair: tuple[float, ...] = (0.12, 0.35, 0.6, 0.8)
-    """pi_0's chance of the right turn at each repair step. The best K reaches to the last weak step."""
+    """pi_0's chance of the right turn at each repair step, the last entry repeated. The strongest knob: the
+    best K is 1 where only the first step is weak, and large where the last one is."""
     teacher_track: float = 0.98
     """pi_e's chance of the right turn on the track."""
     teacher_repair: float = 0.92
-    """pi_e's chance of the right turn at a repair. Lower: long continuations teach its own errors."""
+    """pi_e's chance of the right turn at a repair. Lower: its errors are learnt too, and K matters less."""
     spread: float = 0.5
     """Standard deviation between contexts of pi_0's log-odds of the right turn."""
     setback: float = 0.2
     """Chance that a wrong repair turn goes back to the first repair instead of changing nothing. Larger:
     late mistakes are dearer, and the best K grows."""
     loop: float = 0.1
-    """Chance that a wrong turn changes nothing. Larger: rollouts are longer and repeat themselves."""
+    """Chance that a wrong turn changes nothing. Larger: rollouts are longer and repeat themselves; the best K
+    hardly moves."""
     dead: float = 0.03
-    """Chance that a wrong turn leads to a dead end. Larger: the teacher pays for lost episodes, and filters
-    reject more."""
+    """Chance that a wrong turn leads to a dead end. Larger: a repaired episode is lost later all the same, so
+    K matters less; the teacher pays for lost episodes, and filters reject more."""
     give_up: float = 0.05
-    """Share of pi_0's wrong turns off the track that give up."""
+    """Share of pi_0's wrong turns off the track that give up. Larger: it is seldom seen deep in a repair, so
+    only longer continuations go there, and the best K grows."""
     aliasing: float = 0.0
     """Share of first-repair contexts that stand for two errors with right turns of their own. Larger: the
     student cannot learn the first repair, so later turns count for more."""

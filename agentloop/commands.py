@@ -162,7 +162,9 @@ def _turns(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError as error:
-        raise InputError(f"--handback {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5") from error
+        raise InputError(
+            f"--handback {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5"
+        ) from error
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ from simulate.plan.report import Plan
 PILOT = Path(__file__).parent / "pilot"
 BUDGETS = (10_000, 100_000, 1_000_000)
 """Teacher output tokens, the pilot's own included."""
+POOL = 3553
+"""Games of ALFWorld's train split: the tasks that a budget can be spread over."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def demo(folder: str | Path, *, pilot: str | Path = PILOT) -> Demo:
     """Plan at each budget and write plan.png and plan.html into `folder`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    plans = tuple(plan(pilot, budget=budget) for budget in BUDGETS)
+    plans = tuple(plan(pilot, budget=budget, pool=POOL) for budget in BUDGETS)
     figure = plan_figure(plans[-1], folder / "plan.png")
     page = plan_page(plans, pilot=Path(pilot), figure=figure, file=folder / "plan.html")
     return Demo(plans, figure, page)

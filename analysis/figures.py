@@ -38,7 +38,7 @@ def plan_figure(plan: Plan, file: str | Path) -> Path:
     file = Path(file)
     measured = [c for c in plan.candidates if c.gain is not None and c.value is not None]
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.5), layout="constrained")
+        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.7), layout="constrained")
         _worth(axes[0], measured)
         _cost(axes[1], plan, measured)
         _value(axes[2], plan, measured)
@@ -54,7 +54,7 @@ def _worth(axes: Axes, measured: list[Candidate]) -> None:
     gain, error = _column(measured, "gain"), _column(measured, "gain_se")
     axes.axhline(0, color=REST, linewidth=1)
     axes.errorbar(at, gain, yerr=error, fmt="o", color=INK, capsize=3)
-    axes.set(title="K teacher turns are worth", ylabel="success gained at a context, G(K) ± 1 SE")
+    axes.set(title="K teacher turns are worth", ylabel="success gained, G(K) ± 1 SE")
     _depths(axes, measured)
 
 
@@ -64,10 +64,8 @@ def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
     for c in measured:
         K = min(c.K, len(m))
         axes.plot(K, m[int(K) - 1], "o", color=INK, markersize=4)
-    unit = {"inference": "teacher tokens bought", "training": "accepted teacher tokens", "money": "money"}
-    axes.set(
-        title="… and cost", xlabel="K, teacher turns at most", ylabel=f"{unit[plan.axis]} a context, m(K)"
-    )
+    unit = {"inference": "teacher tokens", "training": "accepted tokens", "money": "money"}[plan.axis]
+    axes.set(title="… and cost", xlabel="K, teacher turns at most", ylabel=f"{unit} a context, m(K)")
     axes.set_xscale("log")
     ticks = [k for k in (1, 2, 3, 5, 10, 20, 50) if k <= len(m)]
     axes.set_xticks(ticks, [str(k) for k in ticks])

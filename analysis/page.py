@@ -58,7 +58,7 @@ def plan_page(plans: Sequence[Plan], *, pilot: Path, figure: Path, file: Path) -
 def _section(plan: Plan) -> Iterable[str]:
     verdict, *rest = sentences(plan)
     yield f"<h2>With {plan.budget:,.0f} teacher tokens</h2>"
-    yield f"<p class='verdict'>{escape(verdict.lstrip('* '))}</p>"
+    yield f"<p class='verdict'>{escape(verdict.replace('* ', '').replace('~ ', ''))}</p>"
     heads = ("K", "contexts", "n", "gain G(K) ± 1 SE", "value (90 % band)", "P(best)")
     yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
     kept = {c.K for c in plan.not_worse} if plan.status == "ranked" else set()

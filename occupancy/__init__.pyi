@@ -1,5 +1,16 @@
+from .by_turn import TurnOccupancy, occupancy_by_turn
 from .clusters import ClusterSums, Ratio, cluster_sums, ratio
 from .conventions import CONVENTIONS
+from .convert import Conversion, convert
+from .coverage import MissingMass, coverage, missing_mass
+from .distance import (
+    DISTANCES,
+    Comparison,
+    chi_square,
+    compare,
+    jensen_shannon,
+    total_variation,
+)
 from .errors import (
     BudgetStopped,
     DataError,
@@ -11,21 +22,27 @@ from .errors import (
 )
 from .estimate import Mean, Occupancy, mean, occupancy
 from .recipe import PRESETS, Recipe, SwitchLaw, preset
+from .resample import Bootstrap, bootstrap
 from .switch import Draw, Switches, draw_switch, draw_switches
 from .tallies import Tally, tally
 from .types import Trajectories
 
 __all__ = [
     "CONVENTIONS",
+    "DISTANCES",
     "PRESETS",
+    "Bootstrap",
     "BudgetStopped",
     "ClusterSums",
+    "Comparison",
+    "Conversion",
     "DataError",
     "Draw",
     "FewstepsError",
     "InputError",
     "Mean",
     "MissingExtra",
+    "MissingMass",
     "Occupancy",
     "Ratio",
     "Recipe",
@@ -35,12 +52,22 @@ __all__ = [
     "Switches",
     "Tally",
     "Trajectories",
+    "TurnOccupancy",
+    "bootstrap",
+    "chi_square",
     "cluster_sums",
+    "compare",
+    "convert",
+    "coverage",
     "draw_switch",
     "draw_switches",
+    "jensen_shannon",
     "mean",
+    "missing_mass",
     "occupancy",
+    "occupancy_by_turn",
     "preset",
     "ratio",
     "tally",
+    "total_variation",
 ]

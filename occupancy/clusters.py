@@ -57,9 +57,23 @@ def cluster_sums(
     workers: int | None = None,
 ) -> ClusterSums:
     """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
-    if trajectories.features is None:
+    sums = partial_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi, workers=workers)
+    require_weight(float(sums.denominators.sum()), trajectories)
+    return sums
+
+
+def partial_sums(
+    trajectories: Trajectories,
+    *,
+    convention: str,
+    psi: npt.ArrayLike | None = None,
+    p_phi: npt.ArrayLike | None = None,
+    workers: int | None = None,
+) -> ClusterSums:
+    """`cluster_sums` of a part of the data, which may have no weight."""
+    values = trajectories.feature_rows
+    if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
-    values = trajectories.features.reshape(trajectories.n_turns, -1)
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
     factor, turn = weights.columns
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
@@ -82,19 +96,24 @@ def cluster_sums(
         at = int(np.argmax(bad))
         raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
     denominators = sum_by(cluster, B, len(tasks))
-    require_weight(float(denominators.sum()), trajectories)
     return ClusterSums(numerators, denominators, tasks, float(squares.value[0]))
 
 
-def ratio(sums: ClusterSums) -> Ratio:
-    """R [D] and its standard error [D]."""
-    A, B = sums.numerators, sums.denominators
+def ratio(sums: ClusterSums, *, over: int | None = None) -> Ratio:
+    """Mean of every feature over contexts, or its ratio to feature number `over`, with standard errors.
+
+    Raises DataError where the feature to divide by sums to zero.
+    """
+    A = sums.numerators
+    B = sums.denominators if over is None else A[:, over]
+    if B.sum() == 0:
+        raise DataError(f"feature {over} sums to zero over all contexts: nothing can be divided by it")
     R = A.sum(axis=0) / B.sum()
     C = sums.n_weighted
     if C < 2:
         return Ratio(R, None)
     residuals = ((A - R * B[:, None]) ** 2).sum(axis=0)
-    return Ratio(R, np.sqrt(residuals * C / (C - 1)) / B.sum())
+    return Ratio(R, np.sqrt(residuals * C / (C - 1)) / abs(B.sum()))
 
 
 def clusters(trajectories: Trajectories) -> tuple[Int64, Int64]:

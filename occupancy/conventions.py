@@ -48,7 +48,7 @@ def context_weights(
     psi: npt.ArrayLike | None = None,
     p_phi: npt.ArrayLike | None = None,
 ) -> ContextWeights:
-    """Weights of every context of a batch, up to one common factor.
+    """Weights of every context of a batch.
 
     psi [B]: 1 where the prefix filter passes, else 0. p_phi [N]: probability that a continuation from the
     context passes Phi, in [0, 1] (the paper's appendix on filtered laws).
@@ -79,11 +79,8 @@ def context_weights(
     return ContextWeights(factor, turn)
 
 
-def _one_over(turns: npt.NDArray[np.int64]) -> Float64 | None:
-    """1 / turns, 0 where there is none. A constant is a common factor: leaving it out keeps counts exact."""
-    some = turns[turns > 0]
-    if some.size == 0 or some.min() == some.max():
-        return None
+def _one_over(turns: npt.NDArray[np.int64]) -> Float64:
+    """1 / turns, 0 where there is none."""
     inverse = np.zeros(len(turns))
     return np.divide(1.0, turns, out=inverse, where=turns > 0)
 

@@ -63,6 +63,9 @@ def occupancy(
     The result has the same bits for any number of `workers`. Raises DataError where no context has weight.
     """
     factor, turn = context_weights(trajectories, convention, psi=psi, p_phi=p_phi).columns
+    used = factor[trajectories.lengths > 0] if factor.size else factor
+    if psi is None and used.size and used.min() == used.max():
+        factor = factor[:0]  # a common factor cancels, and without it the sums are counts
     if convention == "trajectory" and factor.size and psi is None and p_phi is None:
         found = tally(trajectories, workers=workers)
         sums, squares = found.inverse_lengths, float(factor.sum())

@@ -17,7 +17,8 @@ Schema version {SCHEMA_VERSION}. This page is made from `occupancy/tables.py`.
     RUN/lock                  held by the process that writes
 
 A part appears by one rename: all of its rows are there, or none. Read a table with
-`occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from `RUN/parts/*/episodes.parquet`.
+`occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from
+`RUN/parts/*/episodes.parquet`.
 Rows have the key ({", ".join(KEY)}); a part of the key that does not apply is -1.
 Cells are empty (null) only where the meaning says so.
 """
@@ -25,10 +26,10 @@ Cells are empty (null) only where the meaning says so.
 _LEDGER = """
 ## ledger.sqlite
 
-Table `attempts`, one row an attempt, written before the call and settled after it: `id`, `episode_id`, `t` (turn),
-`attempt` (from 0), `context_id` (hash of what was sent), `role`, `policy`, `state`, `opened_at` and `settled_at`
-(seconds since 1970), `output_tokens` (reasoning included), `reasoning_tokens`, `prompt_tokens`, `cached_tokens`,
-`counter`, `answer` (JSON), `error`.
+Table `attempts`, one row an attempt, written before the call and settled after it: `id`,
+`episode_id`, `t` (turn), `attempt` (from 0), `context_id` (hash of what was sent), `role`, `policy`,
+`state`, `opened_at` and `settled_at` (seconds since 1970), `output_tokens` (reasoning included),
+`reasoning_tokens`, `prompt_tokens`, `cached_tokens`, `counter`, `answer` (JSON), `error`.
 
 | state | meaning |
 |---|---|

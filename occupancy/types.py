@@ -118,6 +118,13 @@ class Trajectories:
         return np.diff(self.offsets)
 
     @property
+    def feature_rows(self) -> Float32 | None:
+        """[N, D] features with an axis of their own, D = 1 where they have none."""
+        if self.features is None or self.features.ndim == 2:
+            return self.features
+        return self.features.reshape(len(self.features), int(np.prod(self.features.shape[1:])))
+
+    @property
     def n_turns(self) -> int:
         """N, all turns."""
         return int(self.offsets[-1])

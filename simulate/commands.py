@@ -41,6 +41,12 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="FILE.toml",
         help="money for a million tokens: output, prompt, cached; and context, fixed for each one",
     )
+    plan.add_argument(
+        "--pool",
+        type=int,
+        metavar="N",
+        help="tasks that the budget can be spread over (default: the pilot's)",
+    )
     plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
     plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
     plan.set_defaults(handler=_plan)
@@ -57,6 +63,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         axis=arguments.axis,
         already=arguments.already,
         prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
+        pool=arguments.pool,
         seed=arguments.seed,
     )
     if arguments.json:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -47,11 +50,15 @@ def inside(world: Alfworld, body: Body, task: Task | None = None) -> None:
 
 
 async def episode(
-    env: AlfworldGame, policy: Policy, begin: History, *, most: int = 50, seed: int = 0
+    env: AlfworldGame,
+    policy: Policy,
+    begin: History,
+    *,
+    most: int = 50,
+    seed: int = 0,
+    author: Author = Author.STUDENT,
 ) -> Played:
-    return await play(
-        env, policy, begin, author=Author.STUDENT, most=most, T_max=50, seeds=lambda t: 1000 * seed + t
-    )
+    return await play(env, policy, begin, author=author, most=most, T_max=50, seeds=lambda t: 1000 * seed + t)
 
 
 async def wandering(ask: Ask) -> Any:
@@ -162,6 +169,45 @@ def test_the_expert_says_the_same_after_a_replay_as_live(world: Alfworld) -> Non
     inside(world, body)
 
 
+UNCACHED = """
+import json, sys
+from agentloop.alfworld.game import Player
+from agentloop.alfworld.games import Catalogue
+from agentloop.alfworld.sources import find_source
+
+_, name, commands = sys.argv  # now: the planner's translation overwrites it
+player = Player()
+player.load(Catalogue(find_source(), grammar="2.1.1").game(name))
+seen = [player.reset(0).observation]
+for command in json.loads(commands):
+    seen.append([player.ask("expert"), player.ask("admissible"), player.step(command).observation])
+print(json.dumps(seen))
+"""
+
+
+def test_caches_change_nothing_that_is_seen(world: Alfworld) -> None:
+    seen: list[object] = []
+    commands: list[str] = []
+
+    async def body(env: AlfworldGame) -> None:
+        seen.append((await env.reset(0)).observation)
+        for t in range(10):
+            expert, admissible = await env.ask("expert"), await env.ask("admissible")
+            commands.append(random.Random(t).choice([expert, *admissible]))
+            seen.append([expert, admissible, (await env.step(commands[-1])).observation])
+
+    inside(world, body)
+    plain = subprocess.run(
+        [sys.executable, "-c", UNCACHED, PAPER, json.dumps(commands)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert plain.returncode == 0, plain.stderr
+    assert json.loads(plain.stdout) == seen
+
+
 HOSTILE = [
     "",
     "\x00",
@@ -214,5 +260,24 @@ def test_an_unknown_question_is_refused_and_harms_nothing(world: Alfworld) -> No
         with pytest.raises(InputError, match="expected 'expert' or 'admissible'"):
             await env.ask("walkthrough")
         assert "look" in await env.ask("admissible")
+
+    inside(world, body)
+
+
+def test_where_the_expert_fails_the_teacher_fails_and_the_student_goes_on(
+    world: Alfworld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = replace(
+        world._catalogue.game(PAPER), params={"object_target": "Unicorn", "parent_target": "Toilet"}
+    )
+    monkeypatch.setattr(world._catalogue, "game", lambda _: told)
+
+    async def body(env: AlfworldGame) -> None:
+        teacher = await episode(env, scripted_expert(), await start(env, seed=0), author=Author.TEACHER)
+        assert teacher.status is Status.TEACHER_FAILED
+        assert [turn.answer.text for turn in teacher.history.turns] == ["look"]
+        assert "lost its way at turn 2: KeyError" in teacher.error
+        student = await episode(env, scripted_student(StudentSettings()), await start(env, seed=0), most=4)
+        assert student.length == 4
 
     inside(world, body)

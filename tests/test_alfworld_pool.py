@@ -78,6 +78,19 @@ def test_a_worker_that_died_while_idle_is_not_leased() -> None:
     asyncio.run(body())
 
 
+def test_an_episode_that_killed_its_worker_is_not_the_tasks_last() -> None:
+    async def body() -> None:
+        async with opened() as pool, pool.open(TASKS[0]) as env:
+            first = await env.reset(0)
+            os.kill(env.pid, signal.SIGKILL)
+            with pytest.raises(EnvironmentFailed, match="died during 'step'"):
+                await env.step("look")
+            assert await env.reset(0) == first
+            assert len(pool._all) == 1
+
+    asyncio.run(body())
+
+
 def test_hung_cancelled_and_failed_calls_end_the_process() -> None:
     async def body() -> None:
         async with opened() as pool:

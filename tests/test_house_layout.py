@@ -50,7 +50,8 @@ def test_readme_maps_every_module() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert not [str(f) for f in tracked("*.py") if not first_line(f)]
+    silent = [str(f) for f in tracked("*.py") if f.parent.name != "tests" and not first_line(f)]
+    assert not silent, f"say in the first line what these are for: {silent}"
 
 
 def test_readme_example_runs(tmp_path: Path) -> None:

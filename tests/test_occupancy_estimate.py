@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import batches, filters
 
-from occupancy import CONVENTIONS, DataError, InputError, Trajectories, mean, occupancy
+from occupancy import CONVENTIONS, DataError, InputError, Trajectories, cluster_sums, mean, occupancy, ratio
 
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
 
@@ -72,6 +72,32 @@ def test_the_order_of_trajectories_does_not_matter(batch, random):
         one, other = occupancy(batch, convention=convention), occupancy(shuffled, convention=convention)
         assert one.probability == pytest.approx(other.probability, **CLOSE)
         assert one.n_tasks == other.n_tasks
+
+
+@given(batches(features=2), st.sampled_from(CONVENTIONS))
+def test_a_ratio_of_features_equals_its_exact_twin(batch, convention):
+    """Dividing by feature 1 is weighting by it: A_q sums w f_0 and B_q sums w f_1."""
+    weights = naive.context_weights(batch, convention)
+    f, g = ([Fraction(float(v)) for v in column] for column in batch.features.T)
+    sums = cluster_sums(batch, convention=convention)
+    over = [w * b for w, b in zip(weights, g, strict=True)]
+    if not sum(over):
+        with pytest.raises(DataError, match="feature 1 sums to zero"):
+            ratio(sums, over=1)
+        return
+    found = ratio(sums, over=1)
+    R = sum(w * a for w, a in zip(weights, f, strict=True)) / sum(over)
+    assert found.value == pytest.approx([float(R), 1.0], rel=1e-12)
+    if found.standard_error is not None:
+        A, B = {}, {}
+        for b, _, i in naive.turns(batch):
+            q = int(batch.tasks[b])
+            A[q], B[q] = A.get(q, 0) + weights[i] * f[i], B.get(q, 0) + over[i]
+        C = len(
+            {q for b, i in ((b, i) for b, _, i in naive.turns(batch)) if weights[i] for q in [batch.tasks[b]]}
+        )
+        variance = Fraction(C, C - 1) * sum((A[q] - R * B[q]) ** 2 for q in A) / sum(over) ** 2
+        assert found.standard_error[0] ** 2 == pytest.approx(float(variance), rel=1e-9, abs=1e-24)
 
 
 def test_a_worked_example():

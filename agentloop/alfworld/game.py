@@ -6,6 +6,7 @@ from typing import Any
 
 from agentloop.types import Reply
 
+from . import memo
 from .commands import parse_command
 from .expert import Expert
 from .games import Game
@@ -30,6 +31,7 @@ class Player:
     def load(self, game: Game) -> None:
         """Make `game` the one that is played."""
         self._state = None
+        memo.forget_propositions()
         self._env.load(
             {
                 "pddl_domain": game.domain,

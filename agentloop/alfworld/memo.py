@@ -34,6 +34,16 @@ def install(*, games: int) -> None:
     )
 
 
+def forget_propositions() -> None:
+    """Empty textworld's own table of every proposition it ever made, which no game after it needs.
+
+    It would grow by about 1 MB a game. Propositions are equal by value, so those that live on stay good.
+    """
+    from mementos import core
+
+    core._memento_cache.clear()
+
+
 def translations(translate: Callable[..., Any], *, games: int) -> Callable[..., Any]:
     """`fast_downward.pddl2sas` with the last `games` results kept.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from occupancy.errors import InputError
 
 from . import grammars, student
 from .expert import scripted_expert
-from .games import Catalogue
+from .games import Catalogue, Game
 from .process import Worker
 from .prompt import prompt
 from .sources import find_source
@@ -29,22 +29,27 @@ LOADS_PER_WORKER = 1000
 class AlfworldGame:
     """One open task; an `Environment`."""
 
-    def __init__(self, worker: Worker, *, grammar: str) -> None:
-        self._worker, self._grammar = worker, grammar
+    def __init__(self, worker: Worker, *, renew: Callable[[], Awaitable[Worker]], grammar: str) -> None:
+        self.worker, self._renew, self._grammar = worker, renew, grammar
 
     @property
     def pid(self) -> int:
         """Process id of the worker that plays it."""
-        return self._worker.pid
+        return self.worker.pid
 
     async def reset(self, seed: int) -> Reply:
-        """Start an episode; a game has nothing random in it, so every seed gives the same one."""
-        reply: Reply = await self._worker.call("reset", seed)
+        """Start an episode, in a new process if the last one died.
+
+        A game has nothing random in it, so every seed gives the same episode.
+        """
+        if not self.worker.alive:
+            self.worker = await self._renew()
+        reply: Reply = await self.worker.call("reset", seed)
         return reply
 
     async def step(self, text: str) -> Reply:
         """Play the command in a turn's raw text."""
-        reply: Reply = await self._worker.call("step", text)
+        reply: Reply = await self.worker.call("step", text)
         return reply
 
     def prompt(self, first: Reply) -> Sequence[Message]:
@@ -58,7 +63,7 @@ class AlfworldGame:
                 f"question {question!r} with {sorted(arguments)}: expected 'expert' or 'admissible', "
                 "without arguments"
             )
-        return await self._worker.call("ask", question)
+        return await self.worker.call("ask", question)
 
 
 class Alfworld:
@@ -96,12 +101,16 @@ class Alfworld:
         """Lease one worker with the game loaded; EnvironmentFailed when it cannot be loaded."""
         game = self._catalogue.game(task.task_id)
         async with self._free:
-            worker = self._take(task.task_id)
+
+            async def renewed() -> Worker:
+                self._drop(opened.worker)
+                return await self._loaded(game)
+
+            opened = AlfworldGame(await self._loaded(game), renew=renewed, grammar=self._grammar)
             try:
-                await worker.load(game)
-                yield AlfworldGame(worker, grammar=self._grammar)
+                yield opened
             finally:
-                self._give_back(worker)
+                self._give_back(opened.worker)
 
     async def close(self) -> None:
         """End every worker; open games fail at their next call."""
@@ -109,13 +118,23 @@ class Alfworld:
         self._idle.clear()
         _end(self._all)
 
+    async def _loaded(self, game: Game) -> Worker:
+        """A worker that holds the game; one that died while it was idle is replaced."""
+        worker = self._take(game.game_id)
+        used = worker.loads > 0
+        try:
+            await worker.load(game)
+        except BaseException as error:
+            self._drop(worker)
+            if not (used and isinstance(error, EnvironmentFailed)):
+                raise
+            return await self._loaded(game)
+        return worker
+
     def _take(self, game_id: str) -> Worker:
         """An idle worker that still holds the game, else the one that was idle longest, else a new one."""
         if self._closed:
             raise EnvironmentFailed("the pool is closed: no game can be opened in it")
-        for worker in [w for w in self._idle if not w.alive]:
-            self._idle.remove(worker)
-            self._drop(worker)
         if self._idle:
             worker = next((w for w in self._idle if game_id in w.recent), self._idle[0])
             self._idle.remove(worker)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +55,13 @@ def plan(
     axis: str = "inference",
     already: Sequence[str | Path] = (),
     prices: Prices | None = None,
+    pool: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Plan from a run folder. budget: teacher tokens, or money on the money axis.
 
     already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
+    pool: tasks that the budget can be spread over; None for those of the pilot.
     """
     sunk = {Path(run).resolve() for run in already}
     purchase = Purchase(
@@ -69,7 +71,12 @@ def plan(
         charged=Path(folder).resolve() not in sunk,
         already_tokens=sum(teacher_tokens(run) for run in sunk),
     )
-    return plan_pilot(read_pilot(folder), purchase, seed=seed)
+    pilot = read_pilot(folder)
+    if pool is not None and pool < len(pilot.clusters):
+        raise InputError(
+            f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
+        )
+    return plan_pilot(pilot if pool is None else replace(pilot, pool=pool), purchase, seed=seed)
 
 
 def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:

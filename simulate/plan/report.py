@@ -83,13 +83,15 @@ class Plan:
 
 def table(plan: Plan) -> RenderableType:
     """The plan for a person: one line a depth, then plain sentences."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
 
     per = {"inference": "C_i", "training": "C_tr", "money": "money"}[plan.axis]
-    rows = Table(title=f"What {_number(plan.budget)} {_unit(plan.axis)} can buy", title_justify="left")
-    for name in ("", "recipe", "K", "contexts", "n", "gain G(K)", f"{per} a context", "value", "P(best)"):
-        rows.add_column(name, justify="left" if name in ("", "recipe") else "right")
+    title = f"What {_number(plan.budget)} {_unit(plan.axis)} can buy"
+    rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("", "recipe", "K", "contexts", "n", "G(K)", "± SE", f"{per} each", "value", "P(best)"):
+        rows.add_column(name, justify="left" if name in ("", "recipe") else "right", no_wrap=True)
     kept = {(c.recipe, c.K) for c in plan.not_worse}
     best = (plan.recommended.recipe, plan.recommended.K)
     for c in plan.candidates:
@@ -102,7 +104,8 @@ def table(plan: Plan) -> RenderableType:
             str(K_text(c.K)),
             f"{c.contexts:,}" if c.contexts is not None else "?",
             str(c.n),
-            "?" if c.gain is None else f"{c.gain:+.3f} ± {c.gain_se:.3f}",
+            "?" if c.gain is None else f"{c.gain:+.3f}",
+            "?" if c.gain_se is None else f"{c.gain_se:.3f}",
             _number(spent / c.contexts) if spent is not None and c.contexts else "?",
             "?" if c.value is None else f"{c.value:.3g}",
             "?" if c.p_best is None else f"{c.p_best:.0%}",

@@ -1,0 +1,1 @@
+"""Scripts that measure; see benchmarks/README.md for what they measured."""

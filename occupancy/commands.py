@@ -1,0 +1,145 @@
+"""The command `fewsteps occupancy`: where the contexts of a run, or of any table of turns, lie."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from occupancy.estimate import Occupancy
+    from occupancy.stream_estimate import StreamEstimate
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount `occupancy` on the command line."""
+    add = commands.add_parser(
+        "occupancy",
+        help="share of each state among the contexts of a run or of a Parquet file",
+        description="Pooled and trajectory-uniform occupancies with standard errors clustered by task. "
+        " A file larger than memory is streamed.",
+    )
+    add.add_argument(
+        "source", metavar="RUN|FILE", help="run folder, Parquet or Arrow file, or folder of them"
+    )
+    add.add_argument(
+        "--columns",
+        default="",
+        metavar="NAME=COLUMN,..",
+        help="columns of the table: trajectory, state, task, weight, feature (may repeat)",
+    )
+    add.add_argument("--kind", default="rollout", help="kind of episode of a run (default: rollout)")
+    add.add_argument("--memory", type=int, default=256, metavar="MB", help="memory for rows (default: 256)")
+    add.add_argument("--top", type=int, default=20, help="states to print, most visited first (default: 20)")
+    add.add_argument("--engine", choices=("local", "ray"), default="local", help="where the sums are made")
+    add.add_argument("--workers", type=int, default=None, help="threads, or Ray tasks at a time")
+    add.add_argument("--json", action="store_true", help="print one JSON object")
+    add.set_defaults(handler=_occupancy)
+
+
+def _occupancy(given: argparse.Namespace) -> int:
+    from occupancy.columns import Columns
+    from occupancy.errors import InputError
+    from occupancy.stream import open_turns
+    from occupancy.stream_estimate import estimate_stream
+
+    for name in ("memory", "top"):
+        if getattr(given, name) < 1:
+            raise InputError(f"--{name} {getattr(given, name)}: expected at least 1")
+    memory, n_empty, left_out = given.memory << 20, 0, 0
+    from occupancy.run_turns import RUN_COLUMNS, is_run, open_run_turns
+
+    run = is_run(given.source)
+    columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
+    if given.engine == "ray":
+        if run:
+            raise InputError("--engine ray reads Parquet files: give RUN/parts, or use --engine local")
+        from occupancy.on_ray import estimate_files
+
+        found, names = estimate_files(given.source, columns, memory=memory, tasks_at_once=given.workers)
+    else:
+        if run:
+            turns = open_run_turns(given.source, columns, kind=given.kind, memory=memory)
+            stream, n_empty, left_out = turns.stream, turns.n_empty, turns.n_left_out
+        else:
+            stream = open_turns(given.source, columns, memory=memory)
+        found = estimate_stream(stream, n_empty=n_empty, workers=given.workers)
+        names = stream.states.in_order
+    if given.json:
+        print(json.dumps(_as_json(given, found, names, left_out)))  # noqa: T201
+    else:
+        _print(given, found, names, left_out)
+    return 0
+
+
+def _as_json(
+    given: argparse.Namespace, found: StreamEstimate, names: list[Any], left_out: int
+) -> dict[str, Any]:
+    return {
+        "source": str(given.source),
+        "turns": int(found.tally.counts.sum()),
+        "trajectories": found.tally.n_trajectories,
+        "empty": found.tally.n_empty,
+        "left_out": left_out,
+        "tasks": found.occupancies["pooled"].n_tasks,
+        "states": int((found.tally.counts > 0).sum()),
+        "conventions": {
+            name: {
+                "ess": o.ess,
+                "states": [
+                    {
+                        "state": names[s] if names else s,
+                        "probability": float(o.probability[s]),
+                        "standard_error": None if o.standard_error is None else float(o.standard_error[s]),
+                    }
+                    for s in _top(o, given.top)
+                ],
+            }
+            for name, o in found.occupancies.items()
+        },
+        "means": {
+            name: {
+                "value": m.value.tolist(),
+                "standard_error": None if m.standard_error is None else m.standard_error.tolist(),
+                "tasks": m.n_tasks,
+                "ess": m.ess,
+            }
+            for name, m in found.means.items()
+        },
+    }
+
+
+def _top(found: Occupancy, most: int) -> list[int]:
+    """States by falling share, lower ids first among equals."""
+    order = (-found.probability).argsort(kind="stable")[:most]
+    return [int(s) for s in order if found.probability[s] > 0]
+
+
+def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], left_out: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, tally = Console(), found.tally
+    console.print(
+        f"{tally.counts.sum():,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
+        f"{left_out:,} left out for their status), {found.occupancies['pooled'].n_tasks:,} tasks, "
+        f"{(tally.counts > 0).sum():,} states",
+        highlight=False,
+    )
+    table = Table("state")
+    for name, o in found.occupancies.items():
+        table.add_column(f"{name} (ESS {o.ess:,.0f})", justify="right")
+    for s in _top(found.occupancies["pooled"], given.top):
+        cells = [_with_error(o.probability[s], o.standard_error, s) for o in found.occupancies.values()]
+        table.add_row(str(names[s] if names else s), *cells)
+    console.print(table)
+    for name, m in found.means.items():
+        for d, value in enumerate(m.value):
+            console.print(f"mean, {name}: {_with_error(value, m.standard_error, d)}", highlight=False)
+    if any(o.standard_error is None for o in found.occupancies.values()):
+        why = "a single task" if found.n_parts == 1 else "read once, in parts; raise --memory"
+        console.print(f"no standard errors: {why}", highlight=False)
+
+
+def _with_error(value: float, errors: Any, at: int) -> str:
+    return f"{value:.4f}" if errors is None else f"{value:.4f} ± {errors[at]:.4f}"

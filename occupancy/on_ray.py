@@ -1,0 +1,165 @@
+"""The same sums over a Ray cluster: one task a run of row groups, merged in file order.
+
+Units are fixed by the files and the memory setting, so results do not depend on the number of machines, nor
+on one of them dying: Ray runs its tasks again elsewhere. Tallies are exact and equal those of a single
+machine bit for bit. Files must be readable under the same path on every node.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from occupancy.columns import Columns, Names
+from occupancy.errors import DataError, MissingExtra
+from occupancy.stream import MEMORY, ROW_BYTES, Together, TurnStream, joined, open_turns, starts_of, to_part
+from occupancy.stream_estimate import Pass, StreamEstimate
+from occupancy.types import Trajectories
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+RETRIES = 10
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """One unit of work: row groups first .. last - 1 of a file."""
+
+    file: Path
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a unit holds: whole trajectories, and the rows at both ends that neighbours may share."""
+
+    inner: Trajectories | None
+    edges: tuple[dict[str, Any], ...]
+    firsts: Any
+    """Trajectory of every run of rows, as the file names it."""
+    states: list[Any]
+    """Texts of the states by id, empty for ids."""
+    tasks: list[Any]
+
+
+def estimate_files(
+    source: str | Path, columns: Columns, *, memory: int = MEMORY, tasks_at_once: int | None = None
+) -> tuple[StreamEstimate, list[Any]]:
+    """Estimates of a Parquet file or folder and the texts of its states; `ray.init` first for a cluster."""
+    units = row_groups(open_turns(source, columns).files, memory)
+    pieces = on_ray(lambda unit: read_piece(unit, columns), units, tasks_at_once=tasks_at_once)
+    return merge(pieces, columns)
+
+
+def on_ray(
+    work: Callable[[Unit], Result], units: Sequence[Unit], *, tasks_at_once: int | None = None
+) -> Iterator[Result]:
+    """work(unit) of every unit, in order; a unit lost with its machine is done again."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("ray", "ray") from error
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    most = tasks_at_once or 2 * max(1, int(resources.get("CPU", 1)))
+    task = ray.remote(max_retries=RETRIES, num_cpus=1)(work)
+    under_way: deque[Any] = deque()
+    for unit in units:
+        if len(under_way) == most:
+            yield ray.get(under_way.popleft())
+        under_way.append(task.remote(unit))
+    while under_way:
+        yield ray.get(under_way.popleft())
+
+
+def row_groups(files: Sequence[Path], memory: int) -> list[RowGroups]:
+    """Runs of row groups that fit into the memory setting, at least one a unit."""
+    import pyarrow.parquet as pq
+
+    units: list[RowGroups] = []
+    for file in files:
+        if file.suffix not in (".parquet", ".pq"):
+            raise DataError(f"{file}: expected a Parquet file, whose row groups can be shared out")
+        metadata = pq.read_metadata(file)
+        first, rows = 0, 0
+        for group in range(metadata.num_row_groups):
+            n = metadata.row_group(group).num_rows
+            if rows and (rows + n) * ROW_BYTES > memory:
+                units.append(RowGroups(file, first, group))
+                first, rows = group, 0
+            rows += n
+        if rows:
+            units.append(RowGroups(file, first, metadata.num_row_groups))
+    return units
+
+
+def read_piece(unit: RowGroups, columns: Columns) -> Piece:
+    """Rows of a unit, cut into whole trajectories and edges."""
+    import pyarrow.parquet as pq
+
+    stream = TurnStream([unit.file], columns)
+    with pq.ParquetFile(unit.file) as parquet:
+        columns.require(parquet.schema_arrow.names, str(unit.file))
+        groups = list(range(unit.first, unit.last))
+        table = parquet.read_row_groups(groups, columns=columns.needed).combine_chunks()
+    batches = [stream.arrays(batch) for batch in table.to_batches()]
+    rows = joined(batches)
+    starts = starts_of(rows["trajectory"])
+    names = stream.trajectories.in_order
+    raw = np.array(names, object) if names else None
+    firsts = rows["trajectory"][starts] if raw is None else raw[rows["trajectory"][starts]]
+    first = int(starts[1]) if len(starts) > 1 else len(rows["state"])
+    last = int(starts[-1])
+    spans = [(0, first, 0), (last, len(rows["state"]), -1)][: len(starts)]
+    edges = tuple(
+        {name: values[begin:end] for name, values in rows.items()} | {"name": firsts[at]}
+        for begin, end, at in spans
+    )
+    inner = None
+    if len(starts) > 2:
+        inner = to_part({name: values[first:last] for name, values in rows.items()})
+    return Piece(inner, edges, firsts, stream.states.in_order, stream.tasks.in_order)
+
+
+def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, list[Any]]:
+    """Estimates from pieces in file order."""
+    states, tasks, guard = Names(), Names(), Together("trajectory")
+    total = Pass(["pooled", "trajectory", *(["weights"] if columns.weight else [])])
+    edges: list[dict[str, Any]] = []
+    number = -1
+    for piece in pieces:
+        lookup = {"state": _lookup(states, piece.states), "task": _lookup(tasks, piece.tasks)}
+        continues = bool(edges) and edges[-1]["name"] == piece.firsts[0]
+        guard.see(piece.firsts[1:] if continues else piece.firsts)
+        if piece.inner is not None:
+            total.add(_renamed(piece.inner, lookup["state"], lookup["task"]), 1)
+        for edge in piece.edges:
+            number += not edges or edges[-1]["name"] != edge["name"]
+            ids = {n: edge[n] if known is None else known[edge[n]] for n, known in lookup.items()}
+            edges.append(edge | ids | {"trajectory": np.full(len(edge["state"]), number)})
+    guard.finish()
+    if edges:
+        total.add(to_part(joined([{n: v for n, v in edge.items() if n != "name"} for edge in edges])), 1)
+    return total.finish(), states.in_order
+
+
+def _lookup(names: Names, texts: list[Any]) -> Any:
+    """Ids over all pieces of the texts of one, None where ids were given."""
+    return names.number(np.arange(len(texts)), texts) if texts else None
+
+
+def _renamed(part: Trajectories, states: Any, tasks: Any) -> Trajectories:
+    return Trajectories(
+        part.offsets,
+        part.states if states is None else states[part.states],
+        part.tasks if tasks is None else tasks[part.tasks],
+        features=part.features,
+        weights=part.weights,
+    )

@@ -1,0 +1,236 @@
+"""Tables of turns larger than memory: read in batches, given out as parts that hold whole trajectories.
+
+Parquet files and folders, Arrow IPC files (mapped, not read, so that repeated passes cost no decoding) and
+run folders. A part holds as many rows as the memory setting allows; the last trajectory of a batch waits
+for the next one. A trajectory whose rows are not together is an error, not two trajectories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occupancy.columns import MOST_STATES, Columns, Names
+from occupancy.errors import DataError
+from occupancy.types import Int64, Trajectories
+
+MEMORY = 256 << 20
+ROW_BYTES, TEXT_BYTES = 160, 240
+
+
+@dataclass
+class TurnStream:
+    """A table of turns, and what has been learnt about it while reading."""
+
+    files: list[Path]
+    columns: Columns
+    memory: int = MEMORY
+    """Bytes that the rows of one part may take in all their copies."""
+    keep: Callable[[Any], Any] | None = None
+    """Applied to every record batch before use."""
+    read: list[str] | None = None
+    """Columns to read where `keep` makes others from them."""
+    states: Names = field(default_factory=Names)
+    """Texts of the states, empty where the column holds ids."""
+    tasks: Names = field(default_factory=Names)
+    trajectories: Names = field(default_factory=Names)
+    n_states: int = 0
+    n_parts: int = 0
+
+    def parts(self) -> Iterator[Trajectories]:
+        """Parts in file order; their state and task ids mean the same throughout."""
+        waiting: list[dict[str, Any]] = []
+        guard = Together("trajectory")
+        self.n_parts, n_waiting = 0, 0
+        for limit, batch in self._batches():
+            if n_waiting and n_waiting + batch.num_rows > limit:
+                rows = joined(waiting)
+                cut = int(starts_of(rows["trajectory"])[-1])
+                if cut:
+                    yield self._part({name: values[:cut] for name, values in rows.items()}, guard)
+                waiting = [{name: values[cut:].copy() for name, values in rows.items()}]
+                n_waiting -= cut
+            if batch.num_rows:
+                waiting.append(self.arrays(batch))
+                n_waiting += batch.num_rows
+        if waiting:
+            yield self._part(joined(waiting), guard)
+        guard.finish()
+
+    def _part(self, rows: dict[str, Any], guard: Together) -> Trajectories:
+        self.n_parts += 1
+        guard.see(rows["trajectory"][starts_of(rows["trajectory"])])
+        self.n_states = max(self.n_states, int(rows["state"].max()) + 1)
+        return to_part(rows, n_states=self.n_states)
+
+    def _batches(self) -> Iterator[tuple[int, Any]]:
+        """Record batches, each with the number of rows that a part may have."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for file in self.files:
+            if file.suffix in (".arrow", ".feather", ".ipc"):
+                with pa.memory_map(str(file)) as source:
+                    reader = pa.ipc.open_file(source)
+                    self.columns.require(reader.schema.names, str(file))
+                    for number in range(reader.num_record_batches):
+                        batch = reader.get_batch(number)
+                        rows = self._rows(reader.schema.field(name) for name in self.columns.needed)
+                        for begin in range(0, batch.num_rows, rows):
+                            yield rows, self._kept(batch.slice(begin, rows))
+                continue
+            with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
+                schema = parquet.schema_arrow
+                if self.read is None:
+                    self.columns.require(schema.names, str(file))
+                wanted = self.columns.needed if self.read is None else self.read
+                rows = self._rows(schema.field(name) for name in wanted)
+                for batch in parquet.iter_batches(rows, columns=wanted):
+                    yield rows, self._kept(batch)
+
+    def _kept(self, batch: Any) -> Any:
+        return batch if self.keep is None else self.keep(batch)
+
+    def _rows(self, fields: Iterable[Any]) -> int:
+        """Rows of a batch under the memory setting."""
+        import pyarrow as pa
+
+        texts = sum(not pa.types.is_primitive(field.type) for field in fields)
+        return max(1 << 12, self.memory // (ROW_BYTES + TEXT_BYTES * texts))
+
+    def arrays(self, batch: Any) -> dict[str, Any]:
+        """Columns of a batch as numpy arrays of ids and numbers."""
+        names, rows = self.columns, {}
+        encoders = {"trajectory": self.trajectories, "state": self.states, "task": self.tasks}
+        for name, encoder in encoders.items():
+            rows[name] = _ids(batch, getattr(names, name), encoder)
+        if len(rows["state"]) and (rows["state"].min() < 0 or rows["state"].max() >= MOST_STATES):
+            raise DataError(
+                f"column {names.state!r} holds states from {rows['state'].min()} to {rows['state'].max()}: "
+                f"expected ids from 0 to {MOST_STATES - 1}; give hashes as text"
+            )
+        if names.weight:
+            rows["weight"] = _numbers(batch, names.weight)
+        if names.features:
+            rows["features"] = np.column_stack([_numbers(batch, name) for name in names.features])
+        return rows
+
+
+def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Columns one below the other."""
+    if len(rows) == 1:
+        return rows[0]
+    return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
+
+
+def to_part(rows: dict[str, Any], *, n_states: int | None = None) -> Trajectories:
+    """Rows of whole trajectories as a batch."""
+    starts = starts_of(rows["trajectory"])
+    tasks = rows["task"][starts]
+    last = rows["task"][np.append(starts[1:], len(rows["task"])) - 1]
+    if (tasks != last).any():
+        at = int(np.argmax(tasks != last))
+        raise DataError(
+            f"a trajectory has two tasks, {tasks[at]} and {last[at]}: expected one task a trajectory "
+            f"(texts are numbered as they appear)"
+        )
+    return Trajectories(
+        np.append(starts, len(rows["state"])),
+        rows["state"],
+        tasks,
+        n_states=n_states,
+        features=rows.get("features"),
+        weights=rows.get("weight"),
+    )
+
+
+class Together:
+    """Finds a value whose rows are not together: ids that only rise cannot come back, others are kept."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seen: list[Any] = []
+        self.rising = True
+        self.last: Any = None
+
+    def see(self, firsts: Any) -> None:
+        """First rows of runs of equal values, in order."""
+        values = firsts if self.last is None else np.concatenate([[self.last], firsts])
+        self.rising &= bool((values[1:] > values[:-1]).all())
+        self.last = values[-1]
+        self.seen.append(firsts)
+
+    def finish(self) -> None:
+        """Refuse what came back."""
+        if self.rising or not self.seen:
+            return
+        values, counts = np.unique(np.concatenate(self.seen), return_counts=True)
+        if counts.max() > 1:
+            raise DataError(
+                f"the rows of {self.name} {values[counts.argmax()]} are in {counts.max()} places: expected "
+                f"them together; sort the file by {self.name}"
+            )
+
+
+def open_turns(source: str | Path, columns: Columns, *, memory: int = MEMORY) -> TurnStream:
+    """Stream of a Parquet or Arrow IPC file, or of all such files in a folder, by name."""
+    path = Path(source)
+    files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.suffix in _SUFFIXES)
+    if not files:
+        found = "a folder without such files" if path.is_dir() else "no file there"
+        raise DataError(f"{path}: expected a Parquet or Arrow file, or a folder of them; found {found}")
+    return TurnStream(files, columns, memory)
+
+
+_SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+
+
+def starts_of(values: Any) -> Int64:
+    """First row of every run of equal values."""
+    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])) if len(values) else _NONE
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _ids(batch: Any, column: str, names: Names) -> Any:
+    """Whole numbers as they are, texts by their number in `names`."""
+    import pyarrow as pa
+
+    values = batch.column(column)
+    if values.null_count:
+        raise DataError(
+            f"column {column!r} has an empty cell in row {_first_null(values)} of a batch: fill it or leave "
+            f"the row out"
+        )
+    if pa.types.is_integer(values.type):
+        return values.to_numpy(zero_copy_only=False)
+    if not pa.types.is_dictionary(values.type):
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
+        values = values.dictionary_encode()
+    codes = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return names.number(codes, values.dictionary.to_pylist())
+
+
+def _numbers(batch: Any, column: str) -> Any:
+    import pyarrow as pa
+
+    values = batch.column(column)
+    if not (
+        pa.types.is_floating(values.type)
+        or pa.types.is_integer(values.type)
+        or pa.types.is_boolean(values.type)
+    ):
+        raise DataError(f"column {column!r} has type {values.type}: expected numbers")
+    if values.null_count:
+        raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
+    return values.to_numpy(zero_copy_only=False).astype(np.float32)
+
+
+def _first_null(values: Any) -> int:
+    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))

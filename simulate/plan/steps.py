@@ -1,0 +1,38 @@
+"""Recorded turns as steps of a chain: what was before each, who played it, what came after."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from simulate.plan.pilot import STEP_KINDS as KINDS
+from simulate.plan.pilot import Steps
+
+
+def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
+    """Steps of the episodes (with the reader's columns `cluster` and `value`) from their turns."""
+    columns = ["episode_id", "cluster", "length", "value", "status"]
+    turns = turns[turns["kind"].isin(KINDS)].merge(episodes[columns], on="episode_id")
+    turns = turns.sort_values(["episode_id", "t"], kind="stable")
+    episode = turns["episode_id"].to_numpy(str)
+    last = np.append(episode[1:] != episode[:-1], True)[: len(episode)]
+    ended = last & (turns["status"] == "finished").to_numpy(bool)
+    first = np.flatnonzero(np.append(True, last[:-1])[: len(episode)])
+    own = np.arange(len(turns)) - np.repeat(first, np.diff(np.append(first, len(turns))))
+    t = turns["t"].to_numpy(np.int64)
+    identity = turns["state_id"] if turns["state_id"].notna().all() else turns["context_id"]
+    value = turns["value"].to_numpy(float)
+    return Steps(
+        cluster=turns["cluster"].to_numpy(np.int64),
+        kind=np.array([KINDS.index(kind) for kind in turns["kind"]], np.int64),
+        t=t,
+        j=own,
+        length=turns["length"].to_numpy(np.int64),
+        teacher=(turns["author"] == "teacher").to_numpy(bool),
+        node=pd.factorize(identity)[0].astype(np.int64),
+        after=np.where(last, -1, np.arange(len(turns)) + 1),
+        final=np.where(ended, value, np.nan),
+        R=value,
+        tokens=turns["output_tokens"].to_numpy(float),
+        start=(own == 0) & (t == 1),
+    )

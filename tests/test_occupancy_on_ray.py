@@ -1,0 +1,99 @@
+"""The Ray engine; the cluster is real: two nodes on this machine, one of which dies half-way."""
+
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import batches
+from test_occupancy_stream import COLUMNS, dense, table_of
+
+from occupancy import DataError, on_ray
+from occupancy.columns import Columns
+from occupancy.stream import open_turns
+from occupancy.stream_estimate import estimate_stream
+
+
+def of_pieces(file, columns, memory):
+    units = on_ray.row_groups([file], memory)
+    return on_ray.merge((on_ray.read_piece(unit, columns) for unit in units), columns), len(units)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batch=batches(features=2), text=st.booleans(), rows=st.integers(1, 6))
+def test_pieces_of_any_size_add_up_to_the_stream(tmp_path_factory, batch, text, rows):
+    file = tmp_path_factory.mktemp("pieces") / "turns.parquet"
+    pq.write_table(table_of(dense(batch), text=text), file, row_group_size=rows)
+    stream = open_turns(file, COLUMNS)
+    whole = estimate_stream(stream)
+    (found, states), n_units = of_pieces(file, COLUMNS, 1)
+    assert n_units == -(-batch.n_turns // rows)
+    order = [stream.states.in_order.index(name) for name in states] if text else slice(None)
+    assert found.tally.counts.tolist() == whole.tally.counts[order].tolist()
+    assert found.tally.trajectory.tolist() == whole.tally.trajectory[order].tolist()
+    for name, average in whole.means.items():
+        assert found.means[name].value == pytest.approx(average.value, rel=1e-9)
+        assert found.means[name].n_tasks == average.n_tasks
+        assert found.occupancies[name].ess == pytest.approx(whole.occupancies[name].ess, rel=1e-9)
+
+
+def test_a_trajectory_that_comes_back_in_another_piece_is_refused(tmp_path):
+    file = tmp_path / "turns.parquet"
+    table = pa.table({"trajectory": [1, 1, 2, 2, 1], "state": [0] * 5, "task": [0] * 5})
+    pq.write_table(table, file, row_group_size=2)
+    with pytest.raises(DataError, match="rows of trajectory 1 are in 2 places"):
+        of_pieces(file, Columns(), 1)
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_changes_no_bit(tmp_path):
+    pytest.importorskip("ray")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    random = np.random.default_rng(0)
+    lengths = random.integers(1, 30, 2000)
+    table = pa.table(
+        {
+            "trajectory": np.repeat(np.arange(2000), lengths),
+            "state": random.integers(0, 100, lengths.sum()),
+            "task": np.repeat(random.integers(0, 50, 2000), lengths),
+            "f": random.random(lengths.sum()),
+        }
+    )
+    file, columns = tmp_path / "turns.parquet", Columns(features=("f",))
+    pq.write_table(table, file, row_group_size=1500)
+    units = on_ray.row_groups([file], 1)
+    expected, _ = on_ray.merge((on_ray.read_piece(unit, columns) for unit in units), columns)
+
+    def slowly(unit):
+        time.sleep(0.2)
+        return on_ray.read_piece(unit, columns)
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        doomed = cluster.add_node(num_cpus=2)
+        ray.init(address=cluster.address, log_to_driver=False)
+
+        def pieces():
+            for done, piece in enumerate(on_ray.on_ray(slowly, units)):
+                if done == 2:
+                    assert len([node for node in ray.nodes() if node["Alive"]]) == 2
+                    cluster.remove_node(doomed, allow_graceful=False)
+                yield piece
+
+        found, _ = on_ray.merge(pieces(), columns)
+        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert found.tally.counts.tobytes() == expected.tally.counts.tobytes()
+    assert found.tally.trajectory.tobytes() == expected.tally.trajectory.tobytes()
+    for name, average in expected.means.items():
+        assert found.means[name].value.tobytes() == average.value.tobytes()
+        assert found.means[name].standard_error.tobytes() == average.standard_error.tobytes()
+    single = estimate_stream(open_turns(file, columns)).tally
+    assert found.tally.trajectory.tobytes() == single.trajectory.tobytes()

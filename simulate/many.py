@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from occupancy import preset
-from occupancy.errors import InputError, MissingExtra
+from occupancy.errors import InputError
+from occupancy.on_ray import on_ray
 from simulate.sweeping import sweep
 from simulate.types import World
 
@@ -35,26 +36,10 @@ def sweep_worlds(
         raise InputError(f"engine={engine!r}: expected one of {', '.join(ENGINES)}")
     if not worlds:
         raise InputError("no world is given: draw some with draw_worlds(count, seed=…)")
-    jobs = [(world, recipes, settings) for world in worlds]
-    frames = [_one(*job) for job in jobs] if engine == "local" else _on_ray(jobs)
-    return pd.concat(frames, ignore_index=True)
 
+    def one(world: World) -> pd.DataFrame:
+        named = [preset(name, T_max=world.horizon, **changes) for name, changes in recipes]
+        return sweep(world, recipes=named, **settings).frame()
 
-def _one(
-    world: World, recipes: Sequence[tuple[str, Mapping[str, Any]]], settings: Mapping[str, Any]
-) -> pd.DataFrame:
-    named = [preset(name, T_max=world.horizon, **changes) for name, changes in recipes]
-    return sweep(world, recipes=named, **settings).frame()
-
-
-def _on_ray(jobs: Sequence[Any]) -> list[pd.DataFrame]:
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray") from error
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False)
     # A sweep's chunks have one size, so how many run side by side changes no number.
-    remote = ray.remote(num_cpus=1)(_one)
-    frames: list[pd.DataFrame] = ray.get([remote.remote(*job) for job in jobs])
-    return frames
+    return pd.concat(map(one, worlds) if engine == "local" else on_ray(one, worlds), ignore_index=True)

@@ -30,13 +30,10 @@ def report(done: int, of: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--lanes", type=int, default=0, help="pipelines a chunk; 0: 240 on a CPU, 3840 on a GPU"
-    )
+    parser.add_argument("--lanes", type=int, default=0, help="pipelines a chunk; 0: as sweep chooses")
     parser.add_argument("--seeds", type=int, default=32)
     arguments = parser.parse_args()
     device = jax.devices()[0]
-    lanes = arguments.lanes or (240 if device.platform == "cpu" else 3840)
     world = recovery_world(WORLD)
     print(
         f"{device.device_kind}, {platform.processor() or platform.machine()}, jax {jax.__version__}",
@@ -56,7 +53,7 @@ def main() -> None:
             seeds=arguments.seeds,
             student=LogLinear(),
             seed=seed,
-            lanes=lanes,
+            lanes=arguments.lanes,
             progress=report,
         )
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -171,6 +171,7 @@ def label(where: dict) -> str:
 
 SHORT, MIDDLE, LONG, ANY = (FAMILIES[n].draw(0) for n in MIXED)
 WEAK = FAMILIES["weak"].draw(0)
+IMPERFECT = Recovery(tracks=24, dead=0.12, teacher_repair=0.75, teacher_track=0.93)
 
 
 def findings() -> None:
@@ -224,10 +225,7 @@ def findings() -> None:
             ends = [paired(frame, best, best | {"r": r}) for r in (0.0, 1.0)]
             cells.append(f"{label(best)}: {ends[0]}; {ends[1]}")
         print(f"| {who} | " + " | ".join(cells) + " |")
-    filters(
-        Recovery(tracks=24, dead=0.12, teacher_repair=0.75, teacher_track=0.93),
-        "imperfect teacher, dead ends",
-    )
+    filters(IMPERFECT, "imperfect teacher, dead ends")
     equal_contexts(WEAK, log_linear, contexts=600, demos=64_000)
     equal_contexts(WEAK, Tabular(), contexts=600, demos=64_000)
     filters(Recovery(tracks=24, dead=0.0, teacher_repair=0.98), "teacher that always succeeds")
@@ -236,14 +234,16 @@ def findings() -> None:
     r_curves(weak_log).savefig(FIGURES / "worlds_r_weak_log_linear.png", dpi=100)
     K_curves(middle_tab).savefig(FIGURES / "worlds_K_middle.png", dpi=100)
     K_curves(long_tab).savefig(FIGURES / "worlds_K_long.png", dpi=100)
-    cost_curves(short_tab).savefig(FIGURES / "worlds_costs_short.png", dpi=100)
+    imperfect = recovery_world(IMPERFECT, name="imperfect teacher")
+    names = ("pure-bc", "op-short", "op-success", "op-critical")
+    costs = Case(imperfect, Tabular(), (32_000, 64_000, 128_000), recipes=names, r=(0.5,)).play()
+    costs = costs[(costs["recipe"] != "op-short") | costs["K"].isin(["2", "inf"])]
+    cost_curves(costs).savefig(FIGURES / "worlds_costs_filters.png", dpi=100)
 
 
 def equal_contexts(world: World, student: Student, *, contexts: int, demos: int, seeds: int = 64) -> None:
     """The same number of contexts for every K, so that a longer K only adds data."""
-    print(
-        f"\n### {contexts} contexts for every K, {demos:,} tokens of demonstrations: {world.name}, {student}\n"
-    )
+    print(f"\n### {contexts} contexts for every K, {demos:,} BC tokens: {world.name}, {student}\n")
     print("| K | J | K=1 minus it | D_OP tokens |\n|---|---|---|---|")
     first = None
     for K in K_ALL:

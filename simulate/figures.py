@@ -17,8 +17,10 @@ WIDTH, HEIGHT, DPI = 4.2, 3.2, 110
 def save_figures(frame: pd.DataFrame, folder: Path) -> list[Path]:
     """Write the figures that the sweep has data for; returns their paths."""
     drawn = {"pass_at_1.png": cost_curves(frame)}
-    if (frame["recipe"] == "op-short").any():
+    own = frame[frame["recipe"] == "op-short"]
+    if (own["r"] > 0).any():
         drawn["best_K.png"] = K_curves(frame)
+    if len(own):
         drawn["r.png"] = r_curves(frame)
     paths = []
     for name, figure in drawn.items():
@@ -41,6 +43,9 @@ def cost_curves(frame: pd.DataFrame) -> Any:
             label = f"{recipe} K={K}" if recipe == "op-short" else recipe
             _line(axis, line.sort_values(cost), cost, colour, str(label))
         axis.set(xscale="log", xlabel=title)
+        ticks = table.groupby("budget")[cost].max()
+        axis.set_xticks(ticks, [f"{tick / 1000:.0f}k" for tick in ticks])
+        axis.minorticks_off()
     axes[0].set_ylabel("pass@1")
     axes[1].legend(fontsize=6, frameon=False)
     return figure
@@ -55,7 +60,7 @@ def K_curves(frame: pd.DataFrame) -> Any:
     for colour, (budget, line) in zip(_cycle(), table.groupby("budget"), strict=False):
         _line(axis, line, "place", colour, f"{budget:,}", star=True)
     axis.set_xticks(range(len(order)), order)
-    axis.set(xlabel="K, teacher turns (star: best)", ylabel="pass@1 at the best r")
+    axis.set(xlabel="K, teacher turns (star: best)", ylabel="pass@1 at the best r > 0")
     axis.legend(title="budget, tokens", title_fontsize=6, fontsize=6, frameon=False)
     return figure
 

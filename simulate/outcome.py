@@ -17,14 +17,14 @@ import numpy as np
 
 from occupancy import Recipe, RecipeError, RunError
 from occupancy.errors import InputError
-from occupancy.rng import stream_key
+from occupancy.rng import entry, stream_key
 from simulate import codes
 from simulate.laws import LEAP_BELOW
 from simulate.students import Tabular
 from simulate.types import Float64, Int64, World
 
 AXES = ("inference", "training")
-MOST_PROPOSALS = 1_000_000
+MOST_PROPOSALS = 200_000
 _SEEDS = 16
 
 
@@ -154,9 +154,10 @@ class _Setting:
 
 def pipeline_keys(seed: int, number: int, T: int) -> Any:
     """[STREAMS, T + 1] keys of the draws of pipeline `number`; entry t belongs to turn t."""
-    own = stream_key(seed, number)
-    keys = [stream_key(own, draw) for draw in range(codes.STREAMS * (T + 1))]
-    return np.array(keys, np.uint64).reshape(codes.STREAMS, T + 1)
+    # Entries of numpy words wrap as rng's arithmetic asks; they are stream_key(own, draw) for all draws at once.
+    own = np.array([entry(stream_key(seed, number), 0)], np.uint64)
+    draws = np.arange(codes.STREAMS * (T + 1), dtype=np.uint64)
+    return np.asarray(entry(own, draws)).reshape(codes.STREAMS, T + 1)
 
 
 @lru_cache(maxsize=8)

@@ -56,6 +56,6 @@ def best(frame: pd.DataFrame, *, z: float = 2.0) -> pd.DataFrame:
 
 
 def by_K(frame: pd.DataFrame) -> pd.DataFrame:
-    """For each budget and K of op-short: J at the r that is best for it, with its standard error."""
-    table = means(frame[frame["recipe"] == "op-short"])
+    """For each budget and K of op-short: J at the r > 0 that is best for it, with its standard error."""
+    table = means(frame[(frame["recipe"] == "op-short") & (frame["r"] > 0)])
     return table.loc[table.groupby([*BUDGET, "K"], sort=False)["J"].idxmax()].reset_index(drop=True)

@@ -1,7 +1,7 @@
 """The numbers and figures of docs/worlds.md: python benchmarks/simulate_worlds.py [PART ...]
 
-Parts: families, knobs, findings. Prints Markdown; findings also writes docs/figures/worlds_*.png. Every
-difference is paired by seed, with its standard error.
+Parts: families, knobs, findings, rounds. Prints Markdown; findings also writes docs/figures/worlds_*.png.
+Every difference is paired by seed, with its standard error.
 """
 
 from __future__ import annotations
@@ -278,7 +278,26 @@ def filters(given: Recovery, title: str) -> None:
         print(f"| {recipe} | {cells[0]} | {cells[1]} | {cost:,.0f} |", flush=True)
 
 
-PARTS = {"families": families, "knobs": knobs, "findings": findings}
+def rounds(budget: int = 40_000, seeds: int = 64) -> None:
+    print(f"\n### Rounds: {budget:,} tokens, r = 1, J and its lead on one round\n")
+    print("| world | K | 1 round | 2 rounds | 4 rounds |\n|---|---|---|---|---|")
+    deep = Recovery(tracks=4, repairs=5, student_repair=(0.02,), generic=1.0, first_repairs=30)
+    for title, world in (("five repairs that pi_0 never passes", recovery_world(deep)), ("any", ANY)):
+        for K in (1, 2, INF):
+            recipe = preset("op-short", K=K, T_max=world.horizon)
+            J = [
+                truth(world, recipe, budget=budget, r=1, rounds=n, seeds=seeds, workers=2).J
+                for n in (1, 2, 4)
+            ]
+            cells = [f"{J[0].mean():.4f}"]
+            for later in J[1:]:
+                gap = later - J[0]
+                error = 100 * gap.std(ddof=1) / math.sqrt(seeds)
+                cells.append(f"{later.mean():.4f} ({100 * gap.mean():+.2f} ±{error:.2f})")
+            print(f"| {title} | {name(K)} | " + " | ".join(cells) + " |", flush=True)
+
+
+PARTS = {"families": families, "knobs": knobs, "findings": findings, "rounds": rounds}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -154,7 +154,7 @@ class _Setting:
 
 def pipeline_keys(seed: int, number: int, T: int) -> Any:
     """[STREAMS, T + 1] keys of the draws of pipeline `number`; entry t belongs to turn t."""
-    # Entries of numpy words wrap as rng's arithmetic asks; they are stream_key(own, draw) for all draws at once.
+    # Numpy words wrap as the generator asks: this is stream_key(own, draw) for all draws at once.
     own = np.array([entry(stream_key(seed, number), 0)], np.uint64)
     draws = np.arange(codes.STREAMS * (T + 1), dtype=np.uint64)
     return np.asarray(entry(own, draws)).reshape(codes.STREAMS, T + 1)
@@ -165,8 +165,10 @@ def tables_of(world: World) -> Any:
     """The world as the kernels and the sweep read it: `simulate.pipeline_kernels.Tables`."""
     from simulate.pipeline_kernels import Tables
 
+    start = np.cumsum(world.start)
     return Tables(
-        np.cumsum(world.start),
+        # The last sum is exactly 1, so that a draw below 1 always finds a state.
+        start / start[-1],
         world.successors,
         np.cumsum(world.chances, axis=2),
         np.cumsum(world.teacher, axis=1),

@@ -6,8 +6,10 @@ from naive_simulate import random_world
 
 from occupancy import Recipe, RecipeError, preset
 from occupancy.errors import InputError
+from occupancy.rng import stream_key
 from simulate import LogLinear, Recovery, Tabular, accepted_law, answers, recovery_world, sweep, truth
 from simulate.lanes import with_K
+from simulate.outcome import pipeline_keys
 
 INF = float("inf")
 SMALL = recovery_world(Recovery(tracks=6, first_repairs=40))
@@ -108,6 +110,11 @@ def test_demonstrations_can_be_left_out_of_the_last_training():
     alone = truth(SMALL, recipe, budget=40_000, r=0.3, seeds=8, keep_demos=False)
     np.testing.assert_array_equal(both.ledger, alone.ledger)
     assert alone.mean < both.mean
+
+
+def test_keys_are_those_of_the_shared_generator():
+    own = stream_key(5, 7)
+    assert pipeline_keys(5, 7, 3).ravel().tolist() == [stream_key(own, draw) for draw in range(16)]
 
 
 def test_n_proposals_share_a_task():

@@ -19,6 +19,7 @@ from simulate import (
     load_world,
     recovery_world,
 )
+from simulate.pipeline_kernels import evaluate
 
 
 def broken(field, at, value):
@@ -68,6 +69,39 @@ def test_drawn_worlds_are_valid_and_reproducible(name, seed):
     first, again = family(name).draw(seed), family(name).draw(seed)
     for field in ("start", "successors", "chances", "teacher", "base", "contexts", "features", "tokens"):
         np.testing.assert_array_equal(getattr(first, field), getattr(again, field))
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_any_knobs_in_range_make_a_valid_world(data):
+    shortest = data.draw(st.integers(1, 5), label="shortest path")
+    repairs = data.draw(st.integers(0, 4), label="repairs")
+    chance = st.floats(0.01, 0.99)
+    world = recovery_world(
+        Recovery(
+            tracks=data.draw(st.integers(1, 5), label="tracks"),
+            path=(shortest, data.draw(st.integers(shortest, 7), label="longest path")),
+            actions=data.draw(st.integers(3, 6), label="actions"),
+            errors=data.draw(st.integers(1, 5), label="errors"),
+            first_repairs=data.draw(st.integers(1, 30), label="first repairs"),
+            repairs=repairs,
+            generic=data.draw(st.floats(1, 40), label="generic"),
+            student_track=data.draw(chance, label="student"),
+            student_repair=data.draw(st.lists(chance, min_size=1, max_size=6), label="student at repairs"),
+            loop=data.draw(st.floats(0, 0.5), label="loop"),
+            dead=data.draw(st.floats(0, 0.5), label="dead"),
+            aliasing=data.draw(st.floats(0, 1), label="aliasing"),
+            features=data.draw(st.integers(2, 9), label="features"),
+            seed=data.draw(st.integers(0, 2**32), label="seed"),
+        )
+    )
+    assert world.contexts.max() < world.X == len(world.features)
+    steps = world.start, world.successors, world.chances
+    J = evaluate(*steps, world.contexts, world.base, world.horizon)
+    by_state = np.arange(world.S, dtype=np.int32)
+    J_teacher = evaluate(*steps, by_state, world.teacher, world.horizon)
+    assert 0 < J < 1
+    assert 0 < J_teacher < 1 + 1e-12
 
 
 def test_families_come_in_equal_shares_and_seeds_do_not_overlap():

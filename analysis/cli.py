@@ -23,7 +23,6 @@ MOUNTED = (
     "agentloop.ledger_commands",
     "agentloop.trace_commands",
     "sft.commands",
-    "agentloop.evaluate_commands",
     "agentloop.export.commands",
 )
 """In the order of `fewsteps --help`."""

@@ -88,7 +88,7 @@ def with_K(recipes: Sequence[Recipe], K: Sequence[float]) -> list[Recipe]:
     for recipe in recipes:
         fixed = recipe.phi == "success" or recipe.rho == "teacher" or recipe.switch.law == "teacher"
         out += [recipe] if fixed else [replace(recipe, K=k) for k in K]
-    return out
+    return list(dict.fromkeys(out))
 
 
 def lanes_of(pipelines: Sequence[Pipeline], *, seed: int, axis: str, horizon: int, distinct: int) -> Lanes:

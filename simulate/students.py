@@ -39,7 +39,7 @@ class LogLinear:
 
     steps: int = 200
     """Gradient steps of a training (epochs, as the batch is the data set)."""
-    rate: float = 8.0
+    rate: float = 20.0
     """Step size on the token-mean loss, for features of norm 1."""
 
     def __post_init__(self) -> None:

@@ -90,7 +90,7 @@ def test_equal_lengths_make_both_conventions_one():
     np.testing.assert_allclose(found.pooled, found.per_trajectory, atol=1e-15)
 
 
-def test_the_value_is_differentiable_in_the_policy():
+def test_the_value_is_differentiable_and_batched_in_the_policy():
     world = random_world(11)
     policy = world.by_state(world.base)
     with double_precision():
@@ -104,7 +104,10 @@ def test_the_value_is_differentiable_in_the_policy():
         step = np.zeros_like(policy)
         step[1, 0] = 1e-6
         difference = float(J(policy + step) - J(policy - step)) / 2e-6
+        both = np.asarray(jax.vmap(J)(np.stack([policy, world.teacher])))
     assert slope[1, 0] == pytest.approx(difference, rel=1e-6)
+    found = answers(world)
+    np.testing.assert_allclose(both, [found.J_student, found.J_teacher], atol=1e-12)
 
 
 def test_other_switch_laws_are_exact_too_and_impossible_ones_are_refused():

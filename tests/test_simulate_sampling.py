@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_simulate import random_world
+from naive_simulate import random_world, walk
 
 from occupancy.errors import InputError
 from simulate import answers, family, sample
@@ -26,6 +26,16 @@ def test_alias_tables_hold_the_law(seed, n):
         np.add.at(law[row], low[row], odds[row] / table.shape[1])
         np.add.at(law[row], high[row], (1 - odds[row]) / table.shape[1])
     np.testing.assert_allclose(np.take_along_axis(law, outcomes, axis=1), probs, atol=1e-8)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.integers(2, 7))
+@settings(max_examples=15)
+def test_the_kernel_plays_what_the_slow_loop_plays(seed, episodes, horizon):
+    world = random_world(seed, T=horizon)
+    counts, ends = walk(world, world.by_state(world.base), episodes, seed)
+    drawn = sample(world, world.base, episodes, seed=seed)
+    np.testing.assert_array_equal(drawn.counts, counts)
+    np.testing.assert_array_equal(drawn.ends, ends)
 
 
 @pytest.mark.parametrize("name", ["middle", "garnet"])

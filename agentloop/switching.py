@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentloop.episode import Played, context_ids
 from agentloop.filters import psi_verdicts
 from agentloop.parts import Job, Stage
+from agentloop.policies import named
 from agentloop.rows import Key
 from agentloop.seeds import seed_of
 from agentloop.types import Ask, ContextOverflow, Message, PolicyFailed
@@ -41,6 +43,7 @@ async def switch_of(stage: Stage, key: Key, rollout: Played) -> Switch:
             seed=stage.job.seed,
             trajectory=seed_of(key.task.task_id, key.rollout),
             T_max=recipe.T_max,
+            weights=_weights(rollout, stage.job) if recipe.switch.law == "weights" else None,
         )
         if rollout.length and rollout.reward is not None and not drawn.accepted:
             refused = "invalid_switch"
@@ -77,6 +80,11 @@ def parse_turn(text: str, *, T: int) -> int:
     numbers = _NUMBER.findall(text)
     named = int(numbers[-1][:9]) if numbers else 0
     return named if 1 <= named <= T else 0
+
+
+def _weights(rollout: Played, job: Job) -> Sequence[float]:
+    weights: Sequence[float] = named(job.switch_weights)(rollout)
+    return weights
 
 
 def _refused(rollout: Played, job: Job) -> str:

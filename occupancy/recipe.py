@@ -77,9 +77,15 @@ class Recipe:
         if isinstance(self.switch, Mapping):
             object.__setattr__(self, "switch", SwitchLaw(**self.switch))
         object.__setattr__(self, "K", parse_K(self.K))
-        for name, allowed in (("rho", PROPOSERS), ("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
-            if getattr(self, name) not in allowed:
-                raise RecipeError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
+        if self.rho not in PROPOSERS:
+            raise RecipeError(f"rho={self.rho!r}: expected one of {', '.join(PROPOSERS)}")
+        for name, allowed in (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
+            if getattr(self, name) not in allowed and ":" not in getattr(self, name):
+                raise RecipeError(
+                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter of "
+                    "your "
+                    f"own as package.module:function"
+                )
         for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

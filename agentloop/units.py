@@ -70,11 +70,18 @@ class Committer:
         """Wait for the commit that is under way."""
         self._thread.shutdown(wait=True)
 
-    async def flush_often(self) -> None:
-        """Write at least every COMMIT_EVERY_S seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(COMMIT_EVERY_S)
-            await self.flush()
+    async def flush_often(self, ended: asyncio.Event) -> None:
+        """Write at least every COMMIT_EVERY_S seconds until the units have ended.
+
+        It is told, not cancelled: a commit that was cancelled before its thread took it up would lose its
+        rows.
+        """
+        while not ended.is_set():
+            try:
+                async with asyncio.timeout(COMMIT_EVERY_S):
+                    await ended.wait()
+            except TimeoutError:
+                await self.flush()
 
 
 async def work(
@@ -104,13 +111,12 @@ async def work(
 
     try:
         async with asyncio.TaskGroup() as group:
-            often = group.create_task(committer.flush_often())
-            try:
-                async with asyncio.TaskGroup() as workers:
-                    for _ in range(min(at_once, len(units))):
-                        workers.create_task(worker())
-            finally:
-                often.cancel()
+            ended = asyncio.Event()
+            group.create_task(committer.flush_often(ended))
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(min(at_once, len(units))):
+                    workers.create_task(worker())
+            ended.set()
         await committer.flush()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,17 @@ def test_a_commit_under_way_at_the_end_is_finished_before_the_last(
     assert len(parts) > 2
     assert set(overlaps) == {1}
     assert len(rows(run, "proposals")) == sum(parts) == 80
+
+
+def test_rows_whose_commit_waits_for_its_thread_at_the_end_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Busy(ThreadPoolExecutor):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.submit(time.sleep, 1.5)
+
+    monkeypatch.setattr(units, "ThreadPoolExecutor", Busy)
+    monkeypatch.setattr(units, "COMMIT_EVERY_S", 0.001)
+    run = run_of(tmp_path / "run", RECIPE, tasks="20", worlds=Corridors(workers=16))
+    assert len(rows(run, "proposals")) == 40

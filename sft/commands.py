@@ -50,7 +50,7 @@ def run_training(arguments: argparse.Namespace) -> int:
     from sft.train import data_hash, train
     from sft.world import join
 
-    settings = preset(arguments.preset).replace(**dict(_change(text) for text in arguments.set))
+    settings = preset(arguments.preset).replace(**dict(change(text) for text in arguments.set))
     codec = load_codec(arguments.base)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
@@ -102,7 +102,8 @@ def _record(folder: str, row: dict[str, Any]) -> None:
         run.commit({"trainings": [row]})
 
 
-def _change(text: str) -> tuple[str, Any]:
+def change(text: str) -> tuple[str, Any]:
+    """FIELD=JSON as a pair; what is no JSON is text."""
     field, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--set {text!r}: expected FIELD=JSON, such as kernels='\"compile\"' or lr=1e-5")

@@ -18,7 +18,9 @@ MOUNTED = (
     "agentloop.commands",
     "agentloop.ledger_commands",
     "agentloop.export.commands",
+    "agentloop.trace_commands",
     "simulate.commands",
+    "sft.commands",
     "analysis.commands",
 )
 

@@ -263,7 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sft.grpo", description=__doc__.splitlines()[0])
     parser.add_argument("--base", required=True, help="SFT checkpoint to go on from")
     parser.add_argument("--environment", required=True, help="alfworld, hotpotqa or package.module:function")
-    parser.add_argument("--tasks", required=True, help="tasks as the environment names them, such as train:64")
+    parser.add_argument(
+        "--tasks", required=True, help="tasks as the environment names them, such as train:64"
+    )
     parser.add_argument("--out", required=True, help="folder of the trained model")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="a GRPOConfig field")
     given = parser.parse_args(arguments)

@@ -138,7 +138,7 @@ def _with_lora(model: nn.Module, rank: int) -> nn.Module:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise MissingExtra("peft", "lora") from error
+        raise MissingExtra("peft", "train") from error
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     with warnings.catch_warnings():
         # peft still reads a name that transformers has deprecated.

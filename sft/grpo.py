@@ -140,7 +140,7 @@ class Rollouts:
 
         def generate(ids: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
             # Private, but the one place that knows every engine TRL can use.
-            return trainer._generate_single_turn(ids, None, {}, 1)  # type: ignore[no-any-return]
+            return trainer._generate_single_turn(ids, None, {}, 1)
 
         return self.play(prompts, generate)
 

@@ -1,4 +1,4 @@
-"""The hand-over to GRPO: episodes of our environments become sequences whose sampled ids alone are trained."""
+"""The hand-over to GRPO: episodes become sequences of ids, of which the sampled ones alone are trained."""
 
 from __future__ import annotations
 

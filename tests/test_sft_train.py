@@ -79,32 +79,46 @@ def test_packing_does_not_change_the_training(tmp_path: Path) -> None:
     np.testing.assert_allclose(one.losses, many.losses, rtol=1e-4)
 
 
+JOB = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from test_sft_train import settings
+from tiny_models import random_rows, tiny_config
+from occupancy.errors import RunError
+from sft.train import train
+from sft.world import leave
+
+out = Path(sys.argv[1])
+given = dict(rows=random_rows(9, seed=2), base=tiny_config())
+train(**given, settings=settings(), out=out / "two")
+try:
+    train(**given, settings=settings(), out=out / "stopped", save_every=1, stop_after=3)
+except RunError:
+    train(**given, settings=settings(), out=out / "stopped")
+train(**given, settings=settings(precision="fp32_master"), out=out / "half")
+train(**given, settings=settings(lora_rank=2), out=out / "lora")
+leave()
+"""
+
+
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    """FSDP2 over gloo: the loss curve of one process within 1e-3, and a checkpoint that loads."""
+    """FSDP2 over gloo: the loss curve of one process, after a resume too, and a checkpoint that loads."""
     from transformers import AutoModelForCausalLM
 
     tests = Path(__file__).parent
     script = tmp_path / "job.py"
-    script.write_text(
-        "import sys\n"
-        f"sys.path[:0] = [{str(tests.parent)!r}, {str(tests)!r}]\n"
-        "from test_sft_train import settings\n"
-        "from tiny_models import random_rows, tiny_config\n"
-        "from sft.train import train\n"
-        "from sft.world import leave\n"
-        "train(random_rows(9, seed=2), base=tiny_config(), settings=settings(), out=sys.argv[1])\n"
-        "leave()\n"
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    done = subprocess.run(
-        [*command, "--standalone", str(script), str(tmp_path / "two")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script.write_text(JOB.format(paths=[str(tests.parent), str(tests)]))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run([*command, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    one = train(random_rows(9, seed=2), base=tiny_config(), settings=settings(), out=tmp_path / "one")
+    rows = random_rows(9, seed=2)
+    one = train(rows, base=tiny_config(), settings=settings(), out=tmp_path / "one")
     np.testing.assert_allclose(losses(tmp_path / "two"), one.losses, rtol=1e-3)
+    np.testing.assert_allclose(losses(tmp_path / "half"), one.losses, rtol=2e-2)
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "two")
+    lora = train(rows, base=tiny_config(), settings=settings(lora_rank=2), out=tmp_path / "lora-one")
+    np.testing.assert_allclose(losses(tmp_path / "lora"), lora.losses, rtol=1e-3)
     choice = json.loads((tmp_path / "two" / "choice.json").read_text())
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "two" / choice["chosen"])
     same = AutoModelForCausalLM.from_pretrained(tmp_path / "one" / choice["chosen"])

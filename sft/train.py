@@ -23,7 +23,7 @@ from occupancy.errors import DataError, RunError
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
 from sft.model import DevicePack, load, prepare
-from sft.optim import make_optimizer, rate
+from sft.optim import clip_gradients, make_optimizer, rate
 from sft.packing import Batch, Rows, batches
 from sft.settings import Settings
 from sft.world import World, join
@@ -141,13 +141,13 @@ def optimizer_step(
         loss, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), scale)
         loss.backward()
         total += nll.sum(dtype=torch.float64)
-    norm = torch.nn.utils.clip_grad_norm_(objective.parameters(), clip or math.inf)
+    norm = clip_gradients(objective.parameters(), clip, world)
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
     optimizer.zero_grad()
     world.sum(total)
-    return total, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return total, norm
 
 
 def _reduce_after(objective: Any, *, last: bool) -> None:

@@ -16,6 +16,7 @@ from tiny_models import random_rows, tiny_config
 from occupancy.errors import DataError, InputError, RunError
 from sft.held_out import choose, measure, split
 from sft.model import load, prepare
+from sft.optim import clip_gradients, rate
 from sft.settings import PRESETS, Settings
 from sft.train import train
 from sft.world import World
@@ -27,9 +28,9 @@ def settings(**changes: Any) -> Settings:
     ).replace(**changes)
 
 
-def losses(folder: Path) -> list[float]:
+def losses(folder: Path, key: str = "loss") -> list[float]:
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [e["loss"] for e in lines if "loss" in e]
+    return [e[key] for e in lines if key in e]
 
 
 def test_fifty_steps_overfit_a_tiny_model(tmp_path: Path) -> None:
@@ -115,6 +116,8 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     rows = random_rows(9, seed=2)
     one = train(rows, base=tiny_config(), settings=settings(), out=tmp_path / "one")
     np.testing.assert_allclose(losses(tmp_path / "two"), one.losses, rtol=1e-3)
+    norms = (losses(tmp_path / name, "grad_norm") for name in ("two", "one"))
+    np.testing.assert_allclose(*norms, rtol=1e-3)
     np.testing.assert_allclose(losses(tmp_path / "half"), one.losses, rtol=2e-2)
     assert losses(tmp_path / "stopped") == losses(tmp_path / "two")
     lora = train(rows, base=tiny_config(), settings=settings(lora_rank=2), out=tmp_path / "lora-one")
@@ -180,6 +183,29 @@ def test_the_checkpoint_with_the_lowest_held_out_loss_is_chosen() -> None:
     found = [("a", replace(held, nll=2.0)), ("b", replace(held, nll=1.0)), ("c", replace(held, nll=1.0))]
     assert choose(found, "held_out_nll") == "b"
     assert choose(found, "last") == "c"
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.5, 1e6])
+def test_clipping_is_torchs(limit: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randn(5, 3, generator=generator), torch.randn(7, generator=generator)]
+    ours, theirs = ([torch.nn.Parameter(v.clone()) for v in values] for _ in range(2))
+    for p, q in zip(ours, theirs, strict=True):
+        p.grad, q.grad = p.detach().clone(), q.detach().clone()
+    norm = clip_gradients(ours, limit, CPU)
+    wanted = torch.nn.utils.clip_grad_norm_(theirs, limit or float("inf"))
+    assert torch.allclose(norm, wanted)
+    for p, q in zip(ours, theirs, strict=True):
+        assert torch.allclose(p.grad, q.grad)
+
+
+def test_the_rate_rises_and_falls_as_a_cosine() -> None:
+    chosen = settings(lr=2.0, warmup=0.1)
+    rates = [rate(k, 100, chosen) for k in range(100)]
+    assert rates[9] == 2.0
+    assert rates[:10] == pytest.approx([0.2 * k for k in range(1, 11)])
+    assert rates[55] == pytest.approx(1.0)
+    assert rates == sorted(rates[:10]) + sorted(rates[10:], reverse=True)
 
 
 def test_presets_are_the_papers() -> None:

@@ -219,8 +219,8 @@ def _finish(codec: Codec, draft: _Draft, depth: dict[int, int], mark: str) -> Ro
     drift = at_once != draft.ids
     if drift and (ours := decode(codec, draft.ids)) != (theirs := decode(codec, at_once)):
         raise DataError(
-            f"the row's ids spell {ours[-80:]!r}, but the template wrote {theirs[-80:]!r}: this tokenizer joins "
-            f"text across turns; use another"
+            f"the row's ids spell {ours[-80:]!r}, but the template wrote {theirs[-80:]!r}: this tokenizer "
+            f"joins text across turns; use another"
         )
     bos = codec.tokenizer.bos_token_id
     if bos is not None and draft.ids[:2] == [bos, bos]:

@@ -16,6 +16,7 @@ import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ def _per_document(
     q: Tensor, k: Tensor, v: Tensor, docs: Documents, *, scale: float | None, window: int | None
 ) -> Tensor:
     parts = []
-    for a, b in zip(docs.places, docs.places[1:], strict=False):
+    for a, b in pairwise(docs.places):
         mask = None
         if window is not None and b - a > window:
             place = torch.arange(b - a, device=q.device)

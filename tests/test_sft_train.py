@@ -62,6 +62,8 @@ def test_a_resumed_training_has_the_same_loss_curve(tmp_path: Path, stop: int) -
     resumed = train(rows, **again)
     assert resumed.losses == whole.losses
     assert resumed.held_out == whole.held_out
+    assert resumed.before == whole.before
+    assert whole.before is not None
     assert resumed.chosen.name == whole.chosen.name
 
 

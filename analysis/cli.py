@@ -15,14 +15,24 @@ from typing import NoReturn
 from occupancy.errors import FewstepsError
 
 MOUNTED = (
+    "analysis.commands",
+    "occupancy.commands",
+    "simulate.lab_commands",
+    "simulate.commands",
     "agentloop.commands",
     "agentloop.ledger_commands",
+    "agentloop.trace_commands",
+    "sft.commands",
     "agentloop.export.commands",
+<<<<<<< HEAD
     "agentloop.trace_commands",
     "simulate.commands",
     "sft.commands",
     "analysis.commands",
+=======
+>>>>>>> main
 )
+"""In the order of `fewsteps --help`."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -24,13 +24,6 @@ MOUNTED = (
     "agentloop.trace_commands",
     "sft.commands",
     "agentloop.export.commands",
-<<<<<<< HEAD
-    "agentloop.trace_commands",
-    "simulate.commands",
-    "sft.commands",
-    "analysis.commands",
-=======
->>>>>>> main
 )
 """In the order of `fewsteps --help`."""
 

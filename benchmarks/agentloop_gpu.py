@@ -203,6 +203,15 @@ async def run_bare(
     }
 
 
+def bottleneck(row: dict[str, Any]) -> str:
+    """Who kept the other waiting: cores that are nearly all busy, or an engine that never runs dry."""
+    if row["environment_cpu_share_of_all_cores"] > 0.75:
+        return "environments: their processes keep the cores busy"
+    if row["engine_has_requests_share"] > 0.95 and row["mean_in_flight"] > 8:
+        return "engine: it always has requests, and the cores are not busy"
+    return "neither: episodes wait for one another's turns; give more --workers"
+
+
 class Cores:
     """CPU time of the environments' worker processes, as a share of all cores over a `with`."""
 
@@ -312,9 +321,7 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
                 )
             finally:
                 await worlds.close()
-            row = found["alfworld"]
-            by_engine = row["engine_has_requests_share"] > row["environment_cpu_share_of_all_cores"]
-            found["bottleneck"] = "engine" if by_engine and row["mean_in_flight"] > 64 else "environment"
+            found["bottleneck"] = bottleneck(found["alfworld"])
     await engine.close()
     return found
 
@@ -324,7 +331,7 @@ def main() -> None:
     arguments.add_argument("--model", required=True, help="folder of the model")
     arguments.add_argument("--out", help="folder for gpu.json")
     arguments.add_argument("--at-once", type=int, default=1024, help="episodes at a time in the fast world")
-    arguments.add_argument("--rooms", type=int, default=4096, help="episodes in the fast world")
+    arguments.add_argument("--rooms", type=int, default=2048, help="episodes in the fast world")
     arguments.add_argument("--sequences", type=int, default=1024, help="requests that vLLM runs at a time")
     arguments.add_argument("--max-tokens", type=int, default=32)
     arguments.add_argument("--games", type=int, default=140, help="ALFWorld games; 0 leaves them out")

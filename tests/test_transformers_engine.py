@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="the extra 'train' is not installed"
 transformers = pytest.importorskip("transformers", reason="the extra 'agents' is not installed")
 
 from families import codec, tokenizer_of
+from tiny_model import save_tiny_model
 
 from agentloop.prompt_ids import PromptIds
 from agentloop.token_policy import open_token_policy
@@ -22,26 +23,7 @@ from occupancy.errors import InputError, RunError
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model with random weights, the chatml family's tokenizer and 256 positions."""
-    place = tmp_path_factory.mktemp("model")
-    tokenizer = tokenizer_of("chatml")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.4,
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return place
+    return save_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 def asks(n: int) -> list[Ask]:

@@ -49,7 +49,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("recipe_hash", _TEXT, "recipe that proposed"),
         Column("t_prime", _INT, "drawn switch time t', from 1; 0 where none was drawn"),
         Column(
-            "probability", _REAL, "probability of the drawn t' given tau under the switch law; 0 where none"
+            "probability",
+            _REAL,
+            "probability of the drawn t' given tau under the switch law; 0 where none was drawn, or where "
+            "the "
+            "teacher decided",
         ),
         Column("T", _INT, "length of the rollout that was switched from, in turns"),
         Column("R", _REAL, "terminal reward of that rollout; empty where it has none", nullable=True),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +237,8 @@ def open_or_create(
     made_with  what a new run also records, and a resume does not compare
     """
     if not (folder / "run.json").exists():
-        versions = {name: version(name) for name in ("numpy", "pyarrow", "fewsteps")}
-        versions["python"] = platform.python_version()
+        versions = {name: version(name) for name in ("numpy", "pyarrow")}
+        versions |= {"fewsteps": _own_version(), "python": platform.python_version()}
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
     for name, value in {**info, "recipe_hash": recipe.hash}.items():
@@ -248,3 +248,10 @@ def open_or_create(
                 f"repeat its settings to resume it, or name a new folder"
             )
     return run
+
+
+def _own_version() -> str:
+    try:
+        return version("fewsteps")
+    except PackageNotFoundError:
+        return "run from its source, not installed"

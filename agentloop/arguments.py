@@ -42,8 +42,6 @@ def turns(flag: str, text: str) -> tuple[int, ...]:
 
 def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:
     """A preset, with the environment's T_max unless that is changed too, or a TOML file; with changes."""
-    from dataclasses import replace
-
     from occupancy.errors import RecipeError
     from occupancy.recipe import PRESETS, Recipe, preset
 
@@ -54,7 +52,7 @@ def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:
         raise RecipeError(
             f"--recipe {name}: expected one of {', '.join(PRESETS)}, or a TOML file that exists"
         )
-    return replace(Recipe.from_toml(file.read_text("utf-8")), **changes)
+    return Recipe.from_dict(Recipe.from_toml(read_text("--recipe", name)).to_dict() | changes)
 
 
 def read_n(file: str) -> dict[str, int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentloop.types import Answer, Ask, CallFailed, PolicyFailed, Usage
+from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage
 from occupancy.errors import RunError
 
 _SCHEMA = """
@@ -167,9 +167,10 @@ class Ledger:
             )
         )
 
-    async def fail(self, attempt_id: int, error: PolicyFailed, *, cost: Charge) -> None:
+    async def fail(self, attempt_id: int, error: PolicyFailed | EnvironmentFailed, *, cost: Charge) -> None:
         """Record that the attempt got no answer, and whether it may have been billed all the same."""
-        kind, billed, usage = "refused", "no", None
+        kind = "environment" if isinstance(error, EnvironmentFailed) else "refused"
+        billed, usage = "no", None
         if isinstance(error, CallFailed):
             kind, billed, usage = error.kind, error.billed, error.usage
         counts = (None,) * 6 if usage is None else _usage(usage)

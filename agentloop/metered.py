@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from agentloop.budget import Budget
 from agentloop.ledger import Charge, Ledger
 from agentloop.prices import Price
-from agentloop.types import Answer, Ask, CallFailed, Message, Policy, PolicyFailed, Usage, traits_of
+from agentloop.types import (
+    Answer,
+    Ask,
+    CallFailed,
+    EnvironmentFailed,
+    Message,
+    Policy,
+    PolicyFailed,
+    Usage,
+    traits_of,
+)
 from occupancy.errors import InputError, RunError
 
 OVERHEAD_TOKENS = 32
@@ -101,7 +111,7 @@ class _Metered:
             attempt_id = await meter.ledger.open(ask, role=meter.role, policy=meter.name, most=most)
             try:
                 answer = await self._policy(ask)
-            except PolicyFailed as failure:
+            except (PolicyFailed, EnvironmentFailed) as failure:
                 failed = _failure_charge(failure, most, meter.price)
                 await meter.ledger.fail(attempt_id, failure, cost=failed)
                 cost = failed
@@ -111,7 +121,7 @@ class _Metered:
             cost = spent
             return answer
         except BaseException as error:
-            if attempt_id is not None and not isinstance(error, PolicyFailed | RunError):
+            if attempt_id is not None and not isinstance(error, PolicyFailed | EnvironmentFailed | RunError):
                 meter.ledger.abandon(attempt_id)
             raise
         finally:
@@ -159,7 +169,7 @@ def _charge(usage: Usage, most: Charge, price: Price | None) -> Charge:
     return Charge(max(most.tokens or 0, usage.output), most.money)
 
 
-def _failure_charge(failure: PolicyFailed, most: Charge, price: Price | None) -> Charge:
+def _failure_charge(failure: Exception, most: Charge, price: Price | None) -> Charge:
     if isinstance(failure, CallFailed) and failure.usage is not None:
         return _charge(failure.usage, most, price)
     if isinstance(failure, CallFailed) and failure.billed != "no":

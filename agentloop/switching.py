@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agentloop.episode import Played, context_ids
+from agentloop.episode import Played, boundary, context_ids
 from agentloop.filters import psi_verdicts
 from agentloop.parts import Job, Stage
 from agentloop.rows import Key
 from agentloop.seeds import seed_of
-from agentloop.types import Ask, ContextOverflow, Message, PolicyFailed
+from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Message, PolicyFailed
 from occupancy.errors import RecipeError
 from occupancy.recipe import Recipe
 from occupancy.switch import draw_switch
@@ -80,10 +80,10 @@ def parse_turn(text: str, *, T: int) -> int:
 
 
 def _refused(rollout: Played, job: Job) -> str:
-    if rollout.length == 0:
-        return "empty"
     if rollout.reward is None:
         return "no_data"
+    if rollout.length == 0:
+        return "empty"
     return "" if psi_verdicts(rollout, job.recipe)[job.recipe.psi] else "prefix_filtered"
 
 
@@ -101,10 +101,13 @@ async def _ask_teacher(stage: Stage, key: Key, rollout: Played) -> Switch:
         stage.order,
     )
     try:
-        answer = await stage.job.teacher(ask)
+        with boundary(PolicyFailed, "the policy"):
+            answer = await stage.job.teacher(ask)
     except ContextOverflow:
         return Switch(0, 0.0, "context")
     except PolicyFailed:
         return Switch(0, 0.0, "teacher_failed")
+    except EnvironmentFailed as error:
+        return Switch(0, 0.0, str(error.status))
     t_prime = parse_turn(answer.text, T=rollout.length)
     return Switch(t_prime, 0.0, "" if t_prime else "invalid_switch")

@@ -23,9 +23,9 @@ from agentloop.prices import PICO
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
 from agentloop.switching import refuse_live
-from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
-from agentloop.units import Committer, Progress, Unit, only_writer, work
-from occupancy.errors import DataError, InputError
+from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Status, Task, traits_of
+from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
+from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run
 
@@ -85,7 +85,18 @@ async def collect(
             ledger.close()
     if stop is not None:
         raise stop
+    _refuse_nothing(run)
     return run
+
+
+def _refuse_nothing(run: Run) -> None:
+    """RunError where the environment failed in every episode: that is no result."""
+    ended = run.read("episodes", columns=["status", "error"]).to_pylist()
+    if ended and all(row["status"] in (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED) for row in ended):
+        raise RunError(
+            f"the environment failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
+            f"repair it, and collect into a new folder"
+        )
 
 
 def _refuse_live(settings: Settings, environments: Environments) -> None:
@@ -108,7 +119,7 @@ async def _one(unit: Unit, environments: Environments, job: Job) -> Rows:
     except EnvironmentFailed as error:
         if opened:
             raise
-        return unopened(job, unit.key, error)
+        raise NotOpened(unopened(job, unit.key, error), error) from error
 
 
 def _units(settings: Settings, tasks: Sequence[Task]) -> list[Unit]:

@@ -22,7 +22,7 @@ from agentloop.metered import Meter, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
 from agentloop.rows import Cast, Key, Rows, merged
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
-from agentloop.units import Committer, Progress, Unit, only_writer, work
+from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run
@@ -109,11 +109,12 @@ async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows:
         if opened:
             raise
         played, rows = not_opened(job, unit.key, error)
-    return merged(rows, {"evaluations": [_row(unit.key, played, job)]})
+        raise NotOpened(_with_score(rows, unit.key, played, job), error) from error
+    return _with_score(rows, unit.key, played, job)
 
 
-def _row(key: Key, played: Played, job: Job) -> dict[str, Any]:
-    return {
+def _with_score(rows: Rows, key: Key, played: Played, job: Job) -> Rows:
+    row = {
         "training_id": job.student_name,
         "task_id": key.task.task_id,
         "cluster_id": key.task.cluster_id,
@@ -122,6 +123,7 @@ def _row(key: Key, played: Played, job: Job) -> dict[str, Any]:
         "score": played.reward or 0.0,
         "status": str(played.status),
     }
+    return merged(rows, {"evaluations": [row]})
 
 
 def _units(tasks: Sequence[Task], attempts: int) -> list[Unit]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentloop.rows import Key, Rows, merged
+from agentloop.types import EnvironmentFailed
 from occupancy.errors import BudgetStopped, RunError
 from occupancy.runs import Run
 
@@ -18,6 +19,9 @@ COMMIT_EVERY_S = 2.0
 """Finished rows wait at most so long: a kill loses no more of the student's work than this."""
 COMMIT_MOST = 256
 """Units that wait for a commit at most."""
+
+NOT_OPENED_MOST = 10
+"""Tasks in a row that may not open before the environment counts as lost."""
 
 Progress = Callable[[int, int, Rows], None]
 """Told after every commit: units done, units in all, the rows just written."""
@@ -31,6 +35,14 @@ class Unit:
     order: int
 
 
+class NotOpened(Exception):
+    """The environment of a unit could not be opened; `rows` tell so."""
+
+    def __init__(self, rows: Rows, error: EnvironmentFailed) -> None:
+        super().__init__(f"{error}")
+        self.rows = rows
+
+
 class Committer:
     """Collects rows of finished units and writes them as parts of the run.
 
@@ -38,7 +50,7 @@ class Committer:
     """
 
     def __init__(self, run: Run, *, done: int, total: int, progress: Progress) -> None:
-        self._run, self._done, self._total, self._progress = run, done, total, progress
+        self._run, self.done, self._total, self._progress = run, done, total, progress
         self._pending: list[Rows] = []
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "commit")
@@ -63,8 +75,8 @@ class Committer:
                     f"{self._run.folder} cannot be written ({error}): make room on the disk and run the same "
                     f"command again; what was bought is kept"
                 ) from error
-            self._done += len(batch)
-            self._progress(self._done, self._total, rows)
+            self.done += len(batch)
+            self._progress(self.done, self._total, rows)
 
     def close(self) -> None:
         """Wait for the commit that is under way."""
@@ -86,10 +98,13 @@ async def work(
 ) -> BudgetStopped | None:
     """Do all units, `at_once` at a time; the stop at the budget, where there was one.
 
-    After a stop no unit is begun; those that are running may finish without another call.
+    After a stop no unit is begun; those that are running may finish without another call. A unit that did
+    not open is data once all others are done; until then a resume tries it again. RunError where none opens.
     """
     waiting = iter(units)
     stops: list[BudgetStopped] = []
+    closed: list[NotOpened] = []
+    in_a_row: set[str] = set()
 
     async def worker() -> None:
         for unit in waiting:
@@ -97,7 +112,13 @@ async def work(
                 rows = await one(unit)
             except BudgetStopped as stop:
                 stops.append(stop)
+            except NotOpened as failure:
+                closed.append(failure)
+                in_a_row.add(unit.key.task.task_id)
+                if len(in_a_row) >= NOT_OPENED_MOST:
+                    raise _lost(failure) from failure
             else:
+                in_a_row.clear()
                 await committer.add(rows)
             if stops:
                 return
@@ -111,7 +132,14 @@ async def work(
                         workers.create_task(worker())
             finally:
                 often.cancel()
-        await committer.flush()
+                # One failure ends the run; what the others have finished is kept.
+                await committer.flush()
+        if closed and not stops:
+            if not committer.done:
+                raise _lost(closed[0])
+            for failure in closed:
+                await committer.add(failure.rows)
+            await committer.flush()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
     finally:
@@ -130,6 +158,13 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"{folder} is being written by another process: wait for it, or name a new folder"
             ) from error
         yield
+
+
+def _lost(failure: NotOpened) -> RunError:
+    return RunError(
+        f"the environment opens no task any more ({failure}): repair it and run the same command again, "
+        f"which tries these tasks again"
+    )
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

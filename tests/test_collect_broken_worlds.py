@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from test_collect_algorithm import attempts, rows, run_of
 from toy_world import Corridor, Corridors, expert
 
 from agentloop.summary import summarise
-from agentloop.types import Answer, Ask, EnvironmentFailed, Reply
+from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Reply, Task
+from occupancy.errors import RunError
 from occupancy.recipe import preset
+from occupancy.runs import open_run
 
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 
@@ -77,3 +80,55 @@ def test_a_world_that_does_not_reset_is_no_data(tmp_path: Path, monkeypatch: pyt
     outcomes = {p["task_id"]: p["outcome"] for p in rows(run, "proposals")}
     assert outcomes["corridor/1"] == "no_data"
     assert outcomes["corridor/0"] == "accepted"
+
+
+class Closed(Corridors):
+    """The tasks in `shut` do not open."""
+
+    shut: frozenset[int] = frozenset()
+
+    def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:
+        if int(task.task_id.split("/")[1]) in self.shut:
+            raise EnvironmentFailed("no room")
+        return super().open(task)
+
+
+def test_a_run_where_nothing_opens_fails_and_is_tried_again(tmp_path: Path) -> None:
+    worlds = Closed()
+    worlds.shut = frozenset(range(8))
+    with pytest.raises(RunError, match=r"opens no task any more \(no room\)"):
+        run_of(tmp_path / "run", RECIPE, worlds=worlds)
+    assert not rows(open_run(tmp_path / "run"), "episodes")
+    worlds.shut = frozenset()
+    run = run_of(tmp_path / "run", RECIPE, worlds=worlds)
+    assert rows(run, "proposals") == rows(run_of(tmp_path / "whole", RECIPE), "proposals")
+
+
+def test_a_world_that_is_lost_half_way_makes_no_data_of_the_rest(tmp_path: Path) -> None:
+    worlds = Closed()
+    worlds.shut = frozenset(range(4, 40))
+    with pytest.raises(RunError, match="opens no task any more"):
+        run_of(tmp_path / "run", RECIPE, worlds=worlds, tasks="40")
+    assert {e["task_id"] for e in rows(open_run(tmp_path / "run"), "episodes")} == {
+        f"corridor/{i}" for i in range(4)
+    }
+    worlds.shut = frozenset([7])
+    run = run_of(tmp_path / "run", RECIPE, worlds=worlds, tasks="40")
+    outcomes = [p["outcome"] for p in rows(run, "proposals")]
+    assert (len(outcomes), outcomes.count("no_data")) == (80, 2), "one task that does not open is data"
+
+
+def test_a_run_where_every_episode_breaks_fails(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="failed in all 16 episodes"):
+        run_of(tmp_path / "run", RECIPE, worlds=Corridors(fails_at=1))
+
+
+def test_what_others_have_finished_is_kept_when_one_fails(tmp_path: Path) -> None:
+    async def teacher(ask: Ask) -> Answer:
+        if ask.order == 9:
+            raise RunError("the disk of somebody else")
+        return await expert(ask)
+
+    with pytest.raises(RunError, match="somebody else"):
+        run_of(tmp_path / "run", RECIPE, teacher=teacher, worlds=Corridors(workers=1))
+    assert len(rows(open_run(tmp_path / "run"), "proposals")) == 9

@@ -17,7 +17,7 @@ from typing import Any
 from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.budget import Budget, ContinuationBudget
 from agentloop.ledger import Ledger
-from agentloop.metered import Meter, metered
+from agentloop.metered import Books, Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage
 from agentloop.prices import PICO
 from agentloop.rows import Key, Rows
@@ -168,16 +168,16 @@ def _job(
 ) -> Job:
     tokenizer = traits_of(student).tokenizer
     budget = _budget(spending, ledger)
-    meters = {"teacher": _meter("teacher", settings.teacher, spending, ledger, budget)}
-    meters["teacher"].total = ledger.charged(spending.axis)
+    books = {"teacher": OwnBooks(ledger, "teacher", settings.teacher, budget=budget, axis=spending.axis)}
+    books["teacher"].total = ledger.charged(spending.axis)
     if traits_of(student).paid:
         shared = budget if spending.axis == "money" else None
-        meters["student"] = _meter("student", settings.student, spending, ledger, shared)
-        student = metered(student, meters["student"])
+        books["student"] = OwnBooks(ledger, "student", settings.student, budget=shared, axis=spending.axis)
+        student = metered(student, meter_of("student", settings, spending, books["student"]))
     job = Job(
         recipe=settings.recipe,
         student=student,
-        teacher=metered(teacher, meters["teacher"]),
+        teacher=metered(teacher, meter_of("teacher", settings, spending, books["teacher"])),
         student_name=settings.student,
         teacher_name=settings.teacher,
         environment=environments.version,
@@ -195,29 +195,27 @@ def _job(
     if spending.axis == "training":
         spent = sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
         return replace(job, continuation_budget=ContinuationBudget(int(spending.budget), spent=spent))
-    paying = [meter for role, meter in meters.items() if role == "teacher" or spending.axis == "money"]
-    scale = PICO if spending.axis == "money" else 1
 
     def counted() -> int:
-        return sum(meter.total for meter in paying)
+        return books["teacher"].total
 
     def cost(rows: Rows) -> int:
-        tokens: int = sum(t["output_tokens"] for t in rows.get("turns", ()) if t["author"] == Author.TEACHER)
-        price = meters["teacher"].price if spending.axis == "money" else None
-        return tokens * price.output if price else tokens
+        return sum(t["output_tokens"] for t in rows.get("turns", ()) if t["author"] == Author.TEACHER)
 
-    limit = ContinuationBudget(int(spending.budget * scale), counted=counted)
+    limit = ContinuationBudget(int(spending.budget), counted=counted)
     return replace(job, continuation_budget=limit, cost=cost)
 
 
-def _meter(role: str, name: str, spending: Spending, ledger: Ledger, budget: Budget | None) -> Meter:
+def meter_of(role: str, settings: Settings, spending: Spending, books: Books) -> Meter:
+    """How a role's calls are metered under these settings."""
+    name = settings.teacher if role == "teacher" else settings.student
+    limited = spending.budget is not None and spending.axis != "training" and not spending.matched
     return Meter(
-        ledger,
+        books,
         role,
         name,
         price=None if spending.prices is None else spending.prices.find(name),
-        budget=budget,
-        axis=spending.axis,
+        bounded=limited and (role == "teacher" or spending.axis == "money"),
         turn_tokens=spending.turn_tokens,
         retries=spending.retries,
         backoff_s=spending.backoff_s,

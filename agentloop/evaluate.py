@@ -18,7 +18,7 @@ from typing import Any
 from agentloop.collect import open_or_create
 from agentloop.episode import Played
 from agentloop.ledger import Ledger
-from agentloop.metered import Meter, metered
+from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
 from agentloop.rows import Cast, Key, Rows, merged
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
@@ -78,7 +78,7 @@ async def evaluate(
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         if traits_of(policy).paid:
-            policy = metered(policy, Meter(ledger, "student", settings.policy))
+            policy = metered(policy, _meter(ledger, settings.policy))
         job = Job(recipe, policy, policy, settings.policy, "", environments.version, settings.seed)
         units = _units(tasks, settings.attempts)
         done = _done(run)
@@ -95,6 +95,10 @@ async def evaluate(
     if stop is not None:
         raise stop
     return run
+
+
+def _meter(ledger: Ledger, policy: str) -> Meter:
+    return Meter(OwnBooks(ledger, "student", policy), "student", policy)
 
 
 async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage
 from occupancy.errors import RunError
@@ -52,6 +52,21 @@ create table if not exists attempts (
 ) strict
 """
 Work = Callable[[sqlite3.Connection], Any]
+
+
+class CallKey(NamedTuple):
+    """What a call is for: equal keys are the same turn in the same context."""
+
+    episode_id: str
+    t: int
+    context_id: str
+    order: int = 0
+    """Place of its unit in the run; not part of the ledger."""
+
+
+def key_of(ask: Ask) -> CallKey:
+    """The key of a turn's call."""
+    return CallKey(ask.episode_id, ask.t, ask.context_id, ask.order)
 
 
 @dataclass(frozen=True)
@@ -117,14 +132,14 @@ class Ledger:
             return
         self._reader.close()
 
-    def stored(self, ask: Ask) -> Answer | None:
+    def stored(self, key: CallKey) -> Answer | None:
         """The answer already bought for this turn in this very context."""
         if not self._resumed:
             return None
         row = self._reader.execute(
             "select answer from attempts where episode_id = ? and t = ? and context_id = ? "
             "and state = 'settled' order by attempt desc",
-            (ask.episode_id, ask.t, ask.context_id),
+            key[:3],
         ).fetchone()
         return None if row is None else _answer(row[0])
 
@@ -133,22 +148,21 @@ class Ledger:
         (text,) = self._reader.execute("select answer from attempts where id = ?", (attempt_id,)).fetchone()
         return _answer(text)
 
-    async def open(self, ask: Ask, *, role: str, policy: str, most: Charge) -> int:
+    async def open(self, call: CallKey, *, role: str, policy: str, most: Charge) -> int:
         """Write an attempt before its call; returns its id."""
-        key = (ask.episode_id, ask.t)
+        key = call[:2]
 
         def work(db: sqlite3.Connection) -> int | None:
             row = db.execute("select count(*) from attempts where episode_id = ? and t = ?", key).fetchone()
             if row[0]:
-                db.execute(
-                    "update attempts set state = 'orphaned' "
-                    "where episode_id = ? and t = ? and state = 'settled'",
-                    key,
-                )
+                where = "where episode_id = ? and t = ? and state ="
+                db.execute(f"update attempts set state = 'orphaned' {where} 'settled'", key)
+                # An episode is played in one place at a time: whoever had this call is gone.
+                db.execute(f"update attempts set state = 'lost', billed = 'perhaps' {where} 'open'", key)
             return db.execute(
                 "insert into attempts (episode_id, t, attempt, context_id, role, policy, state, billed, "
                 "opened_at, charged_tokens, charged_money) values (?, ?, ?, ?, ?, ?, 'open', 'no', ?, ?, ?)",
-                (*key, row[0], ask.context_id, role, policy, time.time(), most.tokens, most.money),
+                (*key, row[0], call.context_id, role, policy, time.time(), most.tokens, most.money),
             ).lastrowid
 
         attempt_id: int = await self._write(work)

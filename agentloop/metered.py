@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from agentloop.budget import Budget
-from agentloop.ledger import Charge, Ledger
+from agentloop.ledger import CallKey, Charge, Ledger, key_of
 from agentloop.prices import Price
 from agentloop.types import (
     Answer,
@@ -32,18 +33,91 @@ class ServerLost(RunError):
     resumed."""
 
 
-@dataclass
-class Meter:
-    """How a policy's calls are counted, limited and tried again."""
+class Books(Protocol):
+    """Where calls are written down and paid for: here, or in the process that holds the ledger."""
 
-    ledger: Ledger
+    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
+        """The answer that was bought before, or the id of an attempt that may now be made.
+
+        Waits while the budget is short; BudgetStopped once it is spent.
+        """
+        ...
+
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
+        """Write down how an attempt ended, and give back what it did not cost."""
+        ...
+
+    def give_up(self, attempt: int, most: Charge) -> None:
+        """Nobody waits for the attempt any more: it may have been billed, and stays charged at its most."""
+        ...
+
+
+class OwnBooks:
+    """The ledger and the budget of this process."""
+
+    def __init__(
+        self, ledger: Ledger, role: str, name: str, *, budget: Budget | None = None, axis: str = "inference"
+    ) -> None:
+        self._ledger, self._role, self._name = ledger, role, name
+        self._budget, self._axis = budget, axis
+        self.total = 0
+        """Charged on the axis by every attempt that has ended here."""
+
+    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
+        """See `Books`."""
+        bought = self._ledger.stored(key)
+        if bought is not None:
+            return bought
+        if self._budget is not None:
+            await self._budget.reserve(self._amount(most), order=key.order)
+        try:
+            return await self._ledger.open(key, role=self._role, policy=self._name, most=most)
+        except BaseException:
+            self._settle(most, most)
+            raise
+
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
+        """See `Books`."""
+        try:
+            if isinstance(result, Answer):
+                await self._ledger.settle(attempt, result, cost=cost)
+            else:
+                await self._ledger.fail(attempt, result, cost=cost)
+        except BaseException:
+            cost = most
+            raise
+        finally:
+            self._settle(most, cost)
+
+    def give_up(self, attempt: int, most: Charge) -> None:
+        """See `Books`."""
+        self._ledger.abandon(attempt)
+        self._settle(most, most)
+
+    def _settle(self, most: Charge, cost: Charge) -> None:
+        self.total += self._amount(cost)
+        if self._budget is not None:
+            self._budget.settle(self._amount(most), self._amount(cost))
+
+    def _amount(self, charge: Charge) -> int:
+        return (charge.money if self._axis == "money" else charge.tokens) or 0
+
+
+@dataclass(frozen=True)
+class Meter:
+    """How a policy's calls are counted and tried again."""
+
+    books: Books
     role: str
     name: str
-    """The policy as the command line names it."""
+    """The policy as the run remembers it."""
     price: Price | None = None
-    budget: Budget | None = None
-    axis: str = "inference"
-    """What the budget limits: output tokens (inference), or money."""
+    bounded: bool = False
+    """There is a budget: nothing may be asked whose cost has no bound."""
     turn_tokens: int | None = None
     """Most output tokens of a call, where the policy itself has no limit."""
     retries: int = 5
@@ -52,9 +126,6 @@ class Meter:
     """Wait before the first retry; it doubles each time, up to a minute."""
     patience: int = 10
     """Calls in a row that may fail after all their retries before the server counts as lost."""
-    total: int = 0
-    """Charged so far on the axis: what the ledger held at the start, and every attempt since."""
-    _failed_in_a_row: int = field(default=0, init=False)
 
 
 def metered(policy: Policy, meter: Meter) -> Policy:
@@ -63,7 +134,7 @@ def metered(policy: Policy, meter: Meter) -> Policy:
     InputError where a budget is set and nothing bounds what a call can cost.
     """
     most_output = traits_of(policy).most_output or meter.turn_tokens
-    if meter.budget is not None and most_output is None:
+    if meter.bounded and most_output is None:
         raise InputError(
             f"{meter.role} {meter.name!r} has no limit on the tokens of a turn, so a budget could be "
             "exceeded: "
@@ -76,11 +147,9 @@ class _Metered:
     def __init__(self, policy: Policy, meter: Meter, most_output: int | None) -> None:
         self._policy, self._meter, self._most_output = policy, meter, most_output
         self.traits = traits_of(policy)
+        self._failed_in_a_row = 0
 
     async def __call__(self, ask: Ask) -> Answer:
-        bought = self._meter.ledger.stored(ask)
-        if bought is not None:
-            return bought
         for attempt in range(self._meter.retries + 1):
             try:
                 answer = await self._attempt(ask)
@@ -88,57 +157,40 @@ class _Metered:
                 if failure.kind == "forbidden":
                     raise ServerLost(f"{self._meter.role} {self._meter.name!r}: {failure}") from failure
                 if not failure.retry:
-                    self._meter._failed_in_a_row = 0
+                    self._failed_in_a_row = 0
                     raise
                 if attempt == self._meter.retries:
                     self._give_up(failure)
                     raise
                 await asyncio.sleep(self._wait(ask, attempt, failure))
             else:
-                self._meter._failed_in_a_row = 0
+                self._failed_in_a_row = 0
                 return answer
         raise AssertionError("the loop returns or raises")
 
     async def _attempt(self, ask: Ask) -> Answer:
-        meter = self._meter
+        books, price = self._meter.books, self._meter.price
         most = self._most(ask)
-        reserved = self._amount(most)
-        if meter.budget is not None:
-            await meter.budget.reserve(reserved, order=ask.order)
-        cost = most
-        attempt_id = None
+        begun = await books.begin(key_of(ask), most)
+        if isinstance(begun, Answer):
+            return begun
         try:
-            attempt_id = await meter.ledger.open(ask, role=meter.role, policy=meter.name, most=most)
-            try:
-                answer = await self._policy(ask)
-            except (PolicyFailed, EnvironmentFailed) as failure:
-                failed = _failure_charge(failure, most, meter.price)
-                await meter.ledger.fail(attempt_id, failure, cost=failed)
-                cost = failed
-                raise
-            spent = _charge(answer.usage, most, meter.price)
-            await meter.ledger.settle(attempt_id, answer, cost=spent)
-            cost = spent
-            return answer
-        except BaseException as error:
-            if attempt_id is not None and not isinstance(error, PolicyFailed | EnvironmentFailed | RunError):
-                meter.ledger.abandon(attempt_id)
+            answer = await self._policy(ask)
+        except (PolicyFailed, EnvironmentFailed) as failure:
+            await books.end(begun, failure, most, _failure_charge(failure, most, price))
             raise
-        finally:
-            meter.total += self._amount(cost)
-            if meter.budget is not None:
-                meter.budget.settle(reserved, self._amount(cost))
+        except BaseException:
+            books.give_up(begun, most)
+            raise
+        await books.end(begun, answer, most, _charge(answer.usage, most, price))
+        return answer
 
     def _most(self, ask: Ask) -> Charge:
         tokens, price = self._most_output, self._meter.price
         if tokens is None or price is None:
             return Charge(tokens)
-        return Charge(
-            tokens, price.most(prompt=prompt_bound(ask.context) + self.traits.more_prompt, output=tokens)
-        )
-
-    def _amount(self, charge: Charge) -> int:
-        return (charge.money if self._meter.axis == "money" else charge.tokens) or 0
+        bound = prompt_bound(ask.context) + self.traits.more_prompt
+        return Charge(tokens, price.most(prompt=bound, output=tokens))
 
     def _wait(self, ask: Ask, attempt: int, failure: CallFailed) -> float:
         # Seeded jitter: calls that failed together do not come back together, and no run is a lottery.
@@ -147,12 +199,12 @@ class _Metered:
         return max(failure.wait_s or 0.0, wait)
 
     def _give_up(self, failure: CallFailed) -> None:
-        meter = self._meter
-        meter._failed_in_a_row += 1
-        if failure.kind == "connection" or meter._failed_in_a_row >= meter.patience:
+        self._failed_in_a_row += 1
+        if failure.kind == "connection" or self._failed_in_a_row >= self._meter.patience:
             raise ServerLost(
-                f"{meter.role} {meter.name!r} does not answer ({failure}): bring its server back and run the "
-                f"same command again; what was bought is kept"
+                f"{self._meter.role} {self._meter.name!r} does not answer ({failure}): bring its server "
+                "back and "
+                f"run the same command again; what was bought is kept"
             ) from failure
 
 

@@ -36,7 +36,8 @@ from agentloop.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
 from agentloop.types import Environment, Message, Replay, Reply, Task
 from occupancy.recipe import preset
 
-WORDS = ["You", "are", "in", "the", "middle", "of", "a", "room.", "Looking", "around", "you,", "you", "see", "a", "cabinet", "4,", "a", "desk", "1,", "a", "drawer", "12."]
+SENTENCE = "You are in the middle of a room. You see a cabinet 4, a desk 1, and a drawer 12."
+WORDS = tuple(SENTENCE.split())
 
 
 class FastWorld:

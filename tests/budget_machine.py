@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agentloop.budget import Budget
 from agentloop.ledger import Ledger
-from agentloop.metered import Meter, metered
+from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.prices import Price
 from agentloop.types import Answer, Ask, CallFailed, Message, PolicyFailed, Traits, Usage
 from occupancy.errors import BudgetStopped, RunError
@@ -115,8 +115,9 @@ class Bursts(RuleBasedStateMachine):
     async def _burst(self, calls: list[list[Attempt]], patience: int) -> None:
         ledger = Ledger(self.folder / "ledger.sqlite")
         budget = Budget(self.limit, spent=ledger.charged(self.axis))
+        books = OwnBooks(ledger, "teacher", "p", budget=budget, axis=self.axis)
         meter = Meter(
-            ledger, "teacher", "p", PRICE, budget, self.axis, retries=1, backoff_s=0, patience=10**9
+            books, "teacher", "p", price=PRICE, bounded=True, retries=1, backoff_s=0, patience=10**9
         )
         policy = metered(self.provider, meter)
         tasks = []

@@ -17,12 +17,13 @@ from typing import Any
 from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.budget import Budget, ContinuationBudget
 from agentloop.ledger import Ledger
+from agentloop.ledger_report import refuse_lost_ledger
 from agentloop.metered import Books, Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage
 from agentloop.prices import PICO
 from agentloop.rows import Key, Rows
-from agentloop.settings import Settings, Spending
-from agentloop.switching import refuse_live
+from agentloop.settings import Settings, Spending, task_hash
+from agentloop.switching import refuse_live, refuse_recipe
 from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Status, Task, traits_of
 from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError, RunError
@@ -52,16 +53,19 @@ async def collect(
     if not tasks:
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
     units = _units(settings, tasks)
+    refuse_recipe(settings.recipe, environments)
     if _live(environments):
         _refuse_live(settings, environments)
     info = settings.to_info() | {
         "environment": environments.version,
         "n_tasks": len(tasks),
+        "task_hash": task_hash(tasks),
         "n_units": len(units),
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
     run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
     with only_writer(run.folder):
+        refuse_lost_ledger(run)
         ledger = Ledger(run.folder / "ledger.sqlite")
         try:
             job = _job(
@@ -251,7 +255,8 @@ def open_or_create(
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
     for name, value in {**info, "recipe_hash": recipe.hash}.items():
-        if run.info.get(name) != value:
+        # Runs from before there was a task_hash are taken at their word.
+        if run.info.get(name, value if name == "task_hash" else None) != value:
             raise DataError(
                 f"{folder} was started with {name}={run.info.get(name)!r}, now {name}={value!r} is asked: "
                 f"repeat its settings to resume it, or name a new folder"

@@ -21,6 +21,7 @@ from agentloop.ledger import Ledger
 from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
 from agentloop.rows import Cast, Key, Rows, merged
+from agentloop.settings import task_hash
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
 from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
@@ -149,6 +150,7 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
         "seed": settings.seed,
         "environment": environments.version,
         "n_tasks": len(tasks),
+        "task_hash": task_hash(tasks),
     }
 
 

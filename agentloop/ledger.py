@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -101,11 +102,24 @@ class Ledger:
     """
 
     def __init__(self, file: Path, *, read_only: bool = False) -> None:
-        if read_only:
-            self._reader = sqlite3.connect(
-                f"{file.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
-            )
-            return
+        try:
+            if read_only:
+                self._read(file)
+            else:
+                self._write_and_read(file)
+        except sqlite3.Error as error:
+            raise RunError(
+                f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or see to the disk"
+            ) from error
+
+    def _read(self, file: Path) -> None:
+        # SQLite reads a WAL file only where it may write beside it, unless told that nobody writes.
+        frozen = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+        mode = "mode=ro&immutable=1" if frozen else "mode=ro"
+        self._reader = sqlite3.connect(f"{file.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        self._reader.execute("select 1 from attempts limit 1")
+
+    def _write_and_read(self, file: Path) -> None:
         self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         self._db.execute("pragma journal_mode = wal")
         # A commit survives a power cut, not only the death of the process.

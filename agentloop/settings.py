@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from agentloop.budget import AXES
 from agentloop.parts import SWITCH_PROMPT
 from agentloop.prices import Prices
+from agentloop.types import Task
 from occupancy.errors import InputError
 from occupancy.recipe import INF, Recipe
 
@@ -85,6 +87,11 @@ class Settings:
                 "demo_tasks": self.demo_tasks,
             }
         return info
+
+
+def task_hash(tasks: Sequence[Task]) -> str:
+    """16 hex digits for the tasks in their order: a file of ids may change under the same spec."""
+    return blake2b("\n".join(task.task_id for task in tasks).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from agentloop.filters import psi_verdicts
 from agentloop.parts import Job, Stage
 from agentloop.rows import Key
 from agentloop.seeds import seed_of
-from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Message, PolicyFailed
+from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Environments, Message, PolicyFailed
 from occupancy.errors import RecipeError
 from occupancy.recipe import Recipe
 from occupancy.switch import draw_switch
@@ -59,6 +59,20 @@ def live_switch(key: Key, job: Job) -> Switch:
         T_max=recipe.T_max,
     )
     return Switch(drawn.t_prime, drawn.probability)
+
+
+def refuse_recipe(recipe: Recipe, environments: Environments) -> None:
+    """RecipeError for a recipe that no episode of the environment can follow."""
+    if recipe.switch.law == "weights":
+        raise RecipeError(
+            "switch law 'weights' needs weights for every turn of a rollout, which a run being collected has "
+            "not: use 'uniform' or 'fixed'; occupancy.draw_switches takes weights"
+        )
+    if recipe.T_max > environments.T_max:
+        raise RecipeError(
+            f"T_max={recipe.T_max}, but an episode of {environments.name} has at most {environments.T_max} "
+            f"turns: use --set T_max={environments.T_max}"
+        )
 
 
 def refuse_live(recipe: Recipe, environment: str) -> None:

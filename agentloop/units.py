@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,10 +82,16 @@ class Committer:
         """Wait for the commit that is under way."""
         self._thread.shutdown(wait=True)
 
-    async def flush_often(self) -> None:
-        """Write at least every COMMIT_EVERY_S seconds, until cancelled."""
-        while True:
-            await asyncio.sleep(COMMIT_EVERY_S)
+    async def flush_often(self, ended: asyncio.Event) -> None:
+        """Write at least every COMMIT_EVERY_S seconds, and once more at the end.
+
+        Never cancelled: a commit that waits for its thread would be given up, and its rows with it.
+        """
+        last = False
+        while not last:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), COMMIT_EVERY_S)
+            last = ended.is_set()
             await self.flush()
 
 
@@ -125,15 +131,16 @@ async def work(
 
     try:
         async with asyncio.TaskGroup() as group:
-            often = group.create_task(committer.flush_often())
+            ended = asyncio.Event()
+            often = group.create_task(committer.flush_often(ended))
             try:
                 async with asyncio.TaskGroup() as workers:
                     for _ in range(min(at_once, len(units))):
                         workers.create_task(worker())
             finally:
-                often.cancel()
                 # One failure ends the run; what the others have finished is kept.
-                await committer.flush()
+                ended.set()
+                await often
         if closed and not stops:
             if not committer.done:
                 raise _lost(closed[0])

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,18 @@ def test_a_commit_under_way_at_the_end_is_finished_before_the_last(
     assert len(parts) > 2
     assert set(overlaps) == {1}
     assert len(rows(run, "proposals")) == sum(parts) == 80
+
+
+def test_a_commit_that_waits_for_its_thread_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Busy(ThreadPoolExecutor):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.submit(time.sleep, 0.3)
+
+    monkeypatch.setattr(units, "ThreadPoolExecutor", Busy)
+    monkeypatch.setattr(units, "COMMIT_EVERY_S", 0.0)
+    told: list[int] = []
+    run = run_of(tmp_path / "run", RECIPE, progress=lambda done, total, rows: told.append(done))
+    assert len(rows(run, "proposals")) == told[-1] == 16

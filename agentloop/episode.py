@@ -162,8 +162,8 @@ def _check_reward(reply: Reply) -> None:
 
 
 @contextmanager
-def boundary(failure: type[PolicyFailed] | type[EnvironmentFailed], what: str) -> Iterator[None]:
-    """Turn whatever escapes a model or a world into that seam's failure; our own errors pass."""
+def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
+    """Turn whatever escapes a model, a world or a user's module into `failure`; our own errors pass."""
     try:
         yield
     except (FewstepsError, PolicyFailed, EnvironmentFailed):

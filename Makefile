@@ -30,10 +30,11 @@ clean:
 
 # Exact versions without their dependencies: the lock lists them all, and leaves out a part of
 # TextWorld's that ALFWorld does not use (spacy, 230 MB).
-$(READY): locks/dev.txt pyproject.toml
+$(READY): locks/build.txt locks/dev.txt locks/torch.txt pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'fewsteps needs Python >= 3.11: run make PYTHON=python3.11')"
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/build.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/dev.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c locks/dev.txt -r locks/torch.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@

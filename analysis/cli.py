@@ -16,12 +16,17 @@ from typing import NoReturn
 from occupancy.errors import FewstepsError
 
 MOUNTED = (
+    "analysis.commands",
+    "occupancy.commands",
+    "simulate.lab_commands",
+    "simulate.commands",
     "agentloop.commands",
     "agentloop.ledger_commands",
+    "agentloop.trace_commands",
+    "sft.commands",
     "agentloop.export.commands",
-    "simulate.commands",
-    "analysis.commands",
 )
+"""In the order of `fewsteps --help`."""
 
 
 class _Parser(argparse.ArgumentParser):

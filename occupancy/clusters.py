@@ -7,6 +7,7 @@ C/(C-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the C tasks with weight (Coch
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,16 +80,11 @@ def partial_sums(
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
     A, B = np.zeros((len(trajectories), values.shape[1])), np.zeros(len(trajectories))
 
-    def part(begin: int, end: int) -> float:
+    def part(begin: int, end: int) -> None:
         span = slice(begin, end)
-        squares = kernels.sum_trajectories(
-            offsets[begin : end + 1], values, factor[span], turn, A[span], B[span]
-        )
-        return float(squares)
+        kernels.sum_trajectories(offsets[begin : end + 1], values, factor[span], turn, A[span], B[span])
 
-    squares = Total(1)
-    for partial in in_order(part, cuts(offsets, chunk_turns(1)), workers=workers):
-        squares.add(np.array([partial]))
+    deque(in_order(part, cuts(offsets, chunk_turns(1)), workers=workers), maxlen=0)
     cluster, tasks = clusters(trajectories)
     numerators = np.stack([sum_by(cluster, column, len(tasks)) for column in A.T], axis=1)
     if not np.isfinite(numerators).all():
@@ -96,7 +92,7 @@ def partial_sums(
         at = int(np.argmax(bad))
         raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
     denominators = sum_by(cluster, B, len(tasks))
-    return ClusterSums(numerators, denominators, tasks, float(squares.value[0]))
+    return ClusterSums(numerators, denominators, tasks, weights.squares(trajectories.lengths))
 
 
 def ratio(sums: ClusterSums, *, over: int | None = None) -> Ratio:

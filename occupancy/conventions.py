@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from occupancy.errors import DataError, InputError
-from occupancy.types import Float64, Floats, Trajectories
+from occupancy.types import Float64, Floats, Int64, Trajectories
 
 CONVENTIONS = ("pooled", "trajectory", "task", "weights")
 _ONES: Float64 = np.empty(0)
@@ -31,6 +31,14 @@ class ContextWeights:
     """[B]"""
     turn: Floats | None
     """[N]"""
+
+    def squares(self, lengths: Int64) -> float:
+        """Sum of the squared weights of all turns, for an effective sample size."""
+        if self.turn is None:
+            factor = np.ones(len(lengths)) if self.trajectory is None else self.trajectory
+            return float((factor * factor * lengths).sum())
+        w = self.turn if self.trajectory is None else self.turn * np.repeat(self.trajectory, lengths)
+        return float(np.einsum("i,i->", w, w, dtype=np.float64))
 
     @property
     def columns(self) -> tuple[Float64, Floats]:

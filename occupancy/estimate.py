@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -62,17 +62,18 @@ def occupancy(
     psi [B] in {0, 1} and p_phi [N] in [0, 1] give the law that filters leave; see `context_weights`.
     The result has the same bits for any number of `workers`. Raises DataError where no context has weight.
     """
-    factor, turn = context_weights(trajectories, convention, psi=psi, p_phi=p_phi).columns
-    used = factor[trajectories.lengths > 0] if factor.size else factor
-    if psi is None and used.size and used.min() == used.max():
-        factor = factor[:0]  # a common factor cancels, and without it the sums are counts
+    weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
+    if psi is None and weights.trajectory is not None:
+        used = weights.trajectory[trajectories.lengths > 0]
+        if used.size and used.min() == used.max():  # it cancels, and without it the sums are counts
+            weights = replace(weights, trajectory=None)
+    factor, turn = weights.columns
     if convention == "trajectory" and factor.size and psi is None and p_phi is None:
-        found = tally(trajectories, workers=workers)
-        sums, squares = found.inverse_lengths, float(factor.sum())
+        sums = tally(trajectories, workers=workers).inverse_lengths
     elif factor.size or turn.size:
-        sums, squares = _weighted_sums(trajectories, factor, turn, workers)
+        sums = weighted_sums(trajectories, factor, turn, workers)
     else:
-        sums, squares = _counts(trajectories, workers), float(trajectories.n_turns)
+        sums = _counts(trajectories, workers)
     total = float(sums.sum())
     require_weight(total, trajectories)
     residuals, n_tasks = _residuals(trajectories, factor, turn, sums / total, workers)
@@ -82,7 +83,7 @@ def occupancy(
         n_tasks,
         len(trajectories),
         trajectories.n_empty,
-        total**2 / squares,
+        total**2 / weights.squares(trajectories.lengths),
         convention,
     )
 
@@ -125,24 +126,23 @@ def _counts(trajectories: Trajectories, workers: int | None) -> Float64:
     return total.astype(np.float64)
 
 
-def _weighted_sums(
-    trajectories: Trajectories, factor: Float64, turn: Floats, workers: int | None
-) -> tuple[Float64, float]:
-    """Weight of each state [S], and the sum of squared weights."""
+def weighted_sums(
+    trajectories: Trajectories, factor: Float64, turn: Floats, workers: int | None = None
+) -> Float64:
+    """Weight of each state [S] from the columns of `ContextWeights`, of which one at least is not empty."""
     kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
     offsets = trajectories.offsets
 
     def part(begin: int, end: int) -> Float64:
-        sums, here = np.zeros(S + 1), offsets[begin : end + 1]
+        sums, here = np.zeros(S), offsets[begin : end + 1]
         blocks = cuts(here - here[0], block_turns(S))
-        columns = (here, trajectories.states, factor[begin:end], turn, blocks)
-        sums[S] = kernels.sum_states(*columns, sums[:S])
+        kernels.sum_states(here, trajectories.states, factor[begin:end], turn, blocks, sums)
         return sums
 
-    total = Total(S + 1)
+    total = Total(S)
     for sums in in_order(part, cuts(offsets, chunk_turns(S)), workers=workers):
         total.add(sums)
-    return total.value[:S], float(total.value[S])
+    return total.value
 
 
 def _residuals(

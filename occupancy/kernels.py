@@ -45,26 +45,26 @@ def count_states(states: Int32, counts: Int64) -> None:
 @compiled
 def sum_states(
     offsets: Int64, states: Int32, factor: Float64, turn: Floats, blocks: Int64, sums: Float64
-) -> float:
-    """Adds factor[b] * turn[i] to the turn's state: sums [S]; returns the sum of squared weights.
+) -> None:
+    """Adds factor[b] * turn[i] to the turn's state: sums [S].
 
     A block of trajectories is summed by itself and then added with its rounding error carried.
     """
-    squares = 0.0
     table, lost = np.zeros(sums.size), np.zeros(sums.size)
     for k in range(blocks.size - 1):
         table[:] = 0.0
-        for b in range(blocks[k], blocks[k + 1]):
-            scale = factor[b] if factor.size else 1.0
-            if turn.size:
-                for i in range(offsets[b], offsets[b + 1]):
-                    w = scale * np.float64(turn[i])
-                    table[np.uint32(states[i])] += w
-                    squares += w * w
-            else:
-                for i in range(offsets[b], offsets[b + 1]):
-                    table[np.uint32(states[i])] += scale
-                squares += scale * scale * (offsets[b + 1] - offsets[b])
+        if factor.size == 0:
+            for i in range(offsets[blocks[k]], offsets[blocks[k + 1]]):
+                table[np.uint32(states[i])] += np.float64(turn[i])
+        else:
+            for b in range(blocks[k], blocks[k + 1]):
+                scale = factor[b]
+                if turn.size:
+                    for i in range(offsets[b], offsets[b + 1]):
+                        table[np.uint32(states[i])] += scale * np.float64(turn[i])
+                else:
+                    for i in range(offsets[b], offsets[b + 1]):
+                        table[np.uint32(states[i])] += scale
         for s in range(sums.size):
             total = sums[s] + table[s]
             carried = total - sums[s]
@@ -72,26 +72,22 @@ def sum_states(
             sums[s] = total
     for s in range(sums.size):
         sums[s] += lost[s]
-    return squares
 
 
 @compiled
 def sum_trajectories(
     offsets: Int64, values: Float32, factor: Float64, turn: Floats, A: Float64, B: Float64
-) -> float:
-    """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]; returns the sum of w^2."""
-    squares = 0.0
+) -> None:
+    """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]."""
     for b in range(offsets.size - 1):
         scale = factor[b] if factor.size else 1.0
-        total = 0.0
-        for i in range(offsets[b], offsets[b + 1]):
-            w = scale * np.float64(turn[i]) if turn.size else scale
-            total += w
-            squares += w * w
-            for d in range(values.shape[1]):
-                A[b, d] += w * np.float64(values[i, d])
-        B[b] = total
-    return squares
+        for d in range(values.shape[1]):
+            part, total = 0.0, 0.0
+            for i in range(offsets[b], offsets[b + 1]):
+                w = scale * np.float64(turn[i]) if turn.size else scale
+                part += w * np.float64(values[i, d])
+                total += w
+            A[b, d], B[b] = part, total
 
 
 @compiled

@@ -67,7 +67,7 @@ def on_ray(
         raise MissingExtra("ray", "ray") from error
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    resources: dict[str, float] = ray.cluster_resources()
     most = tasks_at_once or 2 * max(1, int(resources.get("CPU", 1)))
     task = ray.remote(max_retries=RETRIES, num_cpus=1)(work)
     under_way: deque[Any] = deque()

@@ -32,8 +32,8 @@ def count_states(states: Int32, counts: Int64) -> None:
 
 def sum_states(
     offsets: Int64, states: Int32, factor: Float64, turn: Floats, blocks: Int64, sums: Float64
-) -> float:
-    """Adds factor[b] * turn[i] to the turn's state: sums [S]; returns the sum of squared weights.
+) -> None:
+    """Adds factor[b] * turn[i] to the turn's state: sums [S].
 
     A block of trajectories is summed by itself and then added with its rounding error carried.
     """
@@ -44,23 +44,18 @@ def sum_states(
     for begin, end in pairwise((offsets[blocks] - offsets[0]).tolist()):
         total.add(np.bincount(here[begin:end], w[begin:end], minlength=len(sums)).astype(np.float64))
     sums[:] = total.value
-    if turn.size:
-        return _running_sum(w * w)
-    scale = factor if factor.size else np.ones(len(offsets) - 1)
-    return _running_sum(scale * scale * np.diff(offsets))
 
 
 def sum_trajectories(
     offsets: Int64, values: Float32, factor: Float64, turn: Floats, A: Float64, B: Float64
-) -> float:
-    """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]; returns the sum of w^2."""
+) -> None:
+    """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]."""
     w = _weights(offsets, factor, turn)
     owner = np.repeat(np.arange(len(B)), np.diff(offsets))
     B[:] = np.bincount(owner, w, minlength=len(B))
     here = values[offsets[0] : offsets[-1]]
     for d in range(values.shape[1]):
         A[:, d] = np.bincount(owner, w * here[:, d].astype(np.float64), minlength=len(B))
-    return _running_sum(w * w)
 
 
 def spread_states(
@@ -90,7 +85,7 @@ def spread_states(
     residual = A - ratio[s] * B[q]
     residuals += np.bincount(s, residual * residual, minlength=S)
     visited += np.bincount(s, (B * B)[q], minlength=S)
-    return _running_sum(np.square(B)), int((B > 0).sum())
+    return float(np.cumsum(np.square(B))[-1]), int((B > 0).sum())
 
 
 def _weights(offsets: Int64, factor: Float64, turn: Floats) -> Float64:
@@ -98,7 +93,3 @@ def _weights(offsets: Int64, factor: Float64, turn: Floats) -> Float64:
     T = np.diff(offsets)
     w = np.repeat(factor, T) if factor.size else np.ones(int(offsets[-1] - offsets[0]))
     return w * turn[offsets[0] : offsets[-1]].astype(np.float64) if turn.size else w
-
-
-def _running_sum(values: Float64) -> float:
-    return float(np.cumsum(values)[-1]) if len(values) else 0.0

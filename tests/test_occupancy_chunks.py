@@ -103,7 +103,7 @@ def test_a_single_bin_is_exact_on_any_number_of_threads():
         found = tally(batch, workers=workers)
         assert found.counts.tolist() == [N]
         assert found.trajectory.tolist() == found.pooled.tolist() == [1.0]
-        sums, _ = estimate._weighted_sums(batch, np.empty(0), weights, workers)
+        sums = estimate.weighted_sums(batch, np.empty(0), weights, workers)
         assert abs(Fraction(float(sums[0])) / (N * Fraction(float(weights[0]))) - 1) < Fraction(1, 10**12)
     assert occupancy(batch, convention="pooled").standard_error.tolist() == [0.0]
 

@@ -131,7 +131,8 @@ def test_consecutive_tool_replies_render_as_the_template_renders_them(family: st
     text = decode(codec(family), rendered.rows[-1].ids.tolist())
     if family not in REWRITES:
         assert full_render(family, messages).startswith(text)
-    assert "one" in text and "two" in text
+    assert "one" in text
+    assert "two" in text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -170,7 +171,8 @@ def test_no_row_starts_with_two_bos() -> None:
     for family in ("headers", "turns"):
         (row,) = render_trace(codec(family), [task(), teacher("go")]).rows
         bos = codec(family).tokenizer.bos_token_id
-        assert row.ids.tolist().count(bos) == 1 and row.ids[0] == bos
+        assert row.ids.tolist().count(bos) == 1
+        assert row.ids[0] == bos
 
 
 def test_a_role_order_that_the_template_refuses_is_an_input_error() -> None:
@@ -187,5 +189,6 @@ def test_a_head_cut_ends_with_a_whole_teacher_turn(messages: list[TraceMessage],
     for row in cut.rows:
         assert len(row.ids) <= limit
         assert row.ids.tolist() == whole.rows[0].ids[: len(row.ids)].tolist()
-        assert row.ids[-1] == c.closing_ids[-1] and row.targets[-1]
+        assert row.ids[-1] == c.closing_ids[-1]
+        assert row.targets[-1]
     assert set(cut.kept) | {i for i, _ in cut.dropped} == set(whole.kept)

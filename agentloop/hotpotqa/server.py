@@ -106,7 +106,10 @@ def serve(
 
 
 def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | None) -> None:
-    app = application(open_bm25(corpus, cache=cache), topk=topk)
+    index = open_bm25(corpus, cache=cache)
+    # The first search compiles the selection, or loads it: not while a client waits.
+    index.find("warm", 1)
+    app = application(index, topk=topk)
     _web().run_app(app, host=host, port=port, reuse_port=True, print=lambda *_: None)
 
 

@@ -131,8 +131,8 @@ def encode(codec: Codec, text: str, mark: str) -> Encoded:
         return _whole(codec.tokenizer, text)
     if not codec.pieces_agree:
         raise DataError(
-            "a message holds the text of a control token, and this tokenizer joins text across control tokens: "
-            "the two cannot be told apart; remove the trace, or use a tokenizer without that habit"
+            "a message holds the text of a control token, and this tokenizer joins text across control "
+            "tokens: the two cannot be told apart; remove the trace, or use a tokenizer without that habit"
         )
     return _pieces(codec, text, mark)
 

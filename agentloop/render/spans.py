@@ -33,8 +33,12 @@ _Numbered = tuple[int, TraceMessage]
 class _End:
     """Where an assistant turn ends in a draft, its closing token included."""
 
+    start: int
+    """First id of the turn."""
     ids: int
+    """Ids up to here."""
     text: int
+    """Characters up to here."""
     message: int
     target: bool
 
@@ -161,7 +165,7 @@ def _append_turn(
         if b > a:
             owner = i if author != "template" else -1
             draft.spans.append(Span(a, b, author, owner, trained))
-    draft.ends.append(_End(len(draft.ids), len(draft.text), i, target))
+    draft.ends.append(_End(start, len(draft.ids), len(draft.text), i, target))
 
 
 def _turn_ids(codec: Codec, message: TraceMessage) -> list[int]:
@@ -172,32 +176,29 @@ def _turn_ids(codec: Codec, message: TraceMessage) -> list[int]:
 
 def _until(draft: _Draft, limit: int | None = None) -> _Draft | None:
     """The draft up to its last target turn that ends within `limit` ids; None where there is none."""
-    ends = [e for e in draft.ends if e.target and (limit is None or e.ids <= limit)]
-    if not ends:
+    last = next((e for e in reversed(draft.ends) if e.target and (limit is None or e.ids <= limit)), None)
+    if last is None:
         return None
-    last = ends[-1]
     spans = [s for s in draft.spans if s.stop <= last.ids]
+    ends = [e for e in draft.ends if e.ids <= last.ids]
     return _Draft(draft.text[: last.text], draft.ids[: last.ids], spans, ends)
 
 
 def _without_oldest(numbered: Sequence[_Numbered], draft: _Draft, excess: int) -> list[_Numbered] | None:
-    """The messages without the oldest turns, at least `excess` ids of them; the task always stays."""
-    first = next(p for p, (_, m) in enumerate(numbered) if m.role == "assistant")
-    last_target = draft.trained[-1]
-    lengths: dict[int, int] = {}
-    for span in draft.spans:
-        lengths[span.message] = lengths.get(span.message, 0) + span.stop - span.start
-    gone, place = 0, first
-    while place < len(numbered) and gone < excess:
-        if numbered[place][0] == last_target:
-            return None
-        gone += lengths.get(numbered[place][0], 0)
-        place += 1
-        while place < len(numbered) and numbered[place][1].role != "assistant":
-            gone += lengths.get(numbered[place][0], 0)
-            place += 1
-    rest = [n for n in numbered[place:] if n[0] <= last_target]
-    return [*numbered[:first], *rest] if rest else None
+    """The messages up to the last target without the oldest turns; None where no turn is left.
+
+    As many turns go as hold `excess` ids. Where the template rewrote the history, the row does not say
+    how long each was: then one goes, and the row is looked at again.
+    """
+    places = [p for p, (_, m) in enumerate(numbered) if m.role == "assistant"]
+    first = places[0]
+    places = [p for p in places if numbered[p][0] <= draft.trained[-1]]
+    starts = {end.message: end.start for end in draft.ends}
+    for place in places[1:]:
+        gone = starts.get(numbered[place][0], 0) - starts.get(numbered[first][0], 0)
+        if gone >= excess or numbered[first][0] not in starts:
+            return [*numbered[:first], *(n for n in numbered[place:] if n[0] <= draft.trained[-1])]
+    return None
 
 
 def _depths(messages: Sequence[TraceMessage]) -> dict[int, int]:

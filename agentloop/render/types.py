@@ -119,7 +119,7 @@ class LengthRule:
     row_tokens: int | None = None
     """Most ids of a row; None = no limit."""
     turn_tokens: int | None = None
-    """Most ids of one teacher turn, its closing token included; a longer one is no target. None = no limit."""
+    """Most ids of one teacher turn with its closing token; a longer one is no target. None = no limit."""
     overflow: Overflow = Overflow.DROP
 
     def __post_init__(self) -> None:

@@ -1,0 +1,117 @@
+"""Accepted traces of a run folder, rendered: what is trained on, and what the length rule took away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentloop.render.codec import Codec
+from agentloop.render.spans import render_trace
+from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
+from occupancy.errors import DataError
+from occupancy.runs import Run
+
+
+@dataclass(frozen=True, eq=False)
+class RunTrace:
+    """One accepted trace with its rows."""
+
+    episode_id: str
+    task_id: str
+    cluster_id: str
+    messages: tuple[TraceMessage, ...]
+    rendered: Rendered
+    C_tr: int
+    """Output tokens of the turns that are trained on, as the provider counts them."""
+
+
+@dataclass(frozen=True)
+class RenderCounts:
+    """What rendering a run kept and dropped."""
+
+    traces: int
+    """Accepted traces with something to train on."""
+    traces_dropped: int
+    """Accepted traces that the length rule emptied."""
+    turns: int
+    """Teacher turns that are targets."""
+    turns_dropped: Mapping[str, int]
+    """Teacher turns that are not, by reason."""
+    rows: int
+    rows_with_drift: int
+    """Rows that encoding at once would give other ids: sampled ids, or a token across a turn's edge."""
+    C_tr: int
+    target_tokens: int
+    sequence_tokens: int
+
+
+def fill_row(
+    row: Mapping[str, Any], codec: Codec, *, rule: LengthRule | None = None, outputs: Sequence[int]
+) -> dict[str, Any]:
+    """A row of the table `traces` with its rendered columns.
+
+    outputs: output tokens of each teacher turn in the trace, as the provider counts them. The ids are
+    stored where one row holds the trace; a template that rewrites history gives several, which are
+    rendered again when they are trained on.
+    """
+    trace = str(row["episode_id"])
+    messages = read_messages(row["messages"], trace=trace)
+    rendered = render_trace(codec, messages, rule=rule, trace=trace)
+    single = rendered.rows[0] if len(rendered.rows) == 1 else None
+    return dict(row) | {
+        "target_turns": len(rendered.kept),
+        "C_tr": _c_tr(messages, rendered, outputs, trace),
+        "token_ids": None if single is None else single.ids.tolist(),
+        "targets": None if single is None else single.targets.tolist(),
+        "target_tokens": rendered.target_tokens,
+        "sequence_tokens": rendered.sequence_tokens,
+    }
+
+
+def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Iterator[RunTrace]:
+    """Every accepted trace of a run, in key order; those that the rule empties have no rows."""
+    traces = run.read("traces").select(["episode_id", "task_id", "messages", "C_tr"]).to_pylist()
+    columns = ["episode_id", "cluster_id"]
+    clusters = {e["episode_id"]: e["cluster_id"] for e in run.read("episodes", columns=columns).to_pylist()}
+    outputs: dict[str, list[int]] = {}
+    for turn in run.read("turns", columns=["episode_id", "t", "author", "output_tokens"]).to_pylist():
+        if turn["author"] == "teacher":
+            outputs.setdefault(turn["episode_id"], []).append(turn["output_tokens"])
+    for row in traces:
+        trace = row["episode_id"]
+        if trace not in clusters:
+            raise DataError(f"trace {trace} is no episode of {run.folder}: the run folder is not whole")
+        messages = read_messages(row["messages"], trace=trace)
+        rendered = render_trace(codec, messages, rule=rule, trace=trace)
+        c_tr = _c_tr(messages, rendered, outputs.get(trace, ()), trace)
+        yield RunTrace(trace, row["task_id"], clusters[trace], messages, rendered, c_tr)
+
+
+def count(traces: Sequence[RunTrace]) -> RenderCounts:
+    """Sums over rendered traces."""
+    rows = [row for trace in traces for row in trace.rendered.rows]
+    reasons = Counter(reason for trace in traces for _, reason in trace.rendered.dropped)
+    return RenderCounts(
+        traces=sum(bool(trace.rendered.rows) for trace in traces),
+        traces_dropped=sum(not trace.rendered.rows for trace in traces),
+        turns=sum(len(trace.rendered.kept) for trace in traces),
+        turns_dropped=dict(sorted(reasons.items())),
+        rows=len(rows),
+        rows_with_drift=sum(row.drift for row in rows),
+        C_tr=sum(trace.C_tr for trace in traces),
+        target_tokens=sum(trace.rendered.target_tokens for trace in traces),
+        sequence_tokens=sum(trace.rendered.sequence_tokens for trace in traces),
+    )
+
+
+def _c_tr(messages: Sequence[TraceMessage], rendered: Rendered, outputs: Sequence[int], trace: str) -> int:
+    teacher = [i for i, m in enumerate(messages) if m.author == "teacher"]
+    if len(outputs) != len(teacher):
+        raise DataError(
+            f"{trace}: the messages hold {len(teacher)} teacher turns, but {len(outputs)} have output "
+            f"tokens: expected one count a turn"
+        )
+    tokens = dict(zip(teacher, outputs, strict=True))
+    return sum(tokens[i] for i in rendered.kept)

@@ -1,0 +1,102 @@
+"""Switch times and the bootstrap against numpy: ns by process CPU time, both generators.
+
+python -m benchmarks draws [--turns 1e7] [--runs 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from ragged import T_MAX, batch, cpu_ns, report
+
+from occupancy import SwitchLaw, bootstrap, cluster_sums, draw_switches, kernels_draw, rng
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--turns", type=float, default=1e7)
+    arguments.add_argument("--runs", type=int, default=9)
+    given = arguments.parse_args()
+    b = batch(int(given.turns), weights=True, features=True)
+    B, T, random = len(b), b.lengths, np.random.default_rng(1)
+    columns = np.empty(B, np.int32), np.empty(B), np.empty(B, np.bool_)
+    streams = {
+        name: tuple(map(np.uint64, (rng.stream_key(1, 0), 1, 0, name == "philox4x32")))
+        for name in rng.GENERATORS
+    }
+    first = np.uint64(0)
+    print(f"Unif{{1..T}}, {B:,} trajectories")
+    report(
+        {
+            f"kernel, {name}": cpu_ns(
+                lambda s=s: kernels_draw.draw_uniform(b.offsets, s, first, *columns), runs=given.runs
+            )
+            for name, s in streams.items()
+        }
+        | {
+            "draw_switches": cpu_ns(lambda: draw_switches(b, SwitchLaw(), seed=1), runs=given.runs),
+            "numpy": cpu_ns(lambda: 1 + (random.random(B) * T).astype(np.int32), runs=given.runs),
+            "numpy integers": cpu_ns(lambda: random.integers(1, T + 1), runs=given.runs),
+        },
+        B,
+        "ns a trajectory",
+        "kernel, splitmix64",
+    )
+    print(f"\nUnif{{1..T_max}} with rejection, {B:,} trajectories")
+    law = SwitchLaw("fixed")
+    report(
+        {
+            "draw_switches": cpu_ns(lambda: draw_switches(b, law, seed=1, T_max=T_MAX), runs=given.runs),
+            "numpy": cpu_ns(lambda: random.integers(1, T_MAX + 1, B) <= T, runs=given.runs),
+        },
+        B,
+        "ns a trajectory",
+        "draw_switches",
+    )
+    print(f"\ncategorical by weights, {b.n_turns:,} turns")
+
+    def by_cumsum() -> np.ndarray:
+        total = np.cumsum(b.weights, dtype=np.float64)
+        edges = np.concatenate([[0.0], total])[b.offsets]
+        target = edges[:-1] + random.random(B) * np.diff(edges)
+        return np.searchsorted(total, target, side="right") - b.offsets[:-1] + 1
+
+    report(
+        {
+            f"kernel, {name}": cpu_ns(
+                lambda s=s: kernels_draw.draw_weighted(b.offsets, b.weights, s, first, *columns),
+                runs=given.runs,
+            )
+            for name, s in streams.items()
+        }
+        | {"numpy cumsum": cpu_ns(by_cumsum, runs=given.runs)},
+        b.n_turns,
+        "ns a turn",
+        "kernel, splitmix64",
+    )
+    sums = cluster_sums(batch(10_000_000, features=True), convention="trajectory")
+    Q, A, D, R = len(sums.tasks), sums.numerators[:, 0], sums.denominators, 200
+    print(f"\nbootstrap, {Q:,} tasks, {R} replicates")
+
+    def by_bincount() -> list[float]:
+        counts = (np.bincount(random.integers(0, Q, Q), minlength=Q) for _ in range(R))
+        return [float((k @ A) / (k @ D)) for k in counts]
+
+    report(
+        {
+            scheme: cpu_ns(
+                lambda scheme=scheme: bootstrap(sums, seed=1, replicates=R, scheme=scheme, workers=1),
+                runs=given.runs,
+            )
+            for scheme in ("poisson", "gather")
+        }
+        | {"numpy bincount": cpu_ns(by_bincount, runs=3)},
+        Q * R,
+        "ns a task",
+        "poisson",
+    )
+
+
+if __name__ == "__main__":
+    main()

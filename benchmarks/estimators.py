@@ -1,0 +1,157 @@
+"""Estimators against numpy, pandas, polars, duckdb, awkward and jax: ns per turn by process CPU time.
+
+    python -m benchmarks estimators [--turns 1e7] [--runs 9]
+
+Every rival computes the same numbers, which is checked. Threads are left as each library has them: CPU time
+counts all. The read bound is the CPU time of summing the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from ragged import STATES, batch, cpu_ns, report
+
+from occupancy import Trajectories, cluster_sums, kernels, occupancy, ratio, tally
+
+Rivals = dict[str, Callable[[], Any]]
+
+
+def tiled(b: Trajectories, tile: int = 4096) -> np.ndarray:
+    """Trajectory-uniform histogram in numpy, a few thousand trajectories at a time."""
+    sums = np.zeros(STATES)
+    for begin in range(0, len(b), tile):
+        offsets = b.offsets[begin : begin + tile + 1]
+        T = np.diff(offsets)
+        weights = np.repeat(1 / np.maximum(T, 1), T)
+        sums += np.bincount(b.states[offsets[0] : offsets[-1]], weights, minlength=STATES)
+    return sums / len(b)
+
+
+def whole(b: Trajectories) -> np.ndarray:
+    T = b.lengths
+    return np.bincount(b.states, np.repeat(1 / np.maximum(T, 1), T), minlength=STATES) / len(b)
+
+
+def uniform_rivals(b: Trajectories) -> Rivals:
+    import awkward as ak
+    import duckdb
+    import jax
+    import jax.numpy as jnp
+    import pandas as pd
+    import polars as pl
+
+    owner = np.repeat(np.arange(len(b)), b.lengths)
+    frame, lazy = pd.DataFrame({"b": owner, "s": b.states}), pl.DataFrame({"b": owner, "s": b.states})
+    ragged = ak.unflatten(b.states, b.lengths)
+    offsets, states = jnp.asarray(b.offsets.astype(np.int32)), jnp.asarray(b.states)
+    n = len(b)
+
+    def by_pandas() -> Any:
+        w = 1 / frame.groupby("b")["s"].transform("size")
+        return (w.groupby(frame["s"]).sum() / n).to_numpy()
+
+    def by_polars() -> Any:
+        share = lazy.with_columns(w=1 / pl.len().over("b")).group_by("s").agg(pl.col("w").sum() / n)
+        return share.sort("s")["w"].to_numpy()
+
+    def by_duckdb() -> Any:
+        return duckdb.sql(
+            f"select sum(1.0 / T) / {n} as p from lazy join (select b, count(*) as T from lazy group by b) "
+            "using (b) group by s order by s"
+        ).fetchnumpy()["p"]
+
+    def by_awkward() -> Any:
+        w = ak.flatten(ak.broadcast_arrays(1 / ak.num(ragged), ragged)[0])
+        return np.bincount(ak.to_numpy(ak.flatten(ragged)), ak.to_numpy(w), minlength=STATES) / n
+
+    @jax.jit
+    def jitted(offsets: Any, states: Any) -> Any:
+        T = jnp.diff(offsets)
+        w = jnp.repeat(1 / T, T, total_repeat_length=len(states))
+        return jax.ops.segment_sum(w, states, num_segments=STATES) / n
+
+    return {
+        "numpy whole array": lambda: whole(b),
+        "numpy tiled": lambda: tiled(b),
+        "pandas": by_pandas,
+        "polars": by_polars,
+        "duckdb": by_duckdb,
+        "awkward": by_awkward,
+        "jax": lambda: np.asarray(jitted(offsets, states)),
+    }
+
+
+def compare(title: str, ours: Rivals, rivals: Rivals, turns: int, runs: int) -> None:
+    """Time everything; what returns an array must return the same one, to float32."""
+    print(f"\n{title}, {turns:,} turns")
+    rows, expected = {}, None
+    for name, work in {**ours, **rivals}.items():
+        found = work()
+        if isinstance(found, np.ndarray):
+            expected = found if expected is None else expected
+            if np.abs(found - expected).max() > 1e-3 * expected.max():
+                raise SystemExit(f"{name} computes something else")
+        rows[name] = cpu_ns(work, runs=runs)
+    report(rows, turns, "ns a turn", next(iter(ours)))
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--turns", type=float, default=1e7)
+    arguments.add_argument("--runs", type=int, default=9)
+    arguments.add_argument("--ours", action="store_true", help="leave the rivals out")
+    given = arguments.parse_args()
+    b = batch(int(given.turns), weights=True, features=True)
+    N, w, rivals = b.n_turns, b.weights, not given.ours
+    report(
+        {
+            "read states": cpu_ns(b.states.max, runs=given.runs),
+            "read states and weights": cpu_ns(lambda: (b.states.max(), w.max()), runs=given.runs),
+        },
+        N,
+        "ns a turn",
+        "read states",
+    )
+    counts, sums = np.zeros(STATES, np.int64), np.zeros(STATES)
+    edges, none = np.array([0, len(b)]), np.empty(0)
+    compare(
+        "pooled histogram",
+        {"fewsteps kernel": lambda: kernels.count_states(b.states, counts)},
+        {"numpy bincount": lambda: np.bincount(b.states, minlength=STATES)} if rivals else {},
+        N,
+        given.runs,
+    )
+    compare(
+        "trajectory-uniform histogram; ours makes the pooled one as well",
+        {"fewsteps tally": lambda: tally(b, workers=1).trajectory},
+        uniform_rivals(b) if rivals else {},
+        N,
+        given.runs,
+    )
+    compare(
+        "general w",
+        {"fewsteps kernel": lambda: kernels.sum_states(b.offsets, b.states, none, w, edges, sums) and None},
+        {"numpy bincount": lambda: np.bincount(b.states, w, minlength=STATES)} if rivals else {},
+        N,
+        given.runs,
+    )
+    compare(
+        "whole estimates with standard errors clustered by task",
+        {
+            "mean": lambda: ratio(cluster_sums(b, convention="trajectory", workers=1)),
+            "occupancy, pooled": lambda: occupancy(b, convention="pooled", workers=1),
+            "occupancy, trajectory": lambda: occupancy(b, convention="trajectory", workers=1),
+            "occupancy, weights": lambda: occupancy(b, convention="weights", workers=1),
+        },
+        {},
+        N,
+        max(3, given.runs // 3),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""Tokens a second, MFU and peak memory of one GPU, beside TRL's SFTTrainer.
+
+    python benchmarks/sft_step.py --model 3b --run ours:torch:compile:3 --out step.jsonl
+    python benchmarks/sft_step.py --model 3b --run trl:torch:liger:3 --out step.jsonl
+
+A run is engine:attention:kernels:packs, where `packs` is how many sequences of 4,096 ids one forward pass
+takes. Both engines get the same model (random weights of a real shape, bf16), the same rows (lengths and
+targets like an agent's traces), fused AdamW, no recomputation, and steps of 64 rows.
+TRL packs best-fit-decreasing without contamination; `torch` gives it PyTorch's variable-length kernel.
+One engine a process: Liger replaces functions of transformers for everything that runs after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sft import attention
+from sft.flops import H100_BF16, parameters, step_flops
+from sft.model import load, prepare
+from sft.optim import make_optimizer, rate
+from sft.packing import Rows, batches
+from sft.settings import Settings
+from sft.train import optimizer_step
+from sft.world import World
+
+LENGTH = 4096
+ROWS_A_STEP = 64
+
+
+def config_of(name: str) -> Any:
+    """Shapes of published models; nothing is downloaded."""
+    from transformers import LlamaConfig, Qwen2Config
+
+    if name == "3b":  # Qwen2.5-3B
+        return Qwen2Config(
+            vocab_size=151_936,
+            hidden_size=2048,
+            intermediate_size=11_008,
+            num_hidden_layers=36,
+            num_attention_heads=16,
+            num_key_value_heads=2,
+            max_position_embeddings=32_768,
+            tie_word_embeddings=True,
+        )
+    if name == "135m":  # SmolLM2-135M
+        return LlamaConfig(
+            vocab_size=49_152,
+            hidden_size=576,
+            intermediate_size=1536,
+            num_hidden_layers=30,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+        )
+    return LlamaConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=LENGTH,
+        tie_word_embeddings=True,
+    )
+
+
+def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Rows:
+    """Rows of 200 to 4,096 ids, 1,000 on average; turns of 40 ids, of which about `share` are targets."""
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(np.exp(rng.normal(6.7, 0.65, n)), 200, LENGTH).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    turns = rng.random(int(offsets[-1]) // 40 + 1) < share
+    targets = np.repeat(turns, 40)[: offsets[-1]].copy()
+    targets[offsets[1:] - 1] = True
+    targets[offsets[:-1]] = False
+    return Rows(
+        rng.integers(5, vocabulary, offsets[-1]).astype(np.int32),
+        targets,
+        targets.astype(np.int16),
+        np.zeros(len(targets), np.int32),
+        offsets,
+        ("all",),
+        tuple(str(i) for i in range(n)),
+    )
+
+
+def ours(
+    config: Any, rows: Rows, *, steps: int, warm: int, kernel: str, kernels: str, packs: int
+) -> dict[str, Any]:
+    settings = Settings(
+        lr=1e-5,
+        batch=ROWS_A_STEP,
+        row_tokens=LENGTH,
+        epochs=1,
+        pack_tokens=LENGTH * packs,
+        attention=kernel,
+        kernels=kernels,
+        precision="bf16" if DEVICE.type == "cuda" else "fp32",
+    )
+    world = World(0, 1, DEVICE)
+    with DEVICE:
+        model = load(config, settings)
+    objective = prepare(model, settings, world)
+    optimizer = make_optimizer(objective, settings)
+    chosen = attention.choose(kernel, DEVICE, torch.bfloat16 if DEVICE.type == "cuda" else torch.float32)
+    timer = Timer(warm)
+    pad = kernels == "compile"
+    losses, filled, room = [], 0, 0
+    for k, batch in enumerate(
+        batches(rows, batch=ROWS_A_STEP, capacity=LENGTH * packs, seed=0, epoch=0, pad=pad)
+    ):
+        filled += batch.ids
+        room += sum(len(p.ids) for p in batch.packs)
+        nll, _ = optimizer_step(
+            objective,
+            optimizer,
+            batch,
+            lr=rate(k, steps, settings),
+            clip=1.0,
+            kernel=chosen,
+            world=world,
+        )
+        losses.append(nll / batch.targets)
+        timer.step(batch.ids)
+    lengths = rows.take(timer_rows(rows, warm)).lengths
+    report = timer.report(config, parameters(model), lengths)
+    return report | {
+        "loss_first": losses[0].item(),
+        "loss_last": losses[-1].item(),
+        "packs": len(batch.packs),
+        "pack_fill": round(filled / room, 4),
+    }
+
+
+def timer_rows(rows: Rows, warm: int, batch: int = ROWS_A_STEP) -> list[int]:
+    """The rows of the timed steps, in training order."""
+    order = np.random.default_rng([0, 0]).permutation(len(rows)).tolist()
+    return order[warm * batch :]
+
+
+class Timer:
+    """Wall seconds and ids of the steps after `warm`, with the GPU waited for at both ends."""
+
+    def __init__(self, warm: int) -> None:
+        self.warm, self.steps, self.ids, self.seconds, self.start = warm, 0, 0, 0.0, 0.0
+        self.each: list[float] = []
+
+    def step(self, ids: int) -> None:
+        self.steps += 1
+        if self.steps >= self.warm:
+            _wait()
+            now = time.perf_counter()
+            if self.steps > self.warm:
+                self.each.append(now - self.start)
+                self.seconds += now - self.start
+                self.ids += ids
+            self.start = now
+
+    def report(self, config: Any, n: int, lengths: Any) -> dict[str, Any]:
+        flops = step_flops(config, n, lengths) / float(lengths.sum())
+        rate_ = self.ids / self.seconds
+        return {
+            "tokens_s": round(rate_, 1),
+            "mfu": round(rate_ * flops / H100_BF16, 4),
+            "steps": len(self.each),
+            "step_s": [round(s, 4) for s in self.each],
+            "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)
+            if DEVICE.type == "cuda"
+            else None,
+        }
+
+
+def trl(
+    config: Any, rows: Rows, *, steps: int, warm: int, kernel: str, kernels: str, packs: int
+) -> dict[str, Any]:
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    cuda = DEVICE.type == "cuda"
+    name = {"flash": "flash_attention_4", "torch": _varlen_for_trl(), "flex": "flex_attention"}.get(
+        kernel, kernel
+    )
+    torch.manual_seed(0)
+    with DEVICE:
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.bfloat16 if cuda else torch.float32, attn_implementation=name
+        )
+    n = parameters(model)
+    parts = [slice(int(a), int(b)) for a, b in zip(rows.offsets, rows.offsets[1:], strict=False)]
+    data = Dataset.from_dict(
+        {
+            "input_ids": [rows.ids[p].tolist() for p in parts],
+            "labels": [np.where(rows.targets[p], rows.ids[p], -100).tolist() for p in parts],
+        }
+    )
+    ids_a_step = int(rows.lengths.sum()) / steps
+    accumulate = max(1, round(ids_a_step / (packs * LENGTH)))
+    arguments = SFTConfig(
+        output_dir="/tmp/trl-out",
+        per_device_train_batch_size=packs,
+        gradient_accumulation_steps=accumulate,
+        max_steps=steps,
+        packing=True,
+        packing_strategy="bfd",
+        max_length=LENGTH,
+        gradient_checkpointing=False,
+        optim="adamw_torch_fused",
+        bf16=cuda,
+        use_cpu=not cuda,
+        learning_rate=1e-5,
+        lr_scheduler_type="cosine",
+        use_liger_kernel=kernels == "liger",
+        torch_compile=kernels == "compile",
+        dataloader_pin_memory=cuda,
+        dataloader_num_workers=2 if cuda else 0,
+        report_to=[],
+        save_strategy="no",
+        logging_steps=steps,
+        disable_tqdm=True,
+    )
+    timer = Timer(warm)
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            timer.step(0)
+
+    tokenizer = _tokenizer(config.vocab_size)
+    trainer = SFTTrainer(
+        model=model, args=arguments, train_dataset=data, processing_class=tokenizer, callbacks=[Clock()]
+    )
+    lengths = [len(x) for x in trainer.train_dataset["input_ids"]]
+    trainer.train()
+    timer.ids = round(float(np.mean(lengths)) * packs * accumulate * len(timer.each))
+    report = timer.report(config, n, rows.lengths)
+    history = [h["loss"] for h in trainer.state.log_history if "loss" in h]
+    return report | {
+        "loss_mean": history[-1],
+        "accumulation": accumulate,
+        "pack_fill": round(float(np.mean(lengths)) / LENGTH, 4),
+    }
+
+
+def _varlen_for_trl() -> str:
+    """PyTorch's variable-length kernel under the names that TRL's packed batches carry."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **more: Any) -> Any:
+        docs = attention.Documents("torch", more["cu_seq_lens_q"], int(more["max_length_q"]))
+        return attention._torch_varlen(q, k, v, docs, scale=more["scaling"], window=None), None
+
+    AttentionInterface.register("torch_varlen", attend)
+    AttentionMaskInterface.register("torch_varlen", lambda *_, **__: None)
+    return "torch_varlen"
+
+
+def _tokenizer(size: int) -> Any:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{i}": i for i in range(size)}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, "w0")),
+        eos_token="w1",
+        pad_token="w2",
+        unk_token="w0",
+    )
+
+
+def _wait() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def versions() -> dict[str, Any]:
+    from importlib import metadata
+
+    found = {}
+    for name in ("torch", "transformers", "trl", "liger-kernel", "flash-attn-4", "triton"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {"device": device, "date": time.strftime("%Y-%m-%d"), "versions": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="3b", choices=["3b", "135m", "tiny"])
+    parser.add_argument("--run", action="append", required=True, help="engine:attention:kernels:packs")
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--warm", type=int, default=2, help="steps before the clock starts")
+    parser.add_argument("--share", type=float, default=0.3, help="targets among all ids")
+    parser.add_argument("--out", type=Path, default=Path("sft_step.jsonl"))
+    chosen = parser.parse_args()
+    config = config_of(chosen.model)
+    rows = make_rows(chosen.steps * ROWS_A_STEP, vocabulary=config.vocab_size, share=chosen.share)
+    print(json.dumps(versions()), flush=True)
+    for run in chosen.run:
+        engine, kernel, kernels, packs = run.split(":")
+        began = time.perf_counter()
+        try:
+            if DEVICE.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            report = {"ours": ours, "trl": trl}[engine](
+                config,
+                rows,
+                steps=chosen.steps,
+                warm=chosen.warm,
+                kernel=kernel,
+                kernels=kernels,
+                packs=int(packs),
+            )
+        except Exception as error:  # a benchmark reports what failed and goes on
+            report = {"failed": f"{type(error).__name__}: {error}"[:600]}
+        line = {"model": chosen.model, "run": run, "target_share": chosen.share, **report}
+        line["wall_s"] = round(time.perf_counter() - began, 1)
+        print(json.dumps(line), flush=True)
+        with chosen.out.open("a", encoding="utf-8") as out:
+            out.write(json.dumps({**line, **versions()}) + "\n")
+        gc.collect()
+        torch._dynamo.reset()
+        if DEVICE.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+if __name__ == "__main__":
+    main()

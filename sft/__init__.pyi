@@ -1,0 +1,12 @@
+from .held_out import HeldOut as HeldOut
+from .held_out import measure as measure
+from .packing import Rows as Rows
+from .packing import first_fit_decreasing as first_fit_decreasing
+from .packing import make_batch as make_batch
+from .rows import Data as Data
+from .rows import load_rows as load_rows
+from .settings import PRESETS as PRESETS
+from .settings import Settings as Settings
+from .settings import preset as preset
+from .train import Trained as Trained
+from .train import train as train

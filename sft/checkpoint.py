@@ -1,0 +1,119 @@
+"""What a training writes: a state to resume from, and checkpoints in Hugging Face format.
+
+    OUT/settings.json     settings, data hash, base; written first
+    OUT/log.jsonl         one line an optimizer step or evaluation
+    OUT/state/            the newest state: sharded, readable by any number of processes
+    OUT/epoch-001/        a checkpoint that transformers and vLLM load
+    OUT/choice.json       the chosen checkpoint, the rule, and what it was chosen from
+
+A folder is written under another name and renamed when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+
+from occupancy.errors import DataError
+from sft.model import plain
+from sft.world import World
+
+
+def save_state(
+    out: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any], world: World
+) -> None:
+    """Replace OUT/state."""
+    model, state = get_state_dict(objective, optimizer)
+    draft = out / ".state"
+    if world.rank == 0:
+        shutil.rmtree(draft, ignore_errors=True)
+    world.wait()
+    with _quietly():
+        dcp.save({"model": model, "optimizer": state}, checkpoint_id=str(draft), no_dist=world.mesh is None)
+    if world.rank == 0:
+        (draft / "progress.json").write_text(json.dumps(progress), "utf-8")
+        old = out / ".state-old"
+        shutil.rmtree(old, ignore_errors=True)
+        if (out / "state").exists():
+            os.rename(out / "state", old)
+        os.rename(draft, out / "state")
+        shutil.rmtree(old, ignore_errors=True)
+    world.wait()
+
+
+def load_state(
+    out: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, world: World
+) -> dict[str, Any]:
+    """Load the newest state in place; returns its progress."""
+    folder = next((f for f in (out / "state", out / ".state-old") if (f / "progress.json").exists()), None)
+    if folder is None:
+        raise DataError(f"{out} holds no state to resume from: remove the folder, or train into a new one")
+    model, state = get_state_dict(objective, optimizer)
+    with _quietly():
+        dcp.load({"model": model, "optimizer": state}, checkpoint_id=str(folder), no_dist=world.mesh is None)
+    set_state_dict(objective, optimizer, model_state_dict=model, optim_state_dict=state)
+    progress: dict[str, Any] = json.loads((folder / "progress.json").read_text("utf-8"))
+    return progress
+
+
+def export(folder: Path, objective: Any, tokenizer: Any, world: World) -> None:
+    """A checkpoint in Hugging Face format, LoRA adapters merged in; the model keeps training as it was."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(objective, options=options)
+    if world.rank == 0:
+        draft = folder.with_name(f".{folder.name}")
+        shutil.rmtree(draft, ignore_errors=True)
+        model = objective.model
+        weights = {name.removeprefix("model."): value for name, value in weights.items()}
+        if plain(model) is not model:
+            weights = _merged(model, weights)
+        plain(model).save_pretrained(str(draft), state_dict=weights)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(str(draft))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(draft, folder)
+    world.wait()
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """PyTorch warns that one process alone writes the state, which is what was asked for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        yield
+
+
+def _merged(model: Any, weights: dict[str, Any]) -> dict[str, Any]:
+    """Plain weights from a LoRA model's: W + scale B A."""
+    prefix, merged = "base_model.model.", {}
+    for name, value in weights.items():
+        if ".lora_" in name:
+            continue
+        plain_name, layer, end = name.removeprefix(prefix).partition(".base_layer.")
+        if not layer:
+            merged[plain_name] = value
+            continue
+        module = f"{prefix}{plain_name}"
+        merged[f"{plain_name}.{end}"] = value
+        if end == "weight":
+            low = weights[f"{module}.lora_A.default.weight"].float()
+            high = weights[f"{module}.lora_B.default.weight"].float()
+            scale = model.get_submodule(module).scaling["default"]
+            merged[f"{plain_name}.{end}"] = (value.float() + scale * (high @ low)).to(value.dtype)
+    return merged

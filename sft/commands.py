@@ -1,0 +1,160 @@
+"""`fewsteps train RUN… --base MODEL --preset NAME --out OUT`, on one GPU or under torchrun.
+
+torchrun --nproc-per-node 4 -m sft.commands train RUN --base MODEL --preset hotpotqa --out OUT
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from occupancy.errors import FewstepsError, InputError, MissingExtra
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount `train` on the command line."""
+    train = subparsers.add_parser("train", help="fine-tune a student on the teacher's turns")
+    train.add_argument(
+        "runs", nargs="+", help="run folders: D_BC for pi_1, D_BC and D_OP for the final student"
+    )
+    train.add_argument("--base", required=True, help="checkpoint to start from: pi_0")
+    train.add_argument("--preset", required=True, help="hotpotqa, alfworld or terminal: the paper's settings")
+    train.add_argument("--out", required=True, help="folder of the training; one that was stopped is resumed")
+    train.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="change a setting")
+    train.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn that is trained on")
+    train.add_argument(
+        "--overflow", default="drop", choices=["drop", "head", "tail"], help="for rows that are too long"
+    )
+    train.add_argument("--classes", help="JSON file of context classes, for held-out NLL by class")
+    train.add_argument(
+        "--save-every", type=int, default=0, help="steps between states, 0 = after epochs only"
+    )
+    train.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    train.set_defaults(handler=run_training)
+
+
+def run_training(arguments: argparse.Namespace) -> int:
+    """Train, write a row of `trainings` into the first run, and print what came out."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("torch", "train") from error
+    from agentloop.render import LengthRule, Overflow, load_codec
+    from sft.rows import load_rows, read_classes
+    from sft.settings import preset
+    from sft.train import data_hash, train
+    from sft.world import join
+
+    settings = preset(arguments.preset).replace(**dict(_change(text) for text in arguments.set))
+    codec = load_codec(arguments.base)
+    rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
+    classes = read_classes(arguments.classes) if arguments.classes else None
+    data = load_rows(arguments.runs, codec, rule=rule, classes=classes)
+    result = train(
+        data.rows,
+        base=arguments.base,
+        settings=settings,
+        out=arguments.out,
+        tokenizer=codec.tokenizer,
+        save_every=arguments.save_every,
+    )
+    if join().rank:
+        return 0
+    described = {
+        "runs": data.runs,
+        "data_hash": data_hash(data.rows),
+        "settings_hash": settings.hash,
+        "r_tokens": data.r_tokens,
+        "r_tasks": data.r_tasks,
+        **dataclasses.asdict(data.counts),
+    }
+    held = None if result.held_out is None else dataclasses.asdict(result.held_out)
+    row = {
+        "training_id": f"{Path(arguments.out).name}-{settings.hash}",
+        "base": str(arguments.base),
+        "data": json.dumps(described),
+        "target_tokens": result.target_tokens,
+        "sequence_tokens": result.sequence_tokens,
+        "gpu_s": result.gpu_s,
+        "held_out_nll": json.dumps(held),
+    }
+    _record(arguments.runs[0], row)
+    report = row | {"data": described, "held_out_nll": held, "chosen": str(result.chosen)}
+    report["final_loss"] = result.losses[-1]
+    if arguments.json:
+        print(json.dumps(report))  # noqa: T201
+    else:
+        _print(report)
+    return 0
+
+
+def _record(folder: str, row: dict[str, Any]) -> None:
+    """One row a training, however often a finished one is started again."""
+    from occupancy.runs import open_run
+
+    run = open_run(folder)
+    if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():
+        run.commit({"trainings": [row]})
+
+
+def _change(text: str) -> tuple[str, Any]:
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set {text!r}: expected FIELD=JSON, such as kernels='\"compile\"' or lr=1e-5")
+    try:
+        return field, json.loads(value)
+    except ValueError:
+        return field, value
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"training {report['training_id']}")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    held = report["held_out_nll"]
+    lines: list[tuple[str, Any]] = [
+        ("chosen checkpoint", report["chosen"]),
+        ("teacher tokens, C_tr", report["data"]["C_tr"]),
+        ("target tokens an epoch", report["target_tokens"]),
+        ("sequence tokens an epoch", report["sequence_tokens"]),
+        ("GPU seconds", f"{report['gpu_s']:.1f}"),
+        ("r by tokens / by tasks", f"{report['data']['r_tokens']:.3f} / {report['data']['r_tasks']:.3f}"),
+        ("final loss, nats a target", f"{report['final_loss']:.4f}"),
+        ("held-out NLL, nats a target", "nothing held out" if held is None else f"{held['nll']:.4f}"),
+    ]
+    for depth, (nll, n) in (held or {"by_depth": {}})["by_depth"].items():
+        lines.append((f"  teacher turn {depth} ({n} targets)", f"{nll:.4f}"))
+    for name, (nll, n) in (held or {"by_class": {}})["by_class"].items():
+        lines.append((f"  {name} ({n} targets)", f"{nll:.4f}"))
+    for name, value in lines:
+        table.add_row(name, str(value))
+    Console().print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command as torchrun starts it."""
+    parser = argparse.ArgumentParser(prog="sft.commands")
+    add_commands(parser.add_subparsers(required=True))
+    chosen = parser.parse_args(arguments)
+    try:
+        return int(chosen.handler(chosen))
+    except FewstepsError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    finally:
+        if "torch" in sys.modules:
+            from sft.world import leave
+
+            leave()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

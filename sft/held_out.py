@@ -1,0 +1,100 @@
+"""Held-out NLL of the teacher's turns by depth and by class of context: the planner is calibrated on it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from occupancy.errors import InputError
+from sft.model import DevicePack
+from sft.packing import Rows, make_batch
+from sft.world import World
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Mean NLL in nats per target token, with the number of targets."""
+
+    nll: float
+    targets: int
+    by_depth: dict[int, tuple[float, int]]
+    """j of the teacher turn -> (mean, targets)."""
+    by_class: dict[str, tuple[float, int]]
+    """Class of the context -> (mean, targets)."""
+    by_depth_and_class: dict[str, dict[int, tuple[float, int]]]
+
+
+def split(rows: Rows, *, share: float, seed: int) -> tuple[Rows, Rows]:
+    """(rows to train on, rows held out); a cluster is on one side only, the same for any other data."""
+    kept, out = _sides(rows.clusters, share, seed)
+    if not kept:
+        raise InputError(
+            f"held_out={share} leaves nothing of {len(rows)} rows to train on: lower it, or bring more tasks"
+        )
+    return rows.take(kept), rows.take(out)
+
+
+def _sides(clusters: Sequence[str], share: float, seed: int) -> tuple[list[int], list[int]]:
+    limit = int(share * 2**64)
+    held: dict[str, bool] = {}
+    for cluster in set(clusters):
+        digest = hashlib.blake2b(f"{seed}:{cluster}".encode(), digest_size=8).digest()
+        held[cluster] = int.from_bytes(digest, "big") < limit
+    index = range(len(clusters))
+    return [i for i in index if not held[clusters[i]]], [i for i in index if held[clusters[i]]]
+
+
+@torch.no_grad()
+def measure(
+    objective: nn.Module, rows: Rows, *, capacity: int, kernel: str, world: World, batch: int = 64
+) -> HeldOut:
+    """NLL of every target of the rows under the model as it is; sums are in float64."""
+    if not len(rows):
+        raise InputError("no rows are held out: raise held_out, or bring more tasks")
+    deepest = int(rows.depth.max())
+    sums = torch.zeros(len(rows.class_names), deepest + 1, dtype=torch.float64, device=world.device)
+    counts = torch.zeros_like(sums)
+    was_training = objective.training
+    objective.eval()
+    for start in range(0, len(rows), batch):
+        index = list(range(start, min(start + batch, len(rows))))
+        step = make_batch(rows, index, capacity=capacity, world=world.size)
+        for pack in step.of_rank(world.rank, world.size):
+            _, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), None)
+            cell = torch.from_numpy(pack.classes.astype(np.int64) * (deepest + 1) + pack.depth)
+            cell = cell.to(world.device)
+            sums.view(-1).index_add_(0, cell, nll.double())
+            counts.view(-1).index_add_(0, cell, torch.ones_like(nll, dtype=torch.float64))
+    objective.train(was_training)
+    world.sum(sums, counts)
+    return _report(sums.cpu(), counts.cpu(), rows.class_names)
+
+
+def _report(sums: Tensor, counts: Tensor, names: tuple[str, ...]) -> HeldOut:
+    def cells(s: Tensor, n: Tensor) -> dict[int, tuple[float, int]]:
+        return {j: (float(s[j] / n[j]), int(n[j])) for j in range(len(n)) if n[j]}
+
+    by_class = {
+        name: (float(sums[c].sum() / counts[c].sum()), int(counts[c].sum()))
+        for c, name in enumerate(names)
+        if counts[c].sum()
+    }
+    return HeldOut(
+        float(sums.sum() / counts.sum()),
+        int(counts.sum()),
+        cells(sums.sum(0), counts.sum(0)),
+        by_class,
+        {name: cells(sums[c], counts[c]) for c, name in enumerate(names) if name in by_class},
+    )
+
+
+def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:
+    """The checkpoint that the rule takes: the lowest NLL (the earliest of equals), or the last."""
+    if rule == "last" or any(held is None for _, held in measured):
+        return measured[-1][0]
+    return min(measured, key=lambda m: m[1].nll if m[1] else float("inf"))[0]

@@ -1,0 +1,259 @@
+"""Rows to packs: several rows in one sequence, none of which sees another.
+
+Letters: n rows, N ids of all rows, D documents in a pack, P ids of a pack, M targets.
+
+An optimizer step takes `batch` rows. Its loss is the sum over its targets divided by their number, so
+that neither the packing, nor accumulation, nor the number of GPUs changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from occupancy.errors import DataError
+
+if TYPE_CHECKING:
+    from agentloop.render import Row
+
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+PAD = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows, end to end."""
+
+    ids: I32
+    """[N]"""
+    targets: NDArray[np.bool_]
+    """[N]"""
+    depth: NDArray[np.int16]
+    """[N] j of the teacher turn of a target; 0 elsewhere."""
+    classes: I32
+    """[N] class of the context of a target's turn, an index into `class_names`; 0 elsewhere."""
+    offsets: I64
+    """[n + 1] row i is offsets[i]:offsets[i + 1]."""
+    class_names: tuple[str, ...]
+    clusters: tuple[str, ...]
+    """[n] what is held out together: the task."""
+
+    def __post_init__(self) -> None:
+        n = len(self.offsets) - 1
+        sizes = [len(x) for x in (self.ids, self.targets, self.depth, self.classes)]
+        if set(sizes) != {int(self.offsets[-1])} or len(self.clusters) != n:
+            raise DataError(
+                f"{n} rows have {sizes} ids, targets, depths and classes, offsets up to "
+                f"{int(self.offsets[-1])}, and {len(self.clusters)} clusters: expected equal numbers"
+            )
+        counts = self.target_counts
+        if n and (counts == 0).any():
+            raise DataError(f"row {int(np.argmin(counts))} has no target: drop it before training")
+        if n and self.targets[self.offsets[:-1]].any():
+            raise DataError("a row's first id is a target: it has no context to be predicted from")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> I64:
+        """[n] ids of each row."""
+        return np.diff(self.offsets)
+
+    @property
+    def target_counts(self) -> I64:
+        """[n] targets of each row."""
+        sums = np.concatenate([[0], np.cumsum(self.targets, dtype=np.int64)])
+        return sums[self.offsets[1:]] - sums[self.offsets[:-1]]
+
+    def take(self, index: Sequence[int] | I64) -> Rows:
+        """Some of the rows, in the order given."""
+        parts = [slice(int(self.offsets[i]), int(self.offsets[i + 1])) for i in index]
+        lengths = [p.stop - p.start for p in parts]
+
+        def gather(values: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate([values[p] for p in parts]) if parts else values[:0]
+
+        return Rows(
+            gather(self.ids),
+            gather(self.targets),
+            gather(self.depth),
+            gather(self.classes),
+            np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+            self.class_names,
+            tuple(self.clusters[i] for i in index),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """One packed sequence."""
+
+    ids: I64
+    """[P]"""
+    positions: I64
+    """[P] from 0 in every document."""
+    bounds: I32
+    """[D + 1] document d is bounds[d]:bounds[d + 1]; a padded pack's filler is its last document."""
+    source: I64
+    """[M] place of the id before each target: the hidden state that predicts it."""
+    labels: I64
+    """[M]"""
+    depth: NDArray[np.int16]
+    """[M]"""
+    classes: I32
+    """[M]"""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One optimizer step."""
+
+    packs: tuple[Pack, ...]
+    """Those of every GPU; a multiple of their number."""
+    targets: int
+    """Targets of the whole step: what the loss is divided by."""
+    ids: int
+    """Ids of the whole step, without filler."""
+
+    def of_rank(self, rank: int, world: int) -> tuple[Pack, ...]:
+        """The packs of one GPU; every GPU has equally many."""
+        return self.packs[rank::world]
+
+
+def rows_of(rows: Sequence[Row], *, classes: Sequence[Sequence[str]], clusters: Sequence[str]) -> Rows:
+    """Rendered rows end to end; classes[i][j - 1] is the class of the context of row i's teacher turn j."""
+    names = tuple(sorted({name for row in classes for name in row}))
+    number = {name: c for c, name in enumerate(names)}
+    parts = [
+        np.asarray([0, *(number[name] for name in own)], np.int32)[row.depth]
+        for row, own in zip(rows, classes, strict=True)
+    ]
+    lengths = [len(row.ids) for row in rows]
+    return Rows(
+        np.concatenate([np.empty(0, np.int32), *(row.ids for row in rows)]),
+        np.concatenate([np.empty(0, np.bool_), *(row.targets for row in rows)]),
+        np.concatenate([np.empty(0, np.int16), *(row.depth for row in rows)]),
+        np.concatenate([np.empty(0, np.int32), *parts]),
+        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        names,
+        tuple(clusters),
+    )
+
+
+def first_fit_decreasing(lengths: Sequence[int] | I64, capacity: int) -> list[list[int]]:
+    """Bins of indices, each with lengths of at most `capacity` in sum: the longest first, each into the
+    first bin with room. At most 11/9 of the fewest bins, plus one (Johnson 1973). O(n log n).
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    if len(lengths) and int(lengths.max()) > capacity:
+        raise DataError(
+            f"a row has {int(lengths.max())} ids, but a pack takes {capacity}: set a length rule, or raise "
+            f"pack_tokens"
+        )
+    order = np.argsort(-lengths, kind="stable").tolist()
+    leaves = 1 << max(len(order) - 1, 0).bit_length()
+    # A tournament of the room left in each bin; every bin starts empty, opened when first used.
+    room = [capacity] * (2 * leaves)
+    bins: list[list[int]] = []
+    for i in order:
+        size = int(lengths[i])
+        node = 1
+        while node < leaves:
+            node = 2 * node if room[2 * node] >= size else 2 * node + 1
+        if node - leaves == len(bins):
+            bins.append([])
+        bins[node - leaves].append(i)
+        room[node] -= size
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
+    return bins
+
+
+def make_pack(rows: Rows, index: Sequence[int], *, pad_to: int = 0) -> Pack:
+    """Rows one after the other; padded with a document of zeros, which holds no targets, up to `pad_to`."""
+    parts = rows.take(index)
+    filler = max(pad_to - len(parts.ids), 0)
+    lengths = [*parts.lengths.tolist(), *([filler] if filler else [])]
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    place = np.flatnonzero(parts.targets)
+    return Pack(
+        np.concatenate([parts.ids, np.zeros(filler, np.int32)]).astype(np.int64),
+        np.concatenate([np.arange(n, dtype=np.int64) for n in lengths]),
+        bounds,
+        place - 1,
+        parts.ids[place].astype(np.int64),
+        parts.depth[place],
+        parts.classes[place],
+    )
+
+
+def empty_pack(pad_to: int = 0) -> Pack:
+    """A pack without targets, for a GPU that has nothing to do while the others work."""
+    n = max(pad_to, 1)
+    none = np.empty(0, np.int64)
+    return Pack(
+        np.zeros(n, np.int64),
+        np.arange(n, dtype=np.int64),
+        np.asarray([0, n], np.int32),
+        none,
+        none,
+        none.astype(np.int16),
+        none.astype(np.int32),
+    )
+
+
+def even_bins(lengths: Sequence[int] | I64, capacity: int, *, world: int = 1) -> list[list[int]]:
+    """First-fit-decreasing bins: no more of them but evenly full, and a multiple of `world` if rows allow.
+
+    The room of a bin is lowered from `capacity` as far as the number of bins stays the same: then no GPU
+    waits for a full one, and little is padded.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    bins = first_fit_decreasing(lengths, capacity)
+    wanted = min(-(-len(bins) // world) * world, len(lengths))
+    total, longest = int(lengths.sum()), int(lengths.max(initial=0))
+    room = max(-(-total // wanted), longest) if wanted else capacity
+    while room < capacity:
+        found = first_fit_decreasing(lengths, room)
+        if len(found) <= wanted:
+            return found
+        room += max(room // 64, 1)
+    return bins
+
+
+def make_batch(
+    rows: Rows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False
+) -> Batch:
+    """Pack the rows of one optimizer step for `world` GPUs; `pad` rounds up to a multiple of `PAD` ids."""
+    lengths = rows.lengths[np.asarray(index, dtype=np.int64)]
+    packs = []
+    for b in even_bins(lengths, capacity, world=world):
+        full = int(lengths[b].sum())
+        packs.append(make_pack(rows, [index[k] for k in b], pad_to=-(-full // PAD) * PAD if pad else 0))
+    targets = sum(len(p.labels) for p in packs)
+    if not targets:
+        raise DataError("a batch has no target: the loss would be divided by zero")
+    packs += [empty_pack(PAD if pad else 0)] * (-len(packs) % world)
+    return Batch(tuple(packs), targets, int(lengths.sum()))
+
+
+def batches(
+    rows: Rows, *, batch: int, capacity: int, seed: int, epoch: int, world: int = 1, pad: bool = False
+) -> Iterator[Batch]:
+    """The batches of one epoch, in an order that (seed, epoch) fixes; the last may have fewer rows."""
+    order = np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
+    for start in range(0, len(order), batch):
+        yield make_batch(rows, order[start : start + batch], capacity=capacity, world=world, pad=pad)
+
+
+def fill(rows: Rows, capacity: int) -> float:
+    """Share of a pack's places that rows fill, when all rows are packed at once."""
+    bins = first_fit_decreasing(rows.lengths, capacity)
+    return float(rows.lengths.sum()) / (len(bins) * capacity)

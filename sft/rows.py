@@ -1,0 +1,91 @@
+"""Training rows from run folders: pi_0 on D_BC gives pi_1, pi_0 on D_BC and D_OP gives the final student."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentloop.render import Codec, LengthRule
+from agentloop.render.traces import RenderCounts, RunTrace, count, render_run
+from occupancy.errors import DataError
+from occupancy.runs import open_run
+from sft.packing import Rows, rows_of
+
+Classes = Mapping[str, Sequence[str]]
+"""episode_id -> class of the context of each of its teacher turns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The rows of one or several runs, and where they come from."""
+
+    rows: Rows
+    counts: RenderCounts
+    runs: tuple[str, ...]
+    r_tokens: float
+    """Share of targets from on-policy traces: those with a student turn in their context."""
+    r_tasks: float
+    """Share of tasks with an on-policy trace among those with any trace."""
+
+
+def load_rows(
+    runs: Sequence[str | Path],
+    codec: Codec,
+    *,
+    rule: LengthRule | None = None,
+    classes: Classes | None = None,
+) -> Data:
+    """Render every accepted trace of the runs; an episode in two of them is an error, not twice data."""
+    traces: list[RunTrace] = []
+    for folder in runs:
+        traces += render_run(open_run(folder), codec, rule=rule)
+    names = [trace.episode_id for trace in traces]
+    if len(set(names)) != len(names):
+        twice = sorted({n for n in names if names.count(n) > 1})[:3]
+        raise DataError(f"episodes {twice} are in the runs more than once: name each run once")
+    used = [trace for trace in traces if trace.rendered.rows]
+    if not used:
+        raise DataError(f"{[str(r) for r in runs]} hold no trace to train on: {count(traces)}")
+    flat = [(trace, row) for trace in used for row in trace.rendered.rows]
+    rows = rows_of(
+        [row for _, row in flat],
+        classes=[_classes(trace, classes) for trace, _ in flat],
+        clusters=[trace.cluster_id for trace, _ in flat],
+    )
+    mixed = [trace for trace in used if on_policy(trace)]
+    targets = sum(trace.rendered.target_tokens for trace in used)
+    return Data(
+        rows,
+        count(traces),
+        tuple(str(r) for r in runs),
+        sum(trace.rendered.target_tokens for trace in mixed) / targets,
+        len({t.task_id for t in mixed}) / len({t.task_id for t in used}),
+    )
+
+
+def on_policy(trace: RunTrace) -> bool:
+    """Whether the student played a part of the trace."""
+    return any(m.author == "student" for m in trace.messages)
+
+
+def read_classes(file: str | Path) -> Classes:
+    """Classes of contexts from a JSON file {episode_id: [class of each teacher turn, ...]}."""
+    try:
+        found = json.loads(Path(file).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{file} cannot be read as JSON ({error}): expected {{episode_id: [class, ...]}}"
+        ) from error
+    return {str(k): [str(c) for c in v] for k, v in found.items()}
+
+
+def _classes(trace: RunTrace, classes: Classes | None) -> Sequence[str]:
+    turns = sum(m.author == "teacher" for m in trace.messages)
+    if classes is None:
+        return ["student prefix" if on_policy(trace) else "demonstration"] * turns
+    own = classes.get(trace.episode_id, ())
+    if len(own) != turns:
+        raise DataError(f"{trace.episode_id} has {turns} teacher turns, but {len(own)} classes are given")
+    return own

@@ -1,0 +1,127 @@
+"""How a student is trained, and the paper's three settings (Ye et al., appendix on training).
+
+A preset is a `Settings`; `ours` names what the paper does not give and we chose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from occupancy.errors import InputError
+
+PRECISIONS = ("bf16", "fp32_master", "fp32")
+ATTENTIONS = ("auto", "flash", "torch", "flex", "sdpa")
+KERNELS = ("none", "compile", "liger")
+RULES = ("held_out_nll", "last")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One training; validated once."""
+
+    lr: float
+    """Peak learning rate, reached after the warm-up."""
+    batch: int
+    """Rows in one optimizer step, over all GPUs, however they are packed."""
+    row_tokens: int
+    """Most ids of a row."""
+    epochs: int
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    """On matrices only, not on norms and biases."""
+    warmup: float = 0.1
+    """Share of all steps with a rising rate; a cosine to 0 follows."""
+    clip: float = 1.0
+    """Largest gradient norm; 0 = off."""
+    precision: str = "bf16"
+    """bf16: parameters, gradients and optimizer state in bf16. fp32_master: parameters and state in fp32,
+    products in bf16. fp32: everything in fp32 (CPU)."""
+    pack_tokens: int = 0
+    """Ids of one packed sequence on one GPU; 0 = row_tokens."""
+    attention: str = "auto"
+    """auto: the first of flash (flash-attn), torch (its own kernel), flex and sdpa that the machine has."""
+    kernels: str = "none"
+    """compile: torch.compile of each layer. liger: Liger's norms, rotary embedding and SwiGLU."""
+    checkpointing: bool = False
+    """Recompute activations in the backward pass."""
+    reshard: bool = False
+    """Free gathered parameters between forward and backward, with several GPUs."""
+    lora_rank: int = 0
+    """Train LoRA adapters of this rank on all linear layers, through peft; 0 = all parameters."""
+    held_out: float = 0.05
+    """Share of clusters (tasks) whose rows are never trained on."""
+    rule: str = "held_out_nll"
+    """Which epoch's checkpoint is chosen: the lowest held-out NLL per target, or the last."""
+    seed: int = 0
+    ours: tuple[str, ...] = ("clip", "eps", "held_out", "rule")
+    """Fields that the paper does not give."""
+
+    def __post_init__(self) -> None:
+        if not self.pack_tokens:
+            object.__setattr__(self, "pack_tokens", self.row_tokens)
+        object.__setattr__(self, "betas", tuple(self.betas))
+        object.__setattr__(self, "ours", tuple(self.ours))
+        positive = {"lr": self.lr, "batch": self.batch, "row_tokens": self.row_tokens, "epochs": self.epochs}
+        for name, value in positive.items():
+            if value <= 0:
+                raise InputError(f"{name}={value}: expected more than 0")
+        if not 0 <= self.warmup < 1 or not 0 <= self.held_out < 1:
+            raise InputError(f"warmup={self.warmup} and held_out={self.held_out}: expected shares in [0, 1)")
+        if self.pack_tokens < self.row_tokens:
+            raise InputError(
+                f"pack_tokens={self.pack_tokens} is less than row_tokens={self.row_tokens}: a row would fit "
+                f"in no pack; raise pack_tokens or lower row_tokens"
+            )
+        for field, known in (
+            ("precision", PRECISIONS),
+            ("attention", ATTENTIONS),
+            ("kernels", KERNELS),
+            ("rule", RULES),
+        ):
+            if getattr(self, field) not in known:
+                raise InputError(f"{field}={getattr(self, field)!r}: expected one of {known}")
+
+    def to_json(self) -> str:
+        """The settings as JSON, keys sorted."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits; two trainings with equal data and hash are the same training."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
+
+    def replace(self, **changes: Any) -> Settings:
+        """A copy with some fields changed; an unknown field is named."""
+        known = {f.name for f in dataclasses.fields(self)}
+        if unknown := sorted(set(changes) - known):
+            raise InputError(f"unknown training settings {unknown}: expected some of {sorted(known)}")
+        if "row_tokens" in changes and "pack_tokens" not in changes and self.pack_tokens == self.row_tokens:
+            changes["pack_tokens"] = changes["row_tokens"]
+        return dataclasses.replace(self, **changes)
+
+
+PRESETS = {
+    "hotpotqa": Settings(lr=3e-5, batch=64, row_tokens=4096, epochs=3),
+    "alfworld": Settings(lr=5e-5, batch=16, row_tokens=16_384, epochs=8),
+    "terminal": Settings(
+        lr=4e-5,
+        batch=16,
+        row_tokens=32_768,
+        epochs=7,
+        betas=(0.9, 0.98),
+        weight_decay=0.0,
+        ours=("clip", "held_out", "precision", "row_tokens", "rule", "weight_decay"),
+    ),
+}
+
+
+def preset(name: str) -> Settings:
+    """The settings of that name."""
+    if name not in PRESETS:
+        raise InputError(f"no preset {name!r}: expected one of {sorted(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,274 @@
+"""The training loop: the same loss curve on any number of GPUs, and after a resume.
+
+fewsteps train RUN --base MODEL --preset hotpotqa --out OUT
+torchrun --nproc-per-node 4 -m sft.commands RUN --base MODEL --preset hotpotqa --out OUT
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from occupancy.errors import DataError, RunError
+from sft import attention, checkpoint, held_out
+from sft.held_out import HeldOut
+from sft.model import DevicePack, load, prepare
+from sft.optim import make_optimizer, rate
+from sft.packing import Batch, Rows, batches
+from sft.settings import Settings
+from sft.world import World, join
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came out of a training."""
+
+    chosen: Path
+    """Folder of the chosen checkpoint."""
+    losses: tuple[float, ...]
+    """[steps] nats per target."""
+    held_out: HeldOut | None
+    """Of the chosen checkpoint; None where nothing was held out."""
+    target_tokens: int
+    """Targets of one epoch."""
+    sequence_tokens: int
+    """Ids of one epoch."""
+    gpu_s: float
+    """Seconds of training steps, summed over GPUs."""
+
+
+@dataclass
+class _Progress:
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    gpu_s: float = 0.0
+    measured: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+def train(
+    rows: Rows,
+    *,
+    base: Any,
+    settings: Settings,
+    out: str | Path,
+    tokenizer: Any = None,
+    save_every: int = 0,
+    stop_after: int | None = None,
+) -> Trained:
+    """Train `base` (a checkpoint folder, or a config for random weights) on rows, into `out`.
+
+    A folder that holds a state of the same training is resumed. `save_every` steps a state is saved, and
+    after every epoch (0 = then only). `stop_after` ends after that step, as a kill would.
+    """
+    out = Path(out)
+    world = join(sharded=settings.precision == "fp32_master")
+    torch.manual_seed(settings.seed)
+    trained_on, held = held_out.split(rows, share=settings.held_out, seed=settings.seed)
+    resumed = _open(out, settings, rows, base, world)
+    model = load(base, settings)
+    objective = prepare(model, settings, world)
+    optimizer = make_optimizer(objective, settings)
+    kernel = attention.choose(settings.attention, world.device, _working_dtype(settings))
+    progress = _Progress()
+    if resumed:
+        progress = _Progress(**checkpoint.load_state(out, objective, optimizer, world))
+    steps = settings.epochs * math.ceil(len(trained_on) / settings.batch)
+    log = _Log(out / "log.jsonl", progress.step, world)
+    while progress.epoch < settings.epochs:
+        for batch in _rest_of_epoch(trained_on, settings, progress, world):
+            started = time.monotonic()
+            lr = rate(progress.step, steps, settings)
+            nll, norm = optimizer_step(
+                objective, optimizer, batch, lr=lr, clip=settings.clip, kernel=kernel, world=world
+            )
+            log.wait_for_last()
+            progress.step += 1
+            progress.batch += 1
+            log.step(progress, batch, lr=lr, nll=nll, norm=norm)
+            progress.gpu_s += (time.monotonic() - started) * world.size
+            if save_every and progress.step % save_every == 0:
+                log.wait_for_last()
+                checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
+            if progress.step == stop_after:
+                log.wait_for_last()
+                raise RunError(f"stopped after step {progress.step}: train again into {out} to resume")
+        log.wait_for_last()
+        progress.epoch += 1
+        progress.batch = 0
+        name = f"epoch-{progress.epoch:03d}"
+        checkpoint.export(out / name, objective, tokenizer, world)
+        entry: dict[str, Any] = {"checkpoint": name, "epoch": progress.epoch, "step": progress.step}
+        if len(held):
+            measured = held_out.measure(
+                objective, held, capacity=settings.pack_tokens, kernel=kernel, world=world
+            )
+            entry["held_out"] = dataclasses.asdict(measured)
+        progress.measured.append(entry)
+        log.write(entry)
+        checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
+    return _finish(out, settings, progress, rows=trained_on, log=log, world=world)
+
+
+def optimizer_step(
+    objective: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    *,
+    lr: float,
+    clip: float,
+    kernel: str,
+    world: World,
+) -> tuple[Tensor, Tensor]:
+    """One step on a batch: (summed NLL of all GPUs in nats, gradient norm before clipping), on the device."""
+    # Sharded gradients are averaged over GPUs; the loss is a sum over all of them.
+    scale = torch.tensor(world.size / batch.targets, device=world.device)
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    packs = batch.of_rank(world.rank, world.size)
+    for k, pack in enumerate(packs):
+        if world.mesh is not None:
+            _reduce_after(objective, last=k == len(packs) - 1)
+        loss, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), scale)
+        loss.backward()
+        total += nll.sum(dtype=torch.float64)
+    norm = torch.nn.utils.clip_grad_norm_(objective.parameters(), clip or math.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    optimizer.zero_grad()
+    world.sum(total)
+    return total, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def _reduce_after(objective: Any, *, last: bool) -> None:
+    """GPUs meet once a step, not once a pack: one that has longer documents in a pack holds up nobody."""
+    objective.set_requires_gradient_sync(last)
+    objective.set_reshard_after_backward(last)
+
+
+def data_hash(rows: Rows) -> str:
+    """16 hex digits of everything that is trained on."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in (rows.ids, rows.targets, rows.depth, rows.offsets, rows.classes):
+        digest.update(part.tobytes())
+    digest.update(json.dumps([rows.class_names, rows.clusters]).encode())
+    return digest.hexdigest()
+
+
+def _rest_of_epoch(rows: Rows, settings: Settings, progress: _Progress, world: World) -> Iterator[Batch]:
+    done = progress.batch
+    whole = batches(
+        rows,
+        batch=settings.batch,
+        capacity=settings.pack_tokens,
+        seed=settings.seed,
+        epoch=progress.epoch,
+        world=world.size,
+        # Compiled code is fastest with one shape.
+        pad=settings.kernels == "compile",
+    )
+    return (batch for k, batch in enumerate(whole) if k >= done)
+
+
+def _working_dtype(settings: Settings) -> torch.dtype:
+    return torch.float32 if settings.precision == "fp32" else torch.bfloat16
+
+
+def _open(out: Path, settings: Settings, rows: Rows, base: Any, world: World) -> bool:
+    """Whether `out` holds a state of this very training; another training there is refused."""
+    name = str(base) if isinstance(base, (str, Path)) else f"random {type(base).__name__}"
+    wanted = {"settings": json.loads(settings.to_json()), "data_hash": data_hash(rows), "base": name}
+    file = out / "settings.json"
+    if file.exists():
+        found = json.loads(file.read_text("utf-8"))
+        if found != wanted:
+            differ = sorted(k for k in wanted if found.get(k) != wanted[k])
+            raise DataError(f"{out} holds another training (its {differ} differ): name a new folder")
+        return (out / "state").exists() or (out / ".state-old").exists()
+    world.wait()
+    if world.rank == 0:
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(wanted, indent=2, sort_keys=True) + "\n", "utf-8")
+    world.wait()
+    return False
+
+
+class _Log:
+    """log.jsonl. A step's numbers are read one step later, so that the GPU never waits for the host."""
+
+    def __init__(self, file: Path, steps: int, world: World) -> None:
+        self.file, self.writes = file, world.rank == 0
+        self.pending: tuple[dict[str, Any], Tensor, Tensor, int] | None = None
+        if self.writes:
+            lines = file.read_text("utf-8").splitlines() if file.exists() else []
+            kept = [line for line in lines if json.loads(line)["step"] <= steps]
+            file.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+
+    def step(self, progress: _Progress, batch: Batch, *, lr: float, nll: Tensor, norm: Tensor) -> None:
+        entry = {"step": progress.step, "epoch": progress.epoch + 1, "lr": lr}
+        entry |= {"targets": batch.targets, "ids": batch.ids}
+        self.pending = (entry, nll, norm, batch.targets)
+
+    def wait_for_last(self) -> None:
+        if self.pending is None:
+            return
+        entry, nll, norm, targets = self.pending
+        self.pending = None
+        entry |= {"loss": nll.item() / targets, "grad_norm": float(norm)}
+        if not math.isfinite(entry["loss"]):
+            raise RunError(f"step {entry['step']}: the loss is {entry['loss']}: lower lr, or use fp32_master")
+        self.write(entry)
+
+    def write(self, entry: dict[str, Any]) -> None:
+        if self.writes:
+            with self.file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(entry) + "\n")
+
+    def losses(self) -> tuple[float, ...]:
+        entries = [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
+        return tuple(e["loss"] for e in entries if "loss" in e)
+
+
+def _finish(
+    out: Path, settings: Settings, progress: _Progress, *, rows: Rows, log: _Log, world: World
+) -> Trained:
+    known = {e["checkpoint"]: _held(e.get("held_out")) for e in progress.measured}
+    chosen = held_out.choose(list(known.items()), settings.rule)
+    if world.rank == 0:
+        choice = {"chosen": chosen, "rule": settings.rule, "from": progress.measured}
+        (out / "choice.json").write_text(json.dumps(choice, indent=2) + "\n", "utf-8")
+    world.wait()
+    return Trained(
+        out / chosen,
+        log.losses(),
+        known[chosen],
+        int(rows.targets.sum()),
+        len(rows.ids),
+        progress.gpu_s,
+    )
+
+
+def _held(entry: dict[str, Any] | None) -> HeldOut | None:
+    if entry is None:
+        return None
+
+    def cells(found: dict[Any, Any], key: Any) -> dict[Any, tuple[float, int]]:
+        return {key(k): (float(v[0]), int(v[1])) for k, v in found.items()}
+
+    return HeldOut(
+        entry["nll"],
+        entry["targets"],
+        cells(entry["by_depth"], int),
+        cells(entry["by_class"], str),
+        {str(name): cells(found, int) for name, found in entry["by_depth_and_class"].items()},
+    )

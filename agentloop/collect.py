@@ -8,29 +8,28 @@ are refused by name. What it may spend is no setting: a run that stopped at its 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.budget import Budget, ContinuationBudget
+from agentloop.jobs import job_of, left_of, play_unit, units_of
 from agentloop.ledger import Ledger
 from agentloop.ledger_report import refuse_lost_ledger
-from agentloop.metered import Books, Meter, OwnBooks, metered
-from agentloop.parts import Job, Stage
+from agentloop.metered import OwnBooks
+from agentloop.parts import Job
 from agentloop.prices import PICO
-from agentloop.rows import Key, Rows
+from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending, task_hash
-from agentloop.switching import refuse_live, refuse_recipe
-from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Status, Task, traits_of
+from agentloop.types import Author, Environments, Policy, Status
 from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run
 
-__all__ = ["Settings", "Spending", "collect"]
+__all__ = ["Settings", "Spending", "begin_run", "books_of", "collect", "open_or_create"]
 
 
 async def collect(
@@ -49,51 +48,31 @@ async def collect(
     goes on. RunError where a disk or a server failed: the same call goes on once that is repaired.
     """
     spending = spending or Spending()
-    tasks = environments.tasks(settings.tasks, seed=settings.seed)
-    if not tasks:
-        raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
-    units = _units(settings, tasks)
-    refuse_recipe(settings.recipe, environments)
-    if _live(environments):
-        _refuse_live(settings, environments)
-    info = settings.to_info() | {
-        "environment": environments.version,
-        "n_tasks": len(tasks),
-        "task_hash": task_hash(tasks),
-        "n_units": len(units),
-    }
-    servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
-    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
+    run, units = begin_run(folder, settings, environments)
     with only_writer(run.folder):
-        refuse_lost_ledger(run)
         ledger = Ledger(run.folder / "ledger.sqlite")
         try:
-            job = _job(
-                settings,
-                environments,
-                run,
-                student=student,
-                teacher=teacher,
-                ledger=ledger,
-                spending=spending,
+            books = books_of(settings, spending, ledger)
+            job = job_of(
+                settings, environments, spending, student=student, teacher=teacher, books=books.__getitem__
             )
-            done = _done(run)
-            left = [unit for unit in units if _place(unit.key) not in done]
+            job = _within(job, run, spending, books["teacher"])
+            left = left_of(units, run)
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
 
-            async def one(unit: Unit) -> Rows:
-                return await _one(unit, environments, job)
+            async def one(unit: Unit) -> Rows | NotOpened:
+                return await play_unit(unit, environments, job)
 
             stop = await work(left, one, committer, at_once=environments.capacity)
         finally:
             ledger.close()
     if stop is not None:
         raise stop
-    _refuse_nothing(run)
+    refuse_nothing(run)
     return run
 
 
-def _refuse_nothing(run: Run) -> None:
+def refuse_nothing(run: Run) -> None:
     """RunError where the environment failed in every episode: that is no result."""
     ended = run.read("episodes", columns=["status", "error"]).to_pylist()
     if ended and all(row["status"] in (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED) for row in ended):
@@ -103,127 +82,48 @@ def _refuse_nothing(run: Run) -> None:
         )
 
 
-def _refuse_live(settings: Settings, environments: Environments) -> None:
-    if settings.pilot:
-        raise InputError(
-            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need "
-            "one of "
-            f"the two; collect with a fixed switch law instead"
-        )
-    refuse_live(settings.recipe, environments.version)
+def begin_run(folder: str | Path, settings: Settings, environments: Environments) -> tuple[Run, list[Unit]]:
+    """The run in `folder`, new or begun, and all its units."""
+    units = units_of(settings, environments)
+    tasks = list(dict.fromkeys(unit.key.task.task_id for unit in units))
+    info = settings.to_info() | {
+        "environment": environments.version,
+        "n_tasks": len(tasks),
+        "task_hash": task_hash(tasks),
+        "n_units": len(units),
+    }
+    servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
+    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
+    refuse_lost_ledger(run)
+    return run, units
 
 
-async def _one(unit: Unit, environments: Environments, job: Job) -> Rows:
-    play = proposal if unit.key.kind == "rollout" else demonstration
-    opened = False
-    try:
-        async with environments.open(unit.key.task) as env:
-            opened = True
-            return await play(Stage(env, job, unit.order), unit.key)
-    except EnvironmentFailed as error:
-        if opened:
-            raise
-        raise NotOpened(unopened(job, unit.key, error), error) from error
-
-
-def _units(settings: Settings, tasks: Sequence[Task]) -> list[Unit]:
-    unknown = sorted(set(settings.n_of_task) - {task.task_id for task in tasks})
-    if unknown:
-        raise InputError(
-            f"n is given for {unknown[0]!r}, which --tasks {settings.tasks} does not name: leave it out, "
-            "or name "
-            f"the task"
-        )
-    n = {task.task_id: settings.n_of_task.get(task.task_id, settings.recipe.n) for task in tasks}
-    pure_bc = settings.recipe.rho == "teacher"
-    keys = [
-        Key("demo", task, continuation=i) if pure_bc else Key("rollout", task, i)
-        for task in tasks
-        for i in range(n[task.task_id])
-    ]
-    if settings.pilot:
-        keys += [Key("demo", task, continuation=0) for task in tasks[: settings.demo_tasks]]
-    return [Unit(key, order) for order, key in enumerate(keys)]
-
-
-def _place(key: Key) -> tuple[str, str, int]:
-    return key.kind, key.task.task_id, max(key.rollout, key.continuation)
-
-
-def _done(run: Run) -> set[tuple[str, str, int]]:
-    columns = ["kind", "task_id", "rollout", "continuation"]
-    episodes = (run.read("episodes", columns=columns)[name].to_pylist() for name in columns)
-    return {(kind, task, max(i, j)) for kind, task, i, j in zip(*episodes, strict=True) if kind != "handback"}
-
-
-def _live(environments: Environments) -> bool:
-    return environments.replay is Replay.NONE and not getattr(environments, "forks", False)
-
-
-def _job(
-    settings: Settings,
-    environments: Environments,
-    run: Run,
-    *,
-    student: Policy,
-    teacher: Policy,
-    ledger: Ledger,
-    spending: Spending,
-) -> Job:
-    tokenizer = traits_of(student).tokenizer
+def books_of(settings: Settings, spending: Spending, ledger: Ledger) -> dict[str, OwnBooks]:
+    """The books of both roles, with one budget where money is limited."""
     budget = _budget(spending, ledger)
-    books = {"teacher": OwnBooks(ledger, "teacher", settings.teacher, budget=budget, axis=spending.axis)}
-    books["teacher"].total = ledger.charged(spending.axis)
-    if traits_of(student).paid:
-        shared = budget if spending.axis == "money" else None
-        books["student"] = OwnBooks(ledger, "student", settings.student, budget=shared, axis=spending.axis)
-        student = metered(student, meter_of("student", settings, spending, books["student"]))
-    job = Job(
-        recipe=settings.recipe,
-        student=student,
-        teacher=metered(teacher, meter_of("teacher", settings, spending, books["teacher"])),
-        student_name=settings.student,
-        teacher_name=settings.teacher,
-        environment=environments.version,
-        seed=settings.seed,
-        wall_s=settings.wall_s,
-        switch_prompt=settings.switch_prompt,
-        live=_live(environments),
-        forks=getattr(environments, "forks", False),
-        teacher_ids=bool(tokenizer) and traits_of(teacher).tokenizer == tokenizer,
-    )
-    if settings.pilot:
-        job = replace(job, handback=settings.handback, replicates=settings.replicates)
-    if spending.budget is None or budget is not None:
+    teacher = OwnBooks(ledger, "teacher", settings.teacher, budget=budget, axis=spending.axis)
+    teacher.total = ledger.charged(spending.axis)
+    shared = budget if spending.axis == "money" else None
+    student = OwnBooks(ledger, "student", settings.student, budget=shared, axis=spending.axis)
+    return {"teacher": teacher, "student": student}
+
+
+def _within(job: Job, run: Run, spending: Spending, teacher: OwnBooks) -> Job:
+    """The job with its budget for whole continuations, where there is one."""
+    if spending.budget is None or not (spending.matched or spending.axis == "training"):
         return job
+    limit = int(spending.budget)
     if spending.axis == "training":
         spent = sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
-        return replace(job, continuation_budget=ContinuationBudget(int(spending.budget), spent=spent))
+        return replace(job, continuation_budget=ContinuationBudget(limit, spent=spent))
 
     def counted() -> int:
-        return books["teacher"].total
+        return teacher.total
 
     def cost(rows: Rows) -> int:
         return sum(t["output_tokens"] for t in rows.get("turns", ()) if t["author"] == Author.TEACHER)
 
-    limit = ContinuationBudget(int(spending.budget), counted=counted)
-    return replace(job, continuation_budget=limit, cost=cost)
-
-
-def meter_of(role: str, settings: Settings, spending: Spending, books: Books) -> Meter:
-    """How a role's calls are metered under these settings."""
-    name = settings.teacher if role == "teacher" else settings.student
-    limited = spending.budget is not None and spending.axis != "training" and not spending.matched
-    return Meter(
-        books,
-        role,
-        name,
-        price=None if spending.prices is None else spending.prices.find(name),
-        bounded=limited and (role == "teacher" or spending.axis == "money"),
-        turn_tokens=spending.turn_tokens,
-        retries=spending.retries,
-        backoff_s=spending.backoff_s,
-    )
+    return replace(job, continuation_budget=ContinuationBudget(limit, counted=counted), cost=cost)
 
 
 def _budget(spending: Spending, ledger: Ledger) -> Budget | None:

@@ -57,6 +57,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     collect.add_argument(
         "--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'"
     )
+    collect.add_argument(
+        "--ray",
+        type=int,
+        metavar="MACHINES",
+        help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
+    )
     _add_spending(collect)
     pilot = collect.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     pilot.add_argument(
@@ -145,6 +151,8 @@ def _collect(given: argparse.Namespace) -> int:
         )
     (only,) = settings.values()
     try:
+        if given.ray:
+            return asyncio.run(_on_ray(given, only, spending))
         return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))
     except BudgetStopped:
         _show(given, status="budget_stopped")
@@ -155,6 +163,17 @@ async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> i
     from agentloop.collect import collect
 
     await collect(given.out, settings, **seams)
+    _show(given, status="finished")
+    return 0
+
+
+async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spending) -> int:
+    from agentloop.arguments import pairs
+    from agentloop.on_ray import Seams, collect_on_ray
+
+    environment = {"workers": given.workers, **pairs("--env-set", given.env_set)}
+    seams = Seams(given.env, given.student, given.teacher, environment)
+    await collect_on_ray(given.out, settings, seams, machines=given.ray, spending=spending)
     _show(given, status="finished")
     return 0
 

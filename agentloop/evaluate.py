@@ -86,7 +86,7 @@ async def evaluate(
         left = [unit for unit in units if (unit.key.task.task_id, unit.key.replicate) not in done]
         committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
 
-        async def one(unit: Unit) -> Rows:
+        async def one(unit: Unit) -> Rows | NotOpened:
             return await _attempt(unit, environments, job)
 
         try:
@@ -102,7 +102,7 @@ def _meter(ledger: Ledger, policy: str) -> Meter:
     return Meter(OwnBooks(ledger, "student", policy), "student", policy)
 
 
-async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows:
+async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows | NotOpened:
     opened = False
     try:
         async with environments.open(unit.key.task) as env:
@@ -114,7 +114,7 @@ async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows:
         if opened:
             raise
         played, rows = not_opened(job, unit.key, error)
-        raise NotOpened(_with_score(rows, unit.key, played, job), error) from error
+        return NotOpened(_with_score(rows, unit.key, played, job), str(error))
     return _with_score(rows, unit.key, played, job)
 
 
@@ -150,7 +150,7 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
         "seed": settings.seed,
         "environment": environments.version,
         "n_tasks": len(tasks),
-        "task_hash": task_hash(tasks),
+        "task_hash": task_hash(task.task_id for task in tasks),
     }
 
 

@@ -138,8 +138,9 @@ class Ledger:
             self._thread.shutdown(wait=True)
             # A call that was given up before its row was known to be written stays open until here.
             lost = "update attempts set state = 'lost', billed = 'perhaps' where state = 'open'"
+            queued, self._queue = self._queue, []
             try:
-                self._commit([*(work for work, _ in self._queue), lambda db: db.execute(lost)])
+                self._commit([*(work for work, _ in queued), lambda db: db.execute(lost)])
             finally:
                 self._db.close()
                 self._reader.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from agentloop.budget import AXES
 from agentloop.parts import SWITCH_PROMPT
 from agentloop.prices import Prices
-from agentloop.types import Task
 from occupancy.errors import InputError
 from occupancy.recipe import INF, Recipe
 
@@ -89,9 +88,9 @@ class Settings:
         return info
 
 
-def task_hash(tasks: Sequence[Task]) -> str:
+def task_hash(task_ids: Iterable[str]) -> str:
     """16 hex digits for the tasks in their order: a file of ids may change under the same spec."""
-    return blake2b("\n".join(task.task_id for task in tasks).encode(), digest_size=8).hexdigest()
+    return blake2b("\n".join(task_ids).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -217,6 +217,14 @@ class CallFailed(PolicyFailed):
         self.usage = usage
         """What the provider says it billed, where it says so in spite of the failure."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _call_failed, (str(self), self.kind, self.retry, self.billed, self.wait_s, self.usage)
+
+
+def _call_failed(message: str, kind: str, retry: bool, *rest: Any) -> CallFailed:
+    billed, wait_s, usage = rest
+    return CallFailed(message, kind=kind, retry=retry, billed=billed, wait_s=wait_s, usage=usage)
+
 
 class EnvironmentFailed(Exception):
     """An environment broke; recorded as `status`, never a crash."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentloop.rows import Key, Rows, merged
-from agentloop.types import EnvironmentFailed
 from occupancy.errors import BudgetStopped, RunError
 from occupancy.runs import Run
 
@@ -35,12 +34,12 @@ class Unit:
     order: int
 
 
-class NotOpened(Exception):
-    """The environment of a unit could not be opened; `rows` tell so."""
+@dataclass(frozen=True)
+class NotOpened:
+    """The environment of a unit could not be opened, and the rows that tell so."""
 
-    def __init__(self, rows: Rows, error: EnvironmentFailed) -> None:
-        super().__init__(f"{error}")
-        self.rows = rows
+    rows: Rows
+    error: str
 
 
 class Committer:
@@ -97,7 +96,7 @@ class Committer:
 
 async def work(
     units: Sequence[Unit],
-    one: Callable[[Unit], Awaitable[Rows]],
+    one: Callable[[Unit], Awaitable[Rows | NotOpened]],
     committer: Committer,
     *,
     at_once: int,
@@ -118,14 +117,15 @@ async def work(
                 rows = await one(unit)
             except BudgetStopped as stop:
                 stops.append(stop)
-            except NotOpened as failure:
-                closed.append(failure)
-                in_a_row.add(unit.key.task.task_id)
-                if len(in_a_row) >= NOT_OPENED_MOST:
-                    raise _lost(failure) from failure
             else:
-                in_a_row.clear()
-                await committer.add(rows)
+                if isinstance(rows, NotOpened):
+                    closed.append(rows)
+                    in_a_row.add(unit.key.task.task_id)
+                    if len(in_a_row) >= NOT_OPENED_MOST:
+                        raise _lost(rows)
+                else:
+                    in_a_row.clear()
+                    await committer.add(rows)
             if stops:
                 return
 
@@ -169,8 +169,8 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 def _lost(failure: NotOpened) -> RunError:
     return RunError(
-        f"the environment opens no task any more ({failure}): repair it and run the same command again, "
-        f"which tries these tasks again"
+        f"the environment opens no task any more ({failure.error}): repair it and run the same "
+        f"command again, which tries these tasks again"
     )
 
 

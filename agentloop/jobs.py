@@ -1,0 +1,132 @@
+"""What a run has to do, unit by unit, and how one unit is done; the same on one machine and on many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from agentloop.algorithm import demonstration, proposal, unopened
+from agentloop.metered import Books, Meter, metered
+from agentloop.parts import Job, Stage
+from agentloop.rows import Key, Rows
+from agentloop.settings import Settings, Spending
+from agentloop.switching import refuse_live, refuse_recipe
+from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
+from agentloop.units import NotOpened, Unit
+from occupancy.errors import InputError
+from occupancy.runs import Run
+
+
+def units_of(settings: Settings, environments: Environments) -> list[Unit]:
+    """All units of a run, in the order in which they are begun; what cannot be collected is refused here."""
+    tasks = environments.tasks(settings.tasks, seed=settings.seed)
+    if not tasks:
+        raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
+    refuse_recipe(settings.recipe, environments)
+    if _live(environments):
+        _refuse_live(settings, environments)
+    n = _proposals(settings, tasks)
+    pure_bc = settings.recipe.rho == "teacher"
+    keys = [
+        Key("demo", task, continuation=i) if pure_bc else Key("rollout", task, i)
+        for task in tasks
+        for i in range(n[task.task_id])
+    ]
+    if settings.pilot:
+        keys += [Key("demo", task, continuation=0) for task in tasks[: settings.demo_tasks]]
+    return [Unit(key, order) for order, key in enumerate(keys)]
+
+
+def left_of(units: Sequence[Unit], run: Run) -> list[Unit]:
+    """The units whose rows are not in the run yet."""
+    columns = ["kind", "task_id", "rollout", "continuation"]
+    episodes = (run.read("episodes", columns=columns)[name].to_pylist() for name in columns)
+    done = {(kind, task, max(i, j)) for kind, task, i, j in zip(*episodes, strict=True) if kind != "handback"}
+    return [unit for unit in units if _place(unit.key) not in done]
+
+
+def job_of(
+    settings: Settings,
+    environments: Environments,
+    spending: Spending,
+    *,
+    student: Policy,
+    teacher: Policy,
+    books: Callable[[str], Books],
+) -> Job:
+    """What every unit's work needs; `books` are those of a role."""
+    tokenizer = traits_of(student).tokenizer
+    teacher_ids = bool(tokenizer) and traits_of(teacher).tokenizer == tokenizer
+    if traits_of(student).paid:
+        student = metered(student, _meter("student", settings, spending, books("student")))
+    job = Job(
+        recipe=settings.recipe,
+        student=student,
+        teacher=metered(teacher, _meter("teacher", settings, spending, books("teacher"))),
+        student_name=settings.student,
+        teacher_name=settings.teacher,
+        environment=environments.version,
+        seed=settings.seed,
+        wall_s=settings.wall_s,
+        switch_prompt=settings.switch_prompt,
+        live=_live(environments),
+        forks=getattr(environments, "forks", False),
+        teacher_ids=teacher_ids,
+    )
+    return replace(job, handback=settings.handback, replicates=settings.replicates) if settings.pilot else job
+
+
+async def play_unit(unit: Unit, environments: Environments, job: Job) -> Rows | NotOpened:
+    """The rows of one unit; a world that does not open has rows too."""
+    play = proposal if unit.key.kind == "rollout" else demonstration
+    opened = False
+    try:
+        async with environments.open(unit.key.task) as env:
+            opened = True
+            return await play(Stage(env, job, unit.order), unit.key)
+    except EnvironmentFailed as error:
+        if opened:
+            raise
+        return NotOpened(unopened(job, unit.key, error), str(error))
+
+
+def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:
+    unknown = sorted(set(settings.n_of_task) - {task.task_id for task in tasks})
+    if unknown:
+        raise InputError(
+            f"n is given for {unknown[0]!r}, which --tasks {settings.tasks} does not name: leave it out, or "
+            f"name the task"
+        )
+    return {task.task_id: settings.n_of_task.get(task.task_id, settings.recipe.n) for task in tasks}
+
+
+def _refuse_live(settings: Settings, environments: Environments) -> None:
+    if settings.pilot:
+        raise InputError(
+            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need one "
+            f"of the two; collect with a fixed switch law instead"
+        )
+    refuse_live(settings.recipe, environments.version)
+
+
+def _meter(role: str, settings: Settings, spending: Spending, books: Books) -> Meter:
+    name = settings.teacher if role == "teacher" else settings.student
+    limited = spending.budget is not None and spending.axis != "training" and not spending.matched
+    return Meter(
+        books,
+        role,
+        name,
+        price=None if spending.prices is None else spending.prices.find(name),
+        bounded=limited and (role == "teacher" or spending.axis == "money"),
+        turn_tokens=spending.turn_tokens,
+        retries=spending.retries,
+        backoff_s=spending.backoff_s,
+    )
+
+
+def _live(environments: Environments) -> bool:
+    return environments.replay is Replay.NONE and not getattr(environments, "forks", False)
+
+
+def _place(key: Key) -> tuple[str, str, int]:
+    return key.kind, key.task.task_id, max(key.rollout, key.continuation)

@@ -1,0 +1,46 @@
+"""Overshoot of a budget over random schedules: python benchmarks/budget_schedules.py [--schedules 1000]
+
+Each schedule is a run of tests/budget_machine.py: bursts of up to 64 concurrent calls with failures,
+timeouts, silent providers, kills and resumes. The first overshoot ends the measurement with its example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from budget_machine import Bursts
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--schedules", type=int, default=1000)
+    given = arguments.parse_args()
+    began, bursts = time.process_time(), []
+    burst = Bursts._burst
+
+    async def counted(self, calls, patience):  # type: ignore[no-untyped-def]
+        bursts.append(len(calls))
+        await burst(self, calls, patience)
+
+    Bursts._burst = counted  # type: ignore[method-assign]
+    run_state_machine_as_test(
+        Bursts,
+        settings=settings(
+            max_examples=given.schedules,
+            stateful_step_count=6,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        ),
+    )
+    cpu = time.process_time() - began
+    print(
+        f"{given.schedules} schedules, {len(bursts)} bursts, {sum(bursts)} calls, overshoot 0, {cpu:.0f} CPU s"
+    )

@@ -1,0 +1,117 @@
+"""Collecting on many machines: two nodes on this one, of which one dies, and one writer of the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_collect_algorithm import attempts, rows, run_of
+from toy_world import Bounded
+
+from agentloop.collect import Settings, Spending
+from agentloop.on_ray import Seams, collect_on_ray
+from agentloop.types import Answer, Ask, CallFailed, Usage
+from occupancy.errors import BudgetStopped, InputError
+from occupancy.recipe import preset
+from occupancy.runs import Run, open_run
+
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+RECIPE = preset("op-short", K=3, n=2, T_max=12)
+SEAMS = Seams("toy_world:open_corridors", "drunk", "test_collect_on_ray:slow_expert", {"workers": 4})
+
+
+def slow_expert() -> Any:
+    from toy_world import expert
+
+    async def slow(ask: Ask) -> Answer:
+        await asyncio.sleep(0.4)
+        return await expert(ask)
+
+    return Bounded(slow)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    tests = Path(__file__).parent
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(tests), str(tests.parent)])
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes.doomed = nodes.add_node(num_cpus=1)
+    ray.init(address=nodes.address, log_to_driver=False)
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def collected(folder: Path, **spending: Any) -> Run:
+    settings = Settings(recipe=RECIPE, student="drunk", teacher="expert", tasks="12", seed=3)
+    return asyncio.run(
+        collect_on_ray(
+            folder, settings, SEAMS, machines=2, spending=Spending(**spending) if spending else None
+        )
+    )
+
+
+def test_a_node_that_dies_loses_no_episode_and_no_attempt(tmp_path: Path, cluster: Any) -> None:
+    killer = threading.Thread(target=_kill_when_begun, args=(tmp_path / "run", cluster))
+    killer.start()
+    run = collected(tmp_path / "run")
+    killer.join()
+    whole = run_of(tmp_path / "whole", RECIPE, tasks="12")
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(run, table) == rows(whole, table), table
+    written = attempts(run)
+    lost = [a for a in written if a["state"] == "lost"]
+    assert lost, "the node died between calls: nothing was tested"
+    assert all(a["billed"] == "perhaps" and a["charged_tokens"] == Bounded.most for a in lost)
+    paid = [(a["episode_id"], a["t"], a["output_tokens"]) for a in written if a["state"] == "settled"]
+    assert paid == [(a["episode_id"], a["t"], a["output_tokens"]) for a in attempts(whole)]
+
+
+def _kill_when_begun(folder: Path, cluster: Any) -> None:
+    while not (folder / "ledger.sqlite-wal").exists() or _settled(folder) < 16:
+        time.sleep(0.05)
+    cluster.remove_node(cluster.doomed, allow_graceful=False)
+
+
+def _settled(folder: Path) -> int:
+    import sqlite3
+
+    with sqlite3.connect(f"file:{folder}/ledger.sqlite?mode=ro", uri=True) as db:
+        (count,) = db.execute("select count(*) from attempts where state = 'settled'").fetchone()
+    db.close()
+    return int(count)
+
+
+def test_a_budget_holds_over_machines(tmp_path: Path, cluster: Any) -> None:
+    with pytest.raises(BudgetStopped, match="larger --budget"):
+        collected(tmp_path / "run", budget=300)
+    spent = sum(a["output_tokens"] for a in attempts(open_run(tmp_path / "run")))
+    assert 300 - Bounded.most < spent <= 300
+    run = collected(tmp_path / "run", budget=10**6)
+    whole = run_of(tmp_path / "whole", RECIPE, tasks="12")
+    assert rows(run, "traces") == rows(whole, "traces")
+    assert [a["output_tokens"] for a in attempts(run)] == [a["output_tokens"] for a in attempts(whole)]
+
+
+def test_a_budget_for_whole_continuations_needs_one_machine(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="use --axis inference or money"):
+        collected(tmp_path / "run", budget=300, axis="training")
+
+
+def test_a_failed_call_survives_the_way_to_the_ledger() -> None:
+    failure = CallFailed(
+        "late", kind="timeout", retry=True, billed="perhaps", wait_s=2.0, usage=Usage(3, "m")
+    )
+    again = pickle.loads(pickle.dumps(failure))
+    assert str(again) == "late"
+    assert vars(again) == vars(failure)

@@ -1,5 +1,7 @@
+from .arrays import open_arrays, save_arrays
 from .by_turn import TurnOccupancy, occupancy_by_turn
 from .clusters import ClusterSums, Ratio, cluster_sums, ratio
+from .columns import Columns
 from .conventions import CONVENTIONS
 from .convert import Conversion, convert
 from .coverage import MissingMass, coverage, missing_mass
@@ -23,6 +25,8 @@ from .errors import (
 from .estimate import Mean, Occupancy, mean, occupancy
 from .recipe import PRESETS, Recipe, SwitchLaw, preset
 from .resample import Bootstrap, bootstrap
+from .stream import TurnStream, open_turns
+from .stream_estimate import StreamEstimate, estimate_stream
 from .switch import Draw, Switches, draw_switch, draw_switches
 from .tallies import Tally, tally
 from .types import Trajectories
@@ -34,6 +38,7 @@ __all__ = [
     "Bootstrap",
     "BudgetStopped",
     "ClusterSums",
+    "Columns",
     "Comparison",
     "Conversion",
     "DataError",
@@ -48,11 +53,13 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "RunError",
+    "StreamEstimate",
     "SwitchLaw",
     "Switches",
     "Tally",
     "Trajectories",
     "TurnOccupancy",
+    "TurnStream",
     "bootstrap",
     "chi_square",
     "cluster_sums",
@@ -61,13 +68,17 @@ __all__ = [
     "coverage",
     "draw_switch",
     "draw_switches",
+    "estimate_stream",
     "jensen_shannon",
     "mean",
     "missing_mass",
     "occupancy",
     "occupancy_by_turn",
+    "open_arrays",
+    "open_turns",
     "preset",
     "ratio",
+    "save_arrays",
     "tally",
     "total_variation",
 ]

@@ -208,12 +208,12 @@ def _ids(batch: Any, column: str, names: Names) -> Any:
             f"the row out"
         )
     if pa.types.is_integer(values.type):
-        return values.to_numpy(zero_copy_only=False)
+        return _plain(values)
     if not pa.types.is_dictionary(values.type):
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
             raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
         values = values.dictionary_encode()
-    codes = values.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = _plain(values.indices).astype(np.int64)
     return names.number(codes, values.dictionary.to_pylist())
 
 
@@ -229,8 +229,17 @@ def _numbers(batch: Any, column: str) -> Any:
         raise DataError(f"column {column!r} has type {values.type}: expected numbers")
     if values.null_count:
         raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
-    return values.to_numpy(zero_copy_only=False).astype(np.float32)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return _plain(values).astype(np.float32)
+
+
+def _plain(values: Any) -> Any:
+    """Numbers without empty cells where they lie; pyarrow's own conversion would load pandas."""
+    data = np.frombuffer(values.buffers()[1], values.type.to_pandas_dtype())
+    return data[values.offset : values.offset + len(values)]
 
 
 def _first_null(values: Any) -> int:
-    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+    empty: list[bool] = values.is_null().to_pylist()
+    return empty.index(True)

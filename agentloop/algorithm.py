@@ -144,7 +144,7 @@ def _judge(key: Key, played: Played, job: Job, *, switch_turn: int) -> tuple[str
     own = [turn for turn in played.history.turns if turn.t >= switch_turn]
     if not teacher_turns(own):
         return str(played.status), {}
-    if not phi_verdicts(played.reward, job.recipe)[job.recipe.phi]:
+    if not phi_verdicts(played.reward, job.recipe, played=played)[job.recipe.phi]:
         return "continuation_filtered", {}
     row = trace_row(key, played, job.recipe, switch_turn=switch_turn, teacher_ids=job.teacher_ids)
     return "accepted", {"traces": [row]}

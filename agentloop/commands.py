@@ -63,6 +63,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="MACHINES",
         help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
     )
+    collect.add_argument(
+        "--switch-weights",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="weights of a rollout's turns, law 'weights'",
+    )
     _add_spending(collect)
     pilot = collect.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     pilot.add_argument(
@@ -131,6 +137,7 @@ def _collect(given: argparse.Namespace) -> int:
             switch_prompt=read_text("--switch-prompt", given.switch_prompt)
             if given.switch_prompt
             else SWITCH_PROMPT,
+            switch_weights=given.switch_weights,
             pilot=given.pilot,
             handback=turns("--handback", given.handback),
             replicates=given.replicates,

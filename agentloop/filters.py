@@ -8,22 +8,37 @@ from __future__ import annotations
 from itertools import groupby
 
 from agentloop.episode import Played
+from agentloop.policies import named
 from agentloop.types import Author
 from occupancy.recipe import Recipe
 
 
 def psi_verdicts(rollout: Played, recipe: Recipe) -> dict[str, bool]:
-    """Verdict of every prefix filter on a whole student rollout tau."""
-    return {
+    """Verdict of every prefix filter on a whole student rollout tau, and of the recipe's own."""
+    verdicts = {
         "all": True,
         "without_success": rollout.reward is None or rollout.reward < recipe.success_at,
         "no_repetition": longest_repetition(rollout) < recipe.repetition,
     }
+    return verdicts | ({recipe.psi: _own(recipe.psi, rollout, recipe)} if ":" in recipe.psi else {})
 
 
-def phi_verdicts(reward: float | None, recipe: Recipe) -> dict[str, bool | None]:
-    """Verdict of every continuation filter; None where a cap or an error left the reward unknown."""
-    return {"all": True, "success": None if reward is None else reward >= recipe.success_at}
+def phi_verdicts(
+    reward: float | None, recipe: Recipe, *, played: Played | None = None
+) -> dict[str, bool | None]:
+    """Verdict of every continuation filter, and of the recipe's own where the episode is given.
+
+    None where a cap or an error left the reward unknown.
+    """
+    verdicts = {"all": True, "success": None if reward is None else reward >= recipe.success_at}
+    if ":" in recipe.phi and played is not None:
+        verdicts[recipe.phi] = _own(recipe.phi, played, recipe)
+    return verdicts
+
+
+def _own(name: str, episode: Played, recipe: Recipe) -> bool:
+    """The verdict of a filter that its user wrote: a function of the episode and the recipe."""
+    return bool(named(name)(episode, recipe))
 
 
 def longest_repetition(episode: Played) -> int:

@@ -69,6 +69,7 @@ def job_of(
         seed=settings.seed,
         wall_s=settings.wall_s,
         switch_prompt=settings.switch_prompt,
+        switch_weights=settings.switch_weights,
         live=_live(environments),
         forks=getattr(environments, "forks", False),
         teacher_ids=teacher_ids,

@@ -44,6 +44,8 @@ class Job:
     """Seconds for one episode; None = no limit."""
     switch_prompt: str = SWITCH_PROMPT
     """What the teacher is asked where it decides when to take over; {T} stands for the number of turns."""
+    switch_weights: str = ""
+    """package.module:function that gives w_1 .. w_T of a rollout, for the law 'weights'."""
     live: bool = False
     """The teacher takes over in the running episode: the environment cannot be replayed."""
     forks: bool = False

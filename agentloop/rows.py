@@ -86,7 +86,7 @@ def episode_rows(
         "R": played.reward,
         "status": str(played.status),
         "error": _utf8(played.error),
-        "phi": json.dumps(phi_verdicts(played.reward, recipe)),
+        "phi": json.dumps(phi_verdicts(played.reward, recipe, played=played)),
         "prompt": "" if cast.parent else messages_json(history.prompt),
         "environment": environment,
         "seed": seed,

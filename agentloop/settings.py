@@ -32,6 +32,8 @@ class Settings:
     """Seconds for one episode; None = no limit."""
     switch_prompt: str = SWITCH_PROMPT
     """What the teacher is asked under the law in which it decides when to take over."""
+    switch_weights: str = ""
+    """package.module:function that gives w_1 .. w_T of a rollout (a `Played`), for the law 'weights'."""
     pilot: bool = False
     handback: tuple[int, ...] = (0, 1, 2, 3, 5)
     """Pilot only: teacher turns after which the student takes over again. 0 measures the student's own
@@ -59,6 +61,11 @@ class Settings:
                 raise InputError(
                     f"n={n} for task {task_id!r}: expected a whole number of proposals, 0 or more"
                 )
+        if (self.recipe.switch.law == "weights") != bool(self.switch_weights):
+            raise InputError(
+                f"switch law {self.recipe.switch.law!r} with switch_weights={self.switch_weights!r}: the law "
+                f"'weights', and it alone, needs --switch-weights package.module:function"
+            )
         if "{T}" not in self.switch_prompt:
             raise InputError(
                 f"the switch prompt {self.switch_prompt[:60]!r} lacks {{T}}: the teacher must be told how "
@@ -79,6 +86,8 @@ class Settings:
         }
         if self.recipe.switch.law == "teacher":
             info["switch_prompt"] = self.switch_prompt
+        if self.switch_weights:
+            info["switch_weights"] = self.switch_weights
         if self.pilot:
             info |= {
                 "handback": list(self.handback),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentloop.episode import Played, boundary, context_ids
 from agentloop.filters import psi_verdicts
 from agentloop.parts import Job, Stage
+from agentloop.policies import named
 from agentloop.rows import Key
 from agentloop.seeds import seed_of
 from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Environments, Message, PolicyFailed
@@ -41,6 +43,7 @@ async def switch_of(stage: Stage, key: Key, rollout: Played) -> Switch:
             seed=stage.job.seed,
             trajectory=seed_of(key.task.task_id, key.rollout),
             T_max=recipe.T_max,
+            weights=_weights(rollout, stage.job) if recipe.switch.law == "weights" else None,
         )
         if rollout.length and rollout.reward is not None and not drawn.accepted:
             refused = "invalid_switch"
@@ -62,12 +65,7 @@ def live_switch(key: Key, job: Job) -> Switch:
 
 
 def refuse_recipe(recipe: Recipe, environments: Environments) -> None:
-    """RecipeError for a recipe that no episode of the environment can follow."""
-    if recipe.switch.law == "weights":
-        raise RecipeError(
-            "switch law 'weights' needs weights for every turn of a rollout, which a run being collected has "
-            "not: use 'uniform' or 'fixed'; occupancy.draw_switches takes weights"
-        )
+    """RecipeError for a recipe with longer episodes than the environment has."""
     if recipe.T_max > environments.T_max:
         raise RecipeError(
             f"T_max={recipe.T_max}, but an episode of {environments.name} has at most {environments.T_max} "
@@ -91,6 +89,11 @@ def parse_turn(text: str, *, T: int) -> int:
     numbers = _NUMBER.findall(text)
     named = int(numbers[-1][:9]) if numbers else 0
     return named if 1 <= named <= T else 0
+
+
+def _weights(rollout: Played, job: Job) -> Sequence[float]:
+    weights: Sequence[float] = named(job.switch_weights)(rollout)
+    return weights
 
 
 def _refused(rollout: Played, job: Job) -> str:

@@ -41,6 +41,5 @@ if __name__ == "__main__":
         ),
     )
     cpu = time.process_time() - began
-    print(
-        f"{given.schedules} schedules, {len(bursts)} bursts, {sum(bursts)} calls, overshoot 0, {cpu:.0f} CPU s"
-    )
+    found = f"{len(bursts)} bursts, {sum(bursts)} calls, overshoot 0"
+    print(f"{given.schedules} schedules, {found}, {cpu:.0f} CPU s")

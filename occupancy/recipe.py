@@ -79,13 +79,19 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "switch", parse_switch(self.switch))
         object.__setattr__(self, "K", parse_K(self.K))
-        for name in ("name", "teacher"):
+        for name in ("name", "rho", "teacher", "psi", "phi"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise RecipeError(f"{name}={value!r}: expected a text that is not empty")
-        for name, allowed in (("rho", PROPOSERS), ("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
-            if getattr(self, name) not in allowed:
-                raise RecipeError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}")
+        if self.rho not in PROPOSERS:
+            raise RecipeError(f"rho={self.rho!r}: expected one of {', '.join(PROPOSERS)}")
+        for name, allowed in (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
+            if getattr(self, name) not in allowed and ":" not in getattr(self, name):
+                raise RecipeError(
+                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter of "
+                    "your "
+                    f"own as package.module:function"
+                )
         for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

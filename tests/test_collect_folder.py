@@ -101,14 +101,7 @@ def test_a_broken_folder_says_which_file(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "told"),
-    [
-        (preset("op-short", K=1, T_max=13), "T_max=13, but an episode of toy has at most 12 turns"),
-        (preset("op-short", K=1, T_max=12, switch="weights"), "switch law 'weights' needs weights"),
-    ],
-)
-def test_a_recipe_that_cannot_be_followed_leaves_no_folder(tmp_path: Path, recipe: object, told: str) -> None:
-    with pytest.raises(RecipeError, match=told):
-        run_of(tmp_path / "run", recipe)  # type: ignore[arg-type]
+def test_a_recipe_that_cannot_be_followed_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="T_max=13, but an episode of toy has at most 12 turns"):
+        run_of(tmp_path / "run", preset("op-short", K=1, T_max=13))
     assert not (tmp_path / "run").exists()

@@ -165,3 +165,35 @@ def test_a_teacher_that_cannot_decide_is_recorded(tmp_path: Path) -> None:
 )
 def test_a_named_turn_is_read_or_refused(text: str, turn: int) -> None:
     assert parse_turn(text, T=9) == turn
+
+
+def first_stumble(rollout: Any) -> list[float]:
+    texts = [turn.answer.text for turn in rollout.history.turns]
+    at = texts.index("stumble") if "stumble" in texts else 0
+    return [float(i == at) for i in range(len(texts))]
+
+
+def short(episode: Any, recipe: Any) -> bool:
+    return bool(episode.length <= 5)
+
+
+def test_weights_and_filters_can_be_your_own(tmp_path: Path) -> None:
+    own = "test_collect_switching"
+    recipe = replace(OP_SHORT, switch=SwitchLaw("weights"), psi=f"{own}:short", phi=f"{own}:short")
+    run = run_of(tmp_path / "run", recipe, switch_weights=f"{own}:first_stumble")
+    turns = {(t["episode_id"], t["t"]): t["text"] for t in rows(run, "turns")}
+    proposals = rows(run, "proposals")
+    assert {p["outcome"] for p in proposals} >= {"accepted", "prefix_filtered"}
+    for p in proposals:
+        assert (p["outcome"] == "prefix_filtered") == (p["T"] > 5)
+        assert json.loads(p["psi"])[f"{own}:short"] == (p["T"] <= 5)
+        rollout = f"{p['task_id']}#rollout-{p['rollout']}-x-x-x"
+        assert turns[rollout, p["t_prime"]] == "stumble" or p["t_prime"] == 1
+        assert p["probability"] == 1.0
+    continued = [e for e in rows(run, "episodes") if e["kind"] == "continuation"]
+    accepted = {t["episode_id"] for t in rows(run, "traces")}
+    assert accepted == {e["episode_id"] for e in continued if e["length"] <= 5}
+    with pytest.raises(InputError, match="needs --switch-weights"):
+        run_of(tmp_path / "none", recipe)
+    with pytest.raises(RecipeError, match="a filter of your own"):
+        replace(OP_SHORT, psi="sometimes")

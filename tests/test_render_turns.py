@@ -15,7 +15,14 @@ from agentloop.render import write_messages as write
 from agentloop.render.codec import decode, encode_turn
 from occupancy.errors import DataError, InputError
 
-MESSAGES = [task(), student("go to desk 1"), saw("a pen 3"), teacher("take pen 3"), saw("done"), teacher("stop")]
+MESSAGES = [
+    task(),
+    student("go to desk 1"),
+    saw("a pen 3"),
+    teacher("take pen 3"),
+    saw("done"),
+    teacher("stop"),
+]
 
 
 def test_messages_survive_json() -> None:
@@ -93,7 +100,12 @@ def test_sampled_ids_win_over_encoding(data: st.DataObject) -> None:
     sampled = tuple(shattered + [c.closing_ids[-1]] * with_end)
     messages = [task(), teacher(text, token_ids=sampled), saw("ok"), teacher("stop")]
     (row,) = render_trace(c, messages).rows
-    assert row.ids[row.targets].tolist() == [*shattered, c.closing_ids[-1], *encode_turn(c, "stop"), c.closing_ids[-1]]
+    assert row.ids[row.targets].tolist() == [
+        *shattered,
+        c.closing_ids[-1],
+        *encode_turn(c, "stop"),
+        c.closing_ids[-1],
+    ]
     assert row.drift == (shattered != encode_turn(c, text))
 
 
@@ -106,7 +118,14 @@ def test_sampled_ids_of_another_text_are_refused() -> None:
 def test_a_cut_turn_is_never_a_target_and_no_end_is_learned_from_it() -> None:
     """U22, U14."""
     c = codec("chatml")
-    messages = [task(), teacher("whole"), saw("x"), teacher("cut of", finish_reason="length"), saw("y"), teacher("z")]
+    messages = [
+        task(),
+        teacher("whole"),
+        saw("x"),
+        teacher("cut of", finish_reason="length"),
+        saw("y"),
+        teacher("z"),
+    ]
     rendered = render_trace(c, messages)
     assert rendered.kept == (1, 5)
     assert rendered.dropped == ((3, "cut"),)
@@ -198,7 +217,9 @@ def test_a_template_that_closes_turns_with_plain_text_is_refused() -> None:
     import copy
 
     tokenizer = copy.copy(codec("chatml").tokenizer)
-    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}"
+    )
     with pytest.raises(InputError, match="holds no special token"):
         codec_of(tokenizer)
 

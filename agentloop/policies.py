@@ -95,7 +95,9 @@ def named(spec: str) -> Callable[..., Any]:
         with boundary(InputError, f"importing {module!r}"):
             found: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except InputError as error:
-        raise InputError(f"{spec!r}: {error}; expected package.module:function") from error
+        raise InputError(
+            f"{spec!r} cannot be imported ({error}): expected package.module:function"
+        ) from error
     if not callable(found):
         raise InputError(f"{spec!r} is a {type(found).__name__}: expected a function")
     return found

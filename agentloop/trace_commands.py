@@ -93,7 +93,7 @@ def _print(traces: list[Any], counts: dict[str, Any], codec: Any) -> None:
         from rich.text import Text
     except ImportError as error:
         raise MissingExtra("rich", "agents") from error
-    console = Console()
+    console = Console(highlight=False)
     for trace in traces:
         shown = as_json(trace, codec)
         for number, row in enumerate(shown["rows"], start=1):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analysis.figures import plan_figure
 from analysis.page import plan_page
-from simulate.plan.level0 import plan
+from simulate.plan.planner import plan
 from simulate.plan.report import Plan
 
 PILOT = Path(__file__).parent / "pilot"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,7 @@ def trl(
     ids_a_step = int(rows.lengths.sum()) / steps
     accumulate = max(1, round(ids_a_step / (packs * LENGTH)))
     arguments = SFTConfig(
-        output_dir="/tmp/trl-out",
+        output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=packs,
         gradient_accumulation_steps=accumulate,
         max_steps=steps,

@@ -16,6 +16,7 @@ import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ def _per_document(
     q: Tensor, k: Tensor, v: Tensor, docs: Documents, *, scale: float | None, window: int | None
 ) -> Tensor:
     parts = []
-    for a, b in zip(docs.places, docs.places[1:], strict=False):
+    for a, b in pairwise(docs.places):
         mask = None
         if window is not None and b - a > window:
             place = torch.arange(b - a, device=q.device)
@@ -154,21 +155,27 @@ def _parameters() -> frozenset[str]:
 
 @functools.cache
 def _flash() -> Callable[..., Any] | None:
-    """flash_attn_varlen_func of the newest version there is."""
-    if importlib.util.find_spec("flash_attn_interface"):
-        from flash_attn_interface import flash_attn_varlen_func
+    """flash_attn_varlen_func of the newest version there is; None where there is none."""
+    try:
+        if importlib.util.find_spec("flash_attn_interface"):
+            from flash_attn_interface import flash_attn_varlen_func as version_3
 
-        return flash_attn_varlen_func
-    if importlib.util.find_spec("flash_attn"):
+            return version_3
+        if importlib.util.find_spec("flash_attn") is None:
+            return None
         if importlib.util.find_spec("flash_attn.cute"):
             from flash_attn.cute import flash_attn_varlen_func as version_4
 
             # Its kernels are compiled by another compiler, which torch.compile must not look into.
             return torch.compiler.disable(version_4)
-        from flash_attn import flash_attn_varlen_func
+        from flash_attn import flash_attn_varlen_func as version_2
 
-        return flash_attn_varlen_func
-    return None
+        return version_2
+    except ImportError as error:
+        raise InputError(
+            f"flash-attn is installed, but cannot be imported ({error}): repair or remove it, or use "
+            f"attention='torch'"
+        ) from error
 
 
 def _flash_varlen(

@@ -50,7 +50,7 @@ def run_training(arguments: argparse.Namespace) -> int:
     from sft.train import data_hash, train
     from sft.world import join
 
-    settings = preset(arguments.preset).replace(**dict(_change(text) for text in arguments.set))
+    settings = preset(arguments.preset).replace(**dict(change(text) for text in arguments.set))
     codec = load_codec(arguments.base)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
@@ -73,7 +73,9 @@ def run_training(arguments: argparse.Namespace) -> int:
         "r_tasks": data.r_tasks,
         **dataclasses.asdict(data.counts),
     }
-    held = None if result.held_out is None else dataclasses.asdict(result.held_out)
+    held = None
+    if result.held_out is not None and result.before is not None:
+        held = dataclasses.asdict(result.held_out) | {"before": dataclasses.asdict(result.before)}
     row = {
         "training_id": f"{Path(arguments.out).name}-{settings.hash}",
         "base": str(arguments.base),
@@ -102,7 +104,8 @@ def _record(folder: str, row: dict[str, Any]) -> None:
         run.commit({"trainings": [row]})
 
 
-def _change(text: str) -> tuple[str, Any]:
+def change(text: str) -> tuple[str, Any]:
+    """FIELD=JSON as a pair; what is no JSON is text."""
     field, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--set {text!r}: expected FIELD=JSON, such as kernels='\"compile\"' or lr=1e-5")
@@ -122,21 +125,26 @@ def _print(report: dict[str, Any]) -> None:
     held = report["held_out_nll"]
     lines: list[tuple[str, Any]] = [
         ("chosen checkpoint", report["chosen"]),
-        ("teacher tokens, C_tr", report["data"]["C_tr"]),
+        ("teacher tokens, C_tr, held-out included", report["data"]["C_tr"]),
         ("target tokens an epoch", report["target_tokens"]),
         ("sequence tokens an epoch", report["sequence_tokens"]),
         ("GPU seconds", f"{report['gpu_s']:.1f}"),
         ("r by tokens / by tasks", f"{report['data']['r_tokens']:.3f} / {report['data']['r_tasks']:.3f}"),
         ("final loss, nats a target", f"{report['final_loss']:.4f}"),
-        ("held-out NLL, nats a target", "nothing held out" if held is None else f"{held['nll']:.4f}"),
+        ("held-out NLL, nats a target", "nothing held out" if held is None else _change_of(held)),
     ]
-    for depth, (nll, n) in (held or {"by_depth": {}})["by_depth"].items():
-        lines.append((f"  teacher turn {depth} ({n} targets)", f"{nll:.4f}"))
-    for name, (nll, n) in (held or {"by_class": {}})["by_class"].items():
-        lines.append((f"  {name} ({n} targets)", f"{nll:.4f}"))
+    if held is not None:
+        for depth, (nll, n) in held["by_depth"].items():
+            lines.append((f"  teacher turn {depth} ({n} targets)", f"{nll:.4f}"))
+        for name, (nll, n) in held["by_class"].items():
+            lines.append((f"  {name} ({n} targets)", f"{nll:.4f}"))
     for name, value in lines:
         table.add_row(name, str(value))
     Console().print(table)
+
+
+def _change_of(held: dict[str, Any]) -> str:
+    return f"{held['nll']:.4f} (before: {held['before']['nll']:.4f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

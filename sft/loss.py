@@ -49,7 +49,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, scale: Tensor) -> Any:
         head = weight.to(hidden.dtype)
         d_hidden = torch.empty_like(hidden)
-        d_head = torch.zeros_like(head) if weight.requires_grad else None
+        d_head = torch.empty_like(head) if weight.requires_grad else None
         nll = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
         step = _chunk(len(head), hidden)
         for start in range(0, len(hidden), step):

@@ -90,7 +90,10 @@ def prepare(model: nn.Module, settings: Settings, world: World) -> Objective:
         model = _with_lora(model, settings.lora_rank)
     if settings.kernels == "liger":
         _apply_liger(plain(model))
-    objective = Objective(model).to(world.device)
+    objective = Objective(model)
+    if world.mesh is None:
+        # A model that is sharded moves to the device layer by layer: it need not fit on one.
+        objective.to(world.device)
     if settings.precision == "fp32_master" and world.mesh is None:
         raise InputError("precision 'fp32_master' works on CUDA only: use 'fp32' here")
     layers = list(decoder_layers(model))
@@ -138,7 +141,7 @@ def _with_lora(model: nn.Module, rank: int) -> nn.Module:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise MissingExtra("peft", "lora") from error
+        raise MissingExtra("peft", "train") from error
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     with warnings.catch_warnings():
         # peft still reads a name that transformers has deprecated.

@@ -1,13 +1,15 @@
-"""AdamW and its learning rate."""
+"""AdamW, its learning rate, and gradient clipping."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sft.settings import Settings
+from sft.world import World
 
 
 def make_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -33,3 +35,19 @@ def rate(step: int, steps: int, settings: Settings) -> float:
         return settings.lr * (step + 1) / rising
     done = (step - rising) / max(steps - rising, 1)
     return settings.lr * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def clip_gradients(parameters: Iterable[Tensor], limit: float, world: World) -> Tensor:
+    """Scale gradients to a norm of at most `limit` (0 = off); returns the norm before, on the device.
+
+    Every process sums its own shards and one number is exchanged, where torch's own function exchanges
+    one for each parameter.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    own = [g.to_local() if hasattr(g, "to_local") else g for g in gradients]
+    norms = torch.stack(torch._foreach_norm(own, 2, torch.float32))
+    (total,) = world.sum(norms.square().sum()) if world.mesh is not None else (norms.square().sum(),)
+    norm = total.sqrt()
+    if limit:
+        torch._foreach_mul_(own, torch.clamp(limit / (norm + 1e-6), max=1.0))
+    return norm

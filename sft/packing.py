@@ -251,9 +251,3 @@ def batches(
     order = np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
     for start in range(0, len(order), batch):
         yield make_batch(rows, order[start : start + batch], capacity=capacity, world=world, pad=pad)
-
-
-def fill(rows: Rows, capacity: int) -> float:
-    """Share of a pack's places that rows fill, when all rows are packed at once."""
-    bins = first_fit_decreasing(rows.lengths, capacity)
-    return float(rows.lengths.sum()) / (len(bins) * capacity)

@@ -23,7 +23,7 @@ from occupancy.errors import DataError, RunError
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
 from sft.model import DevicePack, load, prepare
-from sft.optim import make_optimizer, rate
+from sft.optim import clip_gradients, make_optimizer, rate
 from sft.packing import Batch, Rows, batches
 from sft.settings import Settings
 from sft.world import World, join
@@ -39,6 +39,8 @@ class Trained:
     """[steps] nats per target."""
     held_out: HeldOut | None
     """Of the chosen checkpoint; None where nothing was held out."""
+    before: HeldOut | None
+    """Of the base, before the first step."""
     target_tokens: int
     """Targets of one epoch."""
     sequence_tokens: int
@@ -53,6 +55,7 @@ class _Progress:
     batch: int = 0
     step: int = 0
     gpu_s: float = 0.0
+    before: dict[str, Any] | None = None
     measured: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
@@ -85,6 +88,16 @@ def train(
         progress = _Progress(**checkpoint.load_state(out, objective, optimizer, world))
     steps = settings.epochs * math.ceil(len(trained_on) / settings.batch)
     log = _Log(out / "log.jsonl", progress.step, world)
+
+    def measure() -> dict[str, Any] | None:
+        if not len(held):
+            return None
+        found = held_out.measure(objective, held, capacity=settings.pack_tokens, kernel=kernel, world=world)
+        return dataclasses.asdict(found)
+
+    if not resumed:
+        progress.before = measure()
+        log.write({"epoch": 0, "step": 0, "held_out": progress.before})
     while progress.epoch < settings.epochs:
         for batch in _rest_of_epoch(trained_on, settings, progress, world):
             started = time.monotonic()
@@ -108,12 +121,12 @@ def train(
         progress.batch = 0
         name = f"epoch-{progress.epoch:03d}"
         checkpoint.export(out / name, objective, tokenizer, world)
-        entry: dict[str, Any] = {"checkpoint": name, "epoch": progress.epoch, "step": progress.step}
-        if len(held):
-            measured = held_out.measure(
-                objective, held, capacity=settings.pack_tokens, kernel=kernel, world=world
-            )
-            entry["held_out"] = dataclasses.asdict(measured)
+        entry = {
+            "checkpoint": name,
+            "epoch": progress.epoch,
+            "step": progress.step,
+            "held_out": measure(),
+        }
         progress.measured.append(entry)
         log.write(entry)
         checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
@@ -141,13 +154,13 @@ def optimizer_step(
         loss, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), scale)
         loss.backward()
         total += nll.sum(dtype=torch.float64)
-    norm = torch.nn.utils.clip_grad_norm_(objective.parameters(), clip or math.inf)
+    norm = clip_gradients(objective.parameters(), clip, world)
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.step()
     optimizer.zero_grad()
     world.sum(total)
-    return total, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return total, norm
 
 
 def _reduce_after(objective: Any, *, last: bool) -> None:
@@ -242,7 +255,7 @@ class _Log:
 def _finish(
     out: Path, settings: Settings, progress: _Progress, *, rows: Rows, log: _Log, world: World
 ) -> Trained:
-    known = {e["checkpoint"]: _held(e.get("held_out")) for e in progress.measured}
+    known = {e["checkpoint"]: _held(e["held_out"]) for e in progress.measured}
     chosen = held_out.choose(list(known.items()), settings.rule)
     if world.rank == 0:
         choice = {"chosen": chosen, "rule": settings.rule, "from": progress.measured}
@@ -252,6 +265,7 @@ def _finish(
         out / chosen,
         log.losses(),
         known[chosen],
+        _held(progress.before),
         int(rows.targets.sum()),
         len(rows.ids),
         progress.gpu_s,

@@ -54,7 +54,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _plan(arguments: argparse.Namespace) -> int:
     from simulate.plan.costs import Prices
-    from simulate.plan.level0 import plan
+    from simulate.plan.planner import plan
     from simulate.plan.report import table
 
     found = plan(

@@ -85,8 +85,9 @@ def write_pilot(
     ks: tuple[int, ...] = (0, 1, 2, 3, 5),
     replicates: int = 2,
     seed: int = 0,
+    unique: bool = False,
 ) -> Run:
-    """Record a pilot; the rows are those of `fewsteps collect --pilot`."""
+    """Record a pilot; the rows are those of `fewsteps collect --pilot`. unique: no context comes again."""
     rng = np.random.default_rng(seed)
     info = {"kind": "pilot", "student": "pi_1", "teacher": "expert", "handback": list(ks), "tasks": 500}
     run = create_run(folder, preset("op-short", K="inf", T_max=toy.T_max), info)
@@ -136,6 +137,8 @@ def write_pilot(
                         K=k,
                         teacher_turns=k,
                     )
+    if unique:
+        turns = [row | {"context_id": f"{at:016x}"} for at, row in enumerate(turns)]
     run.commit({"episodes": episodes, "turns": turns})
     return run
 
@@ -185,7 +188,7 @@ def _turn(episode: dict[str, Any], t: int, turn: dict[str, Any]) -> dict[str, An
         "text": "right",
         "observation": "",
         "observation_hash": "",
-        "context_id": f"{d}.{turn['spot']}" if d else f"{i}+{turn['spot']}",
+        "context_id": f"{i}.{d}.{turn['spot']}",
         "state_id": None,
         "student_tokens": turn["tokens"] + 5,
         "output_tokens": turn["tokens"],

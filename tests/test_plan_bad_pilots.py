@@ -14,7 +14,9 @@ import pytest
 from occupancy.errors import DataError, InputError
 from occupancy.runs import Run, create_run, open_run
 from simulate.plan.costs import Prices
-from simulate.plan.level0 import Plan, Purchase, plan
+from simulate.plan.level0 import Purchase
+from simulate.plan.planner import plan
+from simulate.plan.report import Plan
 
 Rows = list[dict[str, Any]]
 Change = Callable[[dict[str, Any]], dict[str, Any] | None]

@@ -18,9 +18,10 @@ from naive_plan import clustered_se, mean_cost, mean_gain
 from occupancy.recipe import INF
 from simulate.plan.costs import Prices, costs
 from simulate.plan.handback import gains
-from simulate.plan.level0 import Purchase, plan, plan_pilot
+from simulate.plan.level0 import Purchase, plan_pilot
 from simulate.plan.marginal import not_worse, weigh
 from simulate.plan.pilot import Pilot, ratio
+from simulate.plan.planner import plan
 from simulate.plan.read import read_pilot
 from simulate.plan.report import sentences
 
@@ -149,8 +150,8 @@ def test_shuffled_rewards_give_no_preference(world: str, request: pytest.Fixture
     assert found.count("no_preference") >= 18, found
 
 
-def test_json_has_the_fields_of_the_design(folder: Path) -> None:
-    found = json.loads(json.dumps(plan(folder, budget=1e7).to_dict(), allow_nan=False))
+def test_json_has_the_fields_of_the_design(pilot: Pilot) -> None:
+    found = json.loads(json.dumps(plan_pilot(pilot, Purchase(1e7)).to_dict(), allow_nan=False))
     assert {"status", "calibrated", "budget", "axis", "recommended", "not_worse", "candidates"} <= set(found)
     assert {"episodes", "tokens", "ess", "missing_mass"} <= set(found["pilot"])
     assert found["calibrated"] is False

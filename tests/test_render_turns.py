@@ -224,6 +224,16 @@ def test_a_template_that_closes_turns_with_plain_text_is_refused() -> None:
         codec_of(tokenizer)
 
 
+def test_a_tokenizer_that_cuts_and_pads_does_neither_here() -> None:
+    import copy
+
+    tokenizer = copy.deepcopy(codec("chatml").tokenizer)
+    tokenizer.backend_tokenizer.enable_truncation(8)
+    tokenizer.backend_tokenizer.enable_padding(length=500)
+    (row,) = render_trace(codec_of(tokenizer), MESSAGES).rows
+    assert row.ids.tolist() == render_trace(codec("chatml"), MESSAGES).rows[0].ids.tolist()
+
+
 def test_rules_that_allow_no_target_are_refused() -> None:
     with pytest.raises(InputError, match="row_tokens=1"):
         LengthRule(1)

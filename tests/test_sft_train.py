@@ -16,6 +16,7 @@ from tiny_models import random_rows, tiny_config
 from occupancy.errors import DataError, InputError, RunError
 from sft.held_out import choose, measure, split
 from sft.model import load, prepare
+from sft.optim import clip_gradients, rate
 from sft.settings import PRESETS, Settings
 from sft.train import train
 from sft.world import World
@@ -27,9 +28,9 @@ def settings(**changes: Any) -> Settings:
     ).replace(**changes)
 
 
-def losses(folder: Path) -> list[float]:
+def losses(folder: Path, key: str = "loss") -> list[float]:
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [e["loss"] for e in lines if "loss" in e]
+    return [e[key] for e in lines if key in e]
 
 
 def test_fifty_steps_overfit_a_tiny_model(tmp_path: Path) -> None:
@@ -61,6 +62,8 @@ def test_a_resumed_training_has_the_same_loss_curve(tmp_path: Path, stop: int) -
     resumed = train(rows, **again)
     assert resumed.losses == whole.losses
     assert resumed.held_out == whole.held_out
+    assert resumed.before == whole.before
+    assert whole.before is not None
     assert resumed.chosen.name == whole.chosen.name
 
 
@@ -79,32 +82,48 @@ def test_packing_does_not_change_the_training(tmp_path: Path) -> None:
     np.testing.assert_allclose(one.losses, many.losses, rtol=1e-4)
 
 
+JOB = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from test_sft_train import settings
+from tiny_models import random_rows, tiny_config
+from occupancy.errors import RunError
+from sft.train import train
+from sft.world import leave
+
+out = Path(sys.argv[1])
+given = dict(rows=random_rows(9, seed=2), base=tiny_config())
+train(**given, settings=settings(), out=out / "two")
+try:
+    train(**given, settings=settings(), out=out / "stopped", save_every=1, stop_after=3)
+except RunError:
+    train(**given, settings=settings(), out=out / "stopped")
+train(**given, settings=settings(precision="fp32_master"), out=out / "half")
+train(**given, settings=settings(lora_rank=2), out=out / "lora")
+leave()
+"""
+
+
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    """FSDP2 over gloo: the loss curve of one process within 1e-3, and a checkpoint that loads."""
+    """FSDP2 over gloo: the loss curve of one process, after a resume too, and a checkpoint that loads."""
     from transformers import AutoModelForCausalLM
 
     tests = Path(__file__).parent
     script = tmp_path / "job.py"
-    script.write_text(
-        "import sys\n"
-        f"sys.path[:0] = [{str(tests.parent)!r}, {str(tests)!r}]\n"
-        "from test_sft_train import settings\n"
-        "from tiny_models import random_rows, tiny_config\n"
-        "from sft.train import train\n"
-        "from sft.world import leave\n"
-        "train(random_rows(9, seed=2), base=tiny_config(), settings=settings(), out=sys.argv[1])\n"
-        "leave()\n"
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    done = subprocess.run(
-        [*command, "--standalone", str(script), str(tmp_path / "two")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script.write_text(JOB.format(paths=[str(tests.parent), str(tests)]))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run([*command, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    one = train(random_rows(9, seed=2), base=tiny_config(), settings=settings(), out=tmp_path / "one")
+    rows = random_rows(9, seed=2)
+    one = train(rows, base=tiny_config(), settings=settings(), out=tmp_path / "one")
     np.testing.assert_allclose(losses(tmp_path / "two"), one.losses, rtol=1e-3)
+    norms = (losses(tmp_path / name, "grad_norm") for name in ("two", "one"))
+    np.testing.assert_allclose(*norms, rtol=1e-3)
+    np.testing.assert_allclose(losses(tmp_path / "half"), one.losses, rtol=2e-2)
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "two")
+    lora = train(rows, base=tiny_config(), settings=settings(lora_rank=2), out=tmp_path / "lora-one")
+    np.testing.assert_allclose(losses(tmp_path / "lora"), lora.losses, rtol=1e-3)
     choice = json.loads((tmp_path / "two" / "choice.json").read_text())
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "two" / choice["chosen"])
     same = AutoModelForCausalLM.from_pretrained(tmp_path / "one" / choice["chosen"])
@@ -166,6 +185,29 @@ def test_the_checkpoint_with_the_lowest_held_out_loss_is_chosen() -> None:
     found = [("a", replace(held, nll=2.0)), ("b", replace(held, nll=1.0)), ("c", replace(held, nll=1.0))]
     assert choose(found, "held_out_nll") == "b"
     assert choose(found, "last") == "c"
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.5, 1e6])
+def test_clipping_is_torchs(limit: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randn(5, 3, generator=generator), torch.randn(7, generator=generator)]
+    ours, theirs = ([torch.nn.Parameter(v.clone()) for v in values] for _ in range(2))
+    for p, q in zip(ours, theirs, strict=True):
+        p.grad, q.grad = p.detach().clone(), q.detach().clone()
+    norm = clip_gradients(ours, limit, CPU)
+    wanted = torch.nn.utils.clip_grad_norm_(theirs, limit or float("inf"))
+    assert torch.allclose(norm, wanted)
+    for p, q in zip(ours, theirs, strict=True):
+        assert torch.allclose(p.grad, q.grad)
+
+
+def test_the_rate_rises_and_falls_as_a_cosine() -> None:
+    chosen = settings(lr=2.0, warmup=0.1)
+    rates = [rate(k, 100, chosen) for k in range(100)]
+    assert rates[9] == 2.0
+    assert rates[:10] == pytest.approx([0.2 * k for k in range(1, 11)])
+    assert rates[55] == pytest.approx(1.0)
+    assert rates == sorted(rates[:10]) + sorted(rates[10:], reverse=True)
 
 
 def test_presets_are_the_papers() -> None:

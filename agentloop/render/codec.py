@@ -25,8 +25,10 @@ class Codec:
 
     tokenizer: Any
     """transformers' fast tokenizer, with a chat template."""
+    whole: Any
+    """Its `tokenizers.Tokenizer`, which reads control tokens."""
     plain: Any
-    """Its `tokenizers.Tokenizer`, which reads no control tokens."""
+    """The same, which reads none."""
     control: Mapping[str, int]
     """Strings that are special tokens, with their ids."""
     pattern: re.Pattern[str]
@@ -66,13 +68,11 @@ def codec_of(tokenizer: Any) -> Codec:
     control = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
     if not control:
         raise InputError(f"{name} has no special tokens: its template cannot close a turn with one")
-    plain = type(tokenizer.backend_tokenizer).from_str(tokenizer.backend_tokenizer.to_str())
+    whole, plain = (_unlimited(tokenizer.backend_tokenizer) for _ in range(2))
     plain.encode_special_tokens = True
-    plain.no_truncation()
-    plain.no_padding()
     pattern = re.compile("|".join(re.escape(s) for s in sorted(control, key=len, reverse=True)))
     some = next(iter(control))
-    if _whole(tokenizer, f"{some}{_PROBE}").ids[1:] != plain.encode(_PROBE, add_special_tokens=False).ids:
+    if _at_once(whole, f"{some}{_PROBE}").ids[1:] != plain.encode(_PROBE, add_special_tokens=False).ids:
         raise InputError(
             f"{name} encodes a text differently after a control token than alone (it adds a space in front): "
             f"sampled turns could not be told from encoded ones; set its prepend_scheme to 'never'"
@@ -87,10 +87,10 @@ def codec_of(tokenizer: Any) -> Codec:
             f"model could not learn to stop; use a template that closes its turns with one"
         )
     closing = tail[: end.end()]
-    codec = Codec(tokenizer, plain, control, pattern, closing, (), True)
+    codec = Codec(tokenizer, whole, plain, control, pattern, closing, (), True)
     pieces = _pieces(codec, text, "").ids
     object.__setattr__(codec, "closing_ids", tuple(_pieces(codec, closing, "").ids))
-    object.__setattr__(codec, "pieces_agree", pieces == _whole(tokenizer, text).ids)
+    object.__setattr__(codec, "pieces_agree", pieces == _at_once(whole, text).ids)
     return codec
 
 
@@ -128,7 +128,7 @@ def prompt_text(codec: Codec, messages: Sequence[TraceMessage], mark: str) -> st
 def encode(codec: Codec, text: str, mark: str) -> Encoded:
     """Ids of marked text; only unmarked control tokens are read as such."""
     if mark not in text:
-        return _whole(codec.tokenizer, text)
+        return _at_once(codec.whole, text)
     if not codec.pieces_agree:
         raise DataError(
             "a message holds the text of a control token, and this tokenizer joins text across control "
@@ -164,8 +164,16 @@ def decode(codec: Codec, ids: Sequence[int]) -> str:
     )
 
 
-def _whole(tokenizer: Any, text: str) -> Encoded:
-    encoding = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
+def _unlimited(backend: Any) -> Any:
+    """A copy that neither cuts nor pads, whatever its file says."""
+    copy = type(backend).from_str(backend.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def _at_once(backend: Any, text: str) -> Encoded:
+    encoding = backend.encode(text, add_special_tokens=False)
     return Encoded(list(encoding.ids), [start for start, _ in encoding.offsets])
 
 

@@ -76,8 +76,10 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
     columns = ["episode_id", "cluster_id"]
     clusters = {e["episode_id"]: e["cluster_id"] for e in run.read("episodes", columns=columns).to_pylist()}
     outputs: dict[str, list[int]] = {}
-    for turn in run.read("turns", columns=["episode_id", "t", "author", "output_tokens"]).to_pylist():
-        if turn["author"] == "teacher":
+    columns = ["episode_id", "t", "author", "finish_reason", "output_tokens"]
+    for turn in run.read("turns", columns=columns).to_pylist():
+        # A turn that was cut is in no trace.
+        if turn["author"] == "teacher" and turn["finish_reason"] != "length":
             outputs.setdefault(turn["episode_id"], []).append(turn["output_tokens"])
     for row in traces:
         trace = row["episode_id"]

@@ -137,6 +137,13 @@ def costs_of_contexts(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floa
     return tokens * gives_trace(contexts, T_max=T_max) if axis == "training" else tokens
 
 
+def demo_cost(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
+    """[B] what each demonstration costs on an axis."""
+    turns = pilot.demo_turns
+    paid = turn_money(turns, prices) if axis == "money" and prices is not None else turns.output
+    return np.add.reduceat(np.append(paid, 0.0), turns.offsets[:-1]) * (turns.lengths > 0)
+
+
 def turn_money(turns: TeacherTurns, prices: Prices) -> Floats:
     """[N] money of each turn; output only where any prompt is unknown (see `prompts_known`)."""
     paid = turns.output * prices.output

@@ -7,9 +7,8 @@ how the student learns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from simulate.plan.doubts import LEAST_TASKS, PILOT_SHARE, doubts
 from simulate.plan.handback import Gains, gains
 from simulate.plan.marginal import Rule, weigh
 from simulate.plan.pilot import Flags, Floats, Pilot
-from simulate.plan.read import read_pilot, teacher_tokens
 from simulate.plan.report import Candidate, Plan
 
 FALL_BACK_K, FALL_BACK_R = 3, 0.5
@@ -48,42 +46,11 @@ class Purchase:
             raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
 
 
-def plan(
-    folder: str | Path,
-    *,
-    budget: float,
-    axis: str = "inference",
-    already: Sequence[str | Path] = (),
-    prices: Prices | None = None,
-    pool: int | None = None,
-    seed: int = 0,
-) -> Plan:
-    """Plan from a run folder. budget: teacher tokens, or money on the money axis.
-
-    already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
-    pool: tasks that the budget can be spread over; None for those of the pilot.
-    """
-    sunk = {Path(run).resolve() for run in already}
-    purchase = Purchase(
-        budget,
-        axis=axis,
-        prices=prices,
-        charged=Path(folder).resolve() not in sunk,
-        already_tokens=sum(teacher_tokens(run) for run in sunk),
-    )
-    pilot = read_pilot(folder)
-    if pool is not None and pool < len(pilot.clusters):
-        raise InputError(
-            f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
-        )
-    return plan_pilot(pilot if pool is None else replace(pilot, pool=pool), purchase, seed=seed)
-
-
 def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
     """Plan from a pilot in memory; the bootstrap over tasks is drawn with `seed`."""
     price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
     own_price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
-    left = max(purchase.budget - own_price * purchase.charged, 0.0)
+    left = left_to_spend(pilot, purchase)
     column = np.array([_column(K, pilot.recipe) for K in gain.K])
     bought = np.floor(left / price.axis(purchase.axis)[column])
     supplied = bought <= supply(pilot)
@@ -111,6 +78,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
         axis=purchase.axis,
         recommended=candidates[rule.best] if ranked else _fall_back(pilot, price, left, axis=purchase.axis),
         fall_back=not ranked,
+        gain_exists=rule.gain_exists,
         not_worse=tuple(c for c, keep in zip(candidates, kept, strict=True) if keep),
         candidates=candidates,
         unit="success gained at the contexts bought, per "
@@ -139,6 +107,19 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
         ),
         costs=price.to_dict(),
     )
+
+
+def left_to_spend(pilot: Pilot, purchase: Purchase) -> float:
+    """The budget without the pilot's own price, where it is charged."""
+    own = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices) if purchase.charged else 0.0
+    return max(purchase.budget - own, 0.0)
+
+
+def money_of(pilot: Pilot, purchase: Purchase) -> float | None:
+    """Money for one teacher token, all prices spread over the output; None without prices."""
+    if purchase.prices is None:
+        return None
+    return pilot_price(pilot, axis="money", prices=purchase.prices) / pilot.tokens
 
 
 def supply(pilot: Pilot) -> float:
@@ -184,7 +165,7 @@ def _fall_back(pilot: Pilot, price: Costs, left: float, *, axis: str) -> Candida
     return _candidate(pilot, price, K, contexts, r_tasks=FALL_BACK_R)
 
 
-def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: float) -> Candidate:
+def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: Any) -> Candidate:
     n = max(math.ceil(contexts / pilot.pool), 1)
     at = _column(K, pilot.recipe)
     recipe = preset(

@@ -134,7 +134,8 @@ class Pilot:
     clusters: tuple[str, ...]
     """[Q] names of the underlying tasks."""
     pool: int
-    """Tasks that a collection can draw from."""
+    """Tasks that a collection can draw from: as run.json states them, else those of the pilot."""
+    pool_stated: bool
     rollouts: Episodes
     demos: Episodes
     demo_turns: TeacherTurns

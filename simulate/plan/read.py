@@ -62,6 +62,7 @@ def pilot_of(
         teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
         clusters=names,
         pool=_pool(info, len(names)),
+        pool_stated=isinstance(info.get("tasks"), int | list),
         rollouts=_episodes(rollouts),
         demos=_episodes(demos),
         demo_turns=_teacher_turns(demos["episode_id"], teacher_turns),

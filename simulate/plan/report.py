@@ -42,6 +42,7 @@ class Candidate:
     regret: float | None = None
     """Expected loss against the best candidate, in the plan's `unit`."""
     contexts: int | None = None
+    demos: int = 0
     gain: float | None = None
     """G(K): success gained at one context by K teacher turns."""
     gain_se: float | None = None
@@ -68,6 +69,10 @@ class Plan:
     calibrated: bool = False
     fall_back: bool = False
     """`recommended` is the fall-back, not a finding."""
+    gain_exists: bool = False
+    """Hand-backs show that some depth gains something."""
+    level: int = 0
+    """0: costs and hand-backs only. 1: with a model of what the student learns."""
     warnings: tuple[str, ...] = ()
     costs: dict[str, Any] = field(default_factory=dict)
     """Cost of a context at every K = 1 .. T_max on each axis."""
@@ -82,51 +87,72 @@ class Plan:
 
 
 def table(plan: Plan) -> RenderableType:
-    """The plan for a person: one line a depth, then plain sentences."""
+    """The plan for a person: one line a candidate, then plain sentences."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
 
-    per = {"inference": "C_i", "training": "C_tr", "money": "money"}[plan.axis]
     title = f"What {_number(plan.budget)} {_unit(plan.axis)} can buy"
     rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("", "recipe", "K", "contexts", "n", "G(K)", "± SE", f"{per} each", "value", "P(best)"):
+    per = {"inference": "C_i", "training": "C_tr", "money": "money"}[plan.axis]
+    known = (
+        ("r", "demos", "pass@1", "90 % band") if plan.level else ("n", "G(K)", "± SE", f"{per} each", "value")
+    )
+    for name in ("", "recipe", "K", "contexts", *known, "P(best)"):
         rows.add_column(name, justify="left" if name in ("", "recipe") else "right", no_wrap=True)
-    kept = {(c.recipe, c.K) for c in plan.not_worse}
-    best = (plan.recommended.recipe, plan.recommended.K)
     for c in plan.candidates:
-        here = (c.recipe, c.K)
-        mark = "*" if here == best and not plan.fall_back else "~" if here in kept else ""
-        spent = {"inference": c.cost_inference, "training": c.cost_training, "money": c.cost_money}[plan.axis]
         rows.add_row(
-            mark,
+            _mark(plan, c),
             c.recipe,
             str(K_text(c.K)),
             f"{c.contexts:,}" if c.contexts is not None else "?",
-            str(c.n),
-            "?" if c.gain is None else f"{c.gain:+.3f}",
-            "?" if c.gain_se is None else f"{c.gain_se:.3f}",
-            _number(spent / c.contexts) if spent is not None and c.contexts else "?",
-            "?" if c.value is None else f"{c.value:.3g}",
+            *(_prediction(c) if plan.level else _gain(plan, c)),
             "?" if c.p_best is None else f"{c.p_best:.0%}",
         )
     return Group(rows, *sentences(plan))
 
 
+def _mark(plan: Plan, candidate: Candidate) -> str:
+    if candidate == plan.recommended and not plan.fall_back:
+        return "*"
+    return "~" if candidate in plan.not_worse else ""
+
+
+def _prediction(c: Candidate) -> tuple[str, ...]:
+    return f"{c.r_tokens:.2f}", f"{c.demos:,}", f"{c.pass_at_1:.3f}", f"{c.low:.3f}-{c.high:.3f}"
+
+
+def _gain(plan: Plan, c: Candidate) -> tuple[str, ...]:
+    spent = {"inference": c.cost_inference, "training": c.cost_training, "money": c.cost_money}[plan.axis]
+    return (
+        str(c.n),
+        "?" if c.gain is None else f"{c.gain:+.3f}",
+        "?" if c.gain_se is None else f"{c.gain_se:.3f}",
+        _number(spent / c.contexts) if spent is not None and c.contexts else "?",
+        "?" if c.value is None else f"{c.value:.3g}",
+    )
+
+
 def sentences(plan: Plan) -> Sequence[str]:
     """The plan in words."""
-    depths = ", ".join(str(K_text(c.K)) for c in plan.not_worse)
     best = plan.recommended
+    share = "" if best.r_tokens is None else f", r = {best.r_tokens:g} of the tokens"
     said = {
-        "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}, n = {best.n} proposals for each "
-        f"of {best.tasks} tasks. ~ Not distinguishable from the best at 90 %: K = {depths}.",
-        "no_preference": f"No preference: the pilot cannot tell depths apart. Fall back on {FALL_BACK}.",
+        "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}{share}, n = {best.n} proposals "
+        f"for each of {best.tasks} tasks. ~ Not distinguishable from the best at 90 %: {_named(plan)}.",
+        "no_preference": f"No preference: the pilot cannot tell them apart. Fall back on {FALL_BACK}.",
         "pilot_too_small": f"The pilot is too small to plan from. Fall back on {FALL_BACK}.",
     }[plan.status]
     lines = [said, f"value: {plan.unit}."]
     if not plan.calibrated:
         lines.append("Not calibrated by training runs: a ranking only.")
     return [*lines, *(f"! {warning}" for warning in plan.warnings)]
+
+
+def _named(plan: Plan) -> str:
+    if plan.level:
+        return f"{len(plan.not_worse)} of {len(plan.candidates)} candidates"
+    return "K = " + ", ".join(str(K_text(c.K)) for c in plan.not_worse)
 
 
 def _finite(value: Any) -> Any:

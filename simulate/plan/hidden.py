@@ -1,0 +1,147 @@
+"""Hidden classes of recorded episodes, fitted by expectation maximisation (Baum-Welch).
+
+P(x' | x) under the student, under the teacher, how episodes end, and the symbols that a class shows; each
+recorded episode has one author. An episode that the horizon cut has no end.
+
+Axes: B episodes of one author, T turns, X classes, Y symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulate.plan.pilot import Flags, Floats, Ints, Pilot, Steps
+
+SWEEPS = 20
+SYMBOL_PSEUDO = 0.5
+ROW_PSEUDO = 0.01
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The fitted classes."""
+
+    gamma: Floats
+    """[N, X] chance of each class at each step; 0 where the episode is no data."""
+    loglik: tuple[float, ...]
+    """Log likelihood before each sweep; it never falls but for the pseudo-counts' pull."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Episodes of one author."""
+
+    rows: Ints
+    """[B, T] steps; 0 beyond the end."""
+    inside: Flags
+    """[B, T]"""
+    length: Ints
+    """[B]"""
+    final: Floats
+    """[B] terminal reward; NaN where the episode was cut."""
+    begins: Flags
+    """[B] the episode starts at turn 1."""
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """Expected counts of one author's episodes."""
+
+    gamma: Floats
+    """[B, T, X]"""
+    moves: Floats
+    """[X, X + 2] transitions, then ends with success and failure."""
+    begin: Floats
+    """[2, X] first classes of episodes that start at turn 1, and of the others."""
+    loglik: float
+
+
+def fit(pilot: Pilot, label: Ints, symbol: Ints, *, n: int, sweeps: int = SWEEPS) -> Hidden:
+    """Refine a first labelling [N] of the steps into n hidden classes that show the symbols [N]."""
+    steps = pilot.steps
+    batches = [_batch(steps, teacher=author) for author in (False, True)]
+    gamma = np.full((len(steps), n), 0.3 / n)
+    gamma[np.arange(len(steps)), label] += 0.7
+    kernels = [_counted(steps, label, n, teacher=author) for author in (False, True)]
+    begin = [np.full((2, n), 1 / n) for _ in batches]
+    path = []
+    for _ in range(sweeps + 1):
+        shows = np.full((int(symbol.max()) + 1, n), SYMBOL_PSEUDO)
+        np.add.at(shows, symbol, gamma)
+        shows /= shows.sum(0)
+        found = [
+            _expect(batch, kernel, law, shows[symbol[batch.rows]])
+            for batch, kernel, law in zip(batches, kernels, begin, strict=True)
+        ]
+        gamma = np.zeros((len(steps), n))
+        for batch, part in zip(batches, found, strict=True):
+            gamma[batch.rows[batch.inside]] = part.gamma[batch.inside]
+        kernels = [_normal(part.moves + ROW_PSEUDO) for part in found]
+        begin = [_normal(part.begin + ROW_PSEUDO) for part in found]
+        path.append(sum(part.loglik for part in found))
+    return Hidden(gamma=gamma, loglik=tuple(path))
+
+
+def _expect(batch: _Batch, kernel: Floats, begin: Floats, shown: Floats) -> _Expected:
+    """One expectation step; shown: [B, T, X] chance of each step's symbol in each class."""
+    n = kernel.shape[0]
+    inner, win, lose = kernel[:, :n], kernel[:, n], kernel[:, n + 1]
+    B, T = batch.rows.shape
+    R = np.nan_to_num(batch.final)[:, None]
+    cut = np.isnan(batch.final)[:, None]
+    wins, loses = np.where(cut, 0.0, R * win), np.where(cut, 0.0, (1 - R) * lose)
+    alpha, beta = np.zeros((B, T, n)), np.zeros((B, T, n))
+    loglik = 0.0
+    for t in range(T):
+        law = begin[np.where(batch.begins, 0, 1)] if t == 0 else np.matmul(alpha[:, t - 1], inner)
+        now = law * shown[:, t]
+        total = np.maximum(now.sum(1, keepdims=True), _TINY)
+        alpha[:, t] = now / total
+        loglik += float(np.log(total[batch.inside[:, t]]).sum())
+    last = np.arange(B), batch.length - 1
+    beta[last] = np.where(cut, 1.0, wins + loses)
+    loglik += float(np.log(np.maximum((alpha[last] * beta[last]).sum(1), _TINY)).sum())
+    for t in range(T - 2, -1, -1):
+        ahead = beta[:, t + 1] * shown[:, t + 1]
+        ahead = np.matmul(ahead / np.maximum(ahead.sum(1, keepdims=True), _TINY), inner.T)
+        live = batch.length - 1 > t
+        beta[live, t] = ahead[live]
+    gamma = _normal(alpha * beta)
+    on = batch.inside[:, 1:]
+    left, right = alpha[:, :-1][on], (beta * shown)[:, 1:][on]
+    mass = np.maximum(((left @ inner) * right).sum(1, keepdims=True), _TINY)
+    share = wins / np.maximum(wins + loses, _TINY)
+    ended = np.where(cut, 0.0, gamma[last])
+    moves = np.column_stack(
+        [(left / mass).T @ right * inner, (ended * share).sum(0), (ended * (1 - share)).sum(0)]
+    )
+    first = np.stack([gamma[which, 0].sum(0) for which in (batch.begins, ~batch.begins)])
+    return _Expected(gamma, moves, first, loglik)
+
+
+def _batch(steps: Steps, *, teacher: bool) -> _Batch:
+    starts = np.append(np.flatnonzero(steps.j == 0), len(steps))
+    first = starts[:-1]
+    use = (steps.teacher[first] == teacher) & np.isfinite(steps.R[first])
+    first, length = first[use], np.diff(starts)[use]
+    inside = np.arange(int(length.max(initial=1))) < length[:, None]
+    rows = np.where(inside, first[:, None] + np.arange(inside.shape[1]), 0)
+    return _Batch(rows, inside, length, steps.final[first + length - 1], steps.start[first])
+
+
+def _counted(steps: Steps, label: Ints, n: int, *, teacher: bool) -> Floats:
+    """Kernel [X, X + 2] of the first labelling."""
+    counts = np.full((n, n + 2), 0.1)
+    on = np.flatnonzero((steps.teacher == teacher) & (steps.after >= 0))
+    np.add.at(counts, (label[on], label[steps.after[on]]), 1.0)
+    end = np.flatnonzero((steps.teacher == teacher) & np.isfinite(steps.final))
+    np.add.at(counts[:, n], label[end], steps.final[end])
+    np.add.at(counts[:, n + 1], label[end], 1.0 - steps.final[end])
+    return _normal(counts)
+
+
+def _normal(counts: Floats) -> Floats:
+    return np.asarray(counts / np.maximum(counts.sum(-1, keepdims=True), _TINY))

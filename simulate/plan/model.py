@@ -1,0 +1,142 @@
+"""Everything of a pilot that a prediction needs, for each draw of the bootstrap over tasks.
+
+Axes: D draws (the first is the pilot itself), X classes, M depths, Q tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulate.plan import chain
+from simulate.plan.classes import Classes
+from simulate.plan.costs import costs_of_contexts, demo_cost
+from simulate.plan.coverage import law_posterior, mastery
+from simulate.plan.pilot import Floats, Ints, Pilot, by_cluster
+
+KAPPA, KAPPA_SPREAD = 1.5, 0.8
+"""Prior of the learning curve: labelled turns after which half of a context is learnt, log-normal."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Kernels, coverage, prices and measured ends; see `build`."""
+
+    kernels: chain.Kernels
+    depths: tuple[int, ...]
+    """[M] in turns; inf is T_max."""
+    law: Ints
+    """[D, X] the grid's law of each class's contexts."""
+    kappa: Floats
+    """[D]"""
+    tokens: Floats
+    """[D, X] tokens of a teacher turn."""
+    demo: Floats
+    """[D, X] turns of a demonstration in each class."""
+    demo_price: Floats
+    """[D] on the axis."""
+    demo_tokens: Floats
+    """[D]"""
+    scale: Floats
+    """[D, M] measured tokens of a context over the chain's, at the pilot's student."""
+    price: Floats
+    """[D, M] price on the axis of one teacher token."""
+    student: Floats
+    """[D] measured J of the student."""
+    teacher: Floats
+    """[D] measured J of the teacher, from its demonstrations."""
+
+    def learnt(self, labels: Floats) -> Floats:
+        """[D, X] chance of being teacher-like after so many labelled turns [D, X]."""
+        return mastery(labels, self.law, self.kappa)
+
+    def J(self, learnt: Floats) -> Floats:
+        """[D] pass@1 of the student that has learnt so much [D, X], by the chain."""
+        return chain.value(self.kernels.start, *self.kernels.mixed(learnt), T_max=self.kernels.T_max)
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Sums over tasks, resampled."""
+
+    weights: Floats
+    """[D, Q] multiplicities."""
+
+    def total(self, values: Floats, cluster: Ints) -> Floats:
+        """[D, ...] sums of values [B, ...]."""
+        return np.asarray(
+            self.weights @ by_cluster(values, cluster=cluster, n_clusters=self.weights.shape[1])
+        )
+
+    def mean(self, values: Floats, cluster: Ints) -> Floats:
+        """[D, ...] means of values [B, ...], NaN left out."""
+        rows = values.reshape(len(values), -1)
+        known = np.isfinite(rows[:, 0])
+        count = np.maximum(self.total(np.ones(int(known.sum())), cluster[known]), 1e-12)
+        means = self.total(rows[known], cluster[known]) / count[:, None]
+        return means if values.ndim > 1 else means[:, 0]
+
+
+def build(
+    pilot: Pilot,
+    classes: Classes,
+    *,
+    depths: tuple[int, ...],
+    each: Floats,
+    demo_each: Floats,
+    draws: int,
+    seed: int,
+) -> Model:
+    """Estimate the model for the pilot and `draws` bootstraps of its tasks.
+
+    each: [C, T_max] price of a context at every K; demo_each: [B] price of a demonstration.
+    """
+    rng = np.random.default_rng(seed)
+    Q = len(pilot.clusters)
+    drawn = rng.multinomial(Q, np.full(Q, 1 / Q), size=draws)
+    tasks = _Tasks(np.vstack([np.ones(Q), drawn]).astype(float))
+    steps, demos, contexts = pilot.steps, pilot.demos, pilot.contexts
+    kernels = chain.kernels(pilot, classes, tasks.weights)
+    played, spent = (
+        tasks.total(_by_class(classes, steps.teacher, amount), steps.cluster[steps.teacher])
+        for amount in (np.ones(len(steps)), steps.tokens)
+    )
+    tokens = (spent + steps.tokens[steps.teacher].mean()) / (played + 1.0)
+    shown = steps.kind == 2
+    turns = tasks.total(_by_class(classes, shown, np.ones(len(steps))), steps.cluster[shown])
+    column = np.array(depths) - 1
+    measured = tasks.mean(
+        costs_of_contexts(pilot, axis="inference", prices=None)[:, column], contexts.cluster
+    )
+    switch = chain.contexts(kernels.start, kernels.student, kernels.student_wins, T_max=kernels.T_max)
+    modelled = (chain.exposure(switch, kernels.teacher, depths=list(depths)) * tokens).sum(2).T
+    return Model(
+        kernels=kernels,
+        depths=depths,
+        law=_laws(law_posterior(steps, classes), draws, rng),
+        kappa=KAPPA * np.exp(np.append(0.0, KAPPA_SPREAD * rng.standard_normal(draws))),
+        tokens=tokens,
+        demo=turns / np.maximum(tasks.total(np.ones(len(demos.R)), demos.cluster), 1e-12)[:, None],
+        demo_price=tasks.mean(demo_each, demos.cluster),
+        demo_tokens=tasks.mean(demo_cost(pilot, axis="inference", prices=None), demos.cluster),
+        scale=measured / modelled,
+        price=tasks.mean(each[:, column], contexts.cluster) / measured,
+        student=tasks.mean(pilot.rollouts.R, pilot.rollouts.cluster),
+        teacher=tasks.mean(demos.R, demos.cluster),
+    )
+
+
+def _by_class(classes: Classes, which: np.ndarray, amount: Floats) -> Floats:
+    """[n, X] the amount of each chosen step, in the column of its class."""
+    rows = np.flatnonzero(which)
+    table = np.zeros((len(rows), classes.n))
+    table[np.arange(len(rows)), classes.label[rows]] = amount[rows]
+    return table
+
+
+def _laws(posterior: Floats, draws: int, rng: np.random.Generator) -> Ints:
+    """[D, X] a law for each class from its posterior [X, laws]; the most likely one first."""
+    running = np.cumsum(posterior, axis=1)
+    drawn = (running[None] < rng.random((draws, len(posterior), 1))).sum(2)
+    return np.vstack([posterior.argmax(1), np.minimum(drawn, posterior.shape[1] - 1)])

@@ -1,0 +1,47 @@
+"""From a run folder to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from occupancy.errors import InputError
+from simulate.plan.costs import Prices
+from simulate.plan.level0 import Purchase
+from simulate.plan.level1 import plan_pilot
+from simulate.plan.read import read_pilot, teacher_tokens
+from simulate.plan.report import Plan
+
+
+def plan(
+    folder: str | Path,
+    *,
+    budget: float,
+    axis: str = "inference",
+    already: Sequence[str | Path] = (),
+    prices: Prices | None = None,
+    pool: int | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Plan from a run folder. budget: teacher tokens, or money on the money axis.
+
+    already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
+    pool: tasks that the budget can be spread over; None for those of the pilot.
+    """
+    sunk = {Path(run).resolve() for run in already}
+    purchase = Purchase(
+        budget,
+        axis=axis,
+        prices=prices,
+        charged=Path(folder).resolve() not in sunk,
+        already_tokens=sum(teacher_tokens(run) for run in sunk),
+    )
+    pilot = read_pilot(folder)
+    if pool is not None and pool < len(pilot.clusters):
+        raise InputError(
+            f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
+        )
+    return plan_pilot(
+        pilot if pool is None else replace(pilot, pool=pool, pool_stated=True), purchase, seed=seed
+    )

@@ -1,0 +1,144 @@
+"""From a collected run to a trained student, by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from families import tokenizer_of
+from test_collect_algorithm import rows, run_of
+from tiny_models import tiny_config
+
+from agentloop.render import LengthRule, codec_of
+from agentloop.render.traces import count, fill_row, render_run
+from analysis.cli import main
+from occupancy.errors import DataError
+from occupancy.recipe import preset
+from occupancy.runs import Run
+from sft.rows import load_rows
+
+
+@pytest.fixture(scope="module")
+def op(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_of(tmp_path_factory.mktemp("op") / "run", preset("op-short", K=3, n=2, T_max=12))
+
+
+@pytest.fixture(scope="module")
+def bc(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_of(tmp_path_factory.mktemp("bc") / "run", preset("pure-bc", n=1, T_max=12))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("base")
+    tokenizer = tokenizer_of("chatml")
+    LlamaForCausalLM(tiny_config(vocab_size=len(tokenizer))).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def codec() -> Any:
+    return codec_of(tokenizer_of("chatml"))
+
+
+def test_a_run_renders_whole_and_counts_agree_with_its_own(op: Run) -> None:
+    traces = list(render_run(op, codec()))
+    counts = count(traces)
+    stored = rows(op, "traces")
+    assert counts.C_tr == sum(row["C_tr"] for row in stored) > 0
+    assert counts.turns == sum(row["target_turns"] for row in stored)
+    assert (counts.traces, counts.traces_dropped, counts.rows_with_drift) == (len(stored), 0, 0)
+
+
+def test_length_rules_come_before_C_tr(op: Run) -> None:
+    whole = list(render_run(op, codec()))
+    longest = max(row.ids.size for t in whole for row in t.rendered.rows)
+    cut = list(render_run(op, codec(), rule=LengthRule(longest - 1)))
+    lost = [k for k, t in enumerate(cut) if not t.rendered.rows]
+    assert 0 < len(lost) < len(whole)
+    assert all(cut[k].C_tr == 0 for k in lost)
+    counts = count(cut)
+    assert counts.C_tr == count(whole).C_tr - sum(whole[k].C_tr for k in lost)
+    assert counts.turns_dropped == {"row_tokens": sum(len(whole[k].rendered.kept) for k in lost)}
+
+
+def test_a_row_of_traces_is_filled_with_what_is_trained_on(op: Run) -> None:
+    row = op.read("traces").to_pylist()[0]
+    turns = [
+        t for t in rows(op, "turns") if t["episode_id"] == row["episode_id"] and t["author"] == "teacher"
+    ]
+    filled = fill_row(row, codec(), outputs=[t["output_tokens"] for t in turns])
+    assert filled["C_tr"] == row["C_tr"]
+    assert len(filled["token_ids"]) == len(filled["targets"]) == filled["sequence_tokens"]
+    assert sum(filled["targets"]) == filled["target_tokens"]
+    with pytest.raises(DataError, match="one count a turn"):
+        fill_row(row, codec(), outputs=[])
+
+
+def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["traces", "show", str(op.folder), "--tokenizer", str(base), "--limit", "2", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert len(shown["traces"]) == 2
+    for trace in shown["traces"]:
+        for row in trace["rows"]:
+            spoken = "".join(p["text"] for p in row["pieces"] if p["target"])
+            assert set(spoken.replace("<|im_end|>", " ").split()) <= {"forward", "climb"}
+            assert row["targets"] == sum(p["ids"] for p in row["pieces"] if p["target"])
+    assert main(["traces", "show", str(op.folder), "--tokenizer", str(base)]) == 0
+    printed = capsys.readouterr().out
+    assert "targets are underlined" in printed
+    assert "Reach the end." in printed
+
+
+def test_show_names_a_trace_that_is_not_there(
+    op: Run, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["traces", "show", str(op.folder), "--tokenizer", str(base), "--trace", "nobody"]
+    assert main(arguments) == 2
+    assert "no accepted trace 'nobody'" in capsys.readouterr().err
+
+
+def test_train_writes_a_model_that_loads_and_a_row_of_the_run(
+    op: Run, bc: Run, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pi_0 -> D_BC and D_OP; run again, it changes nothing."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    small = ["precision=fp32", "epochs=2", "batch=4", "row_tokens=512", "held_out=0.3", "lr=0.01"]
+    command = ["train", str(bc.folder), str(op.folder), "--base", str(base), "--preset", "hotpotqa"]
+    command += ["--out", str(tmp_path / "pi"), "--json", *[x for s in small for x in ("--set", s)]]
+    assert main(command) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["final_loss"] == report["final_loss"]
+    (row,) = bc.read("trainings").to_pylist()
+    assert row["training_id"] == report["training_id"]
+    held = json.loads(row["held_out_nll"])
+    assert set(held["by_class"]) <= {"demonstration", "student prefix"}
+    assert sum(n for _, n in held["by_depth"].values()) == held["targets"]
+    data = json.loads(row["data"])
+    assert 0 < data["r_tokens"] < 1
+    assert data["C_tr"] == sum(r["C_tr"] for run in (bc, op) for r in rows(run, "traces"))
+    AutoModelForCausalLM.from_pretrained(report["chosen"])
+    assert AutoTokenizer.from_pretrained(report["chosen"]).chat_template
+
+
+def test_a_run_named_twice_is_refused(op: Run) -> None:
+    with pytest.raises(DataError, match="more than once"):
+        load_rows([op.folder, op.folder], codec())
+
+
+def test_classes_must_fit_the_turns(op: Run) -> None:
+    names = [row["episode_id"] for row in rows(op, "traces")]
+    with pytest.raises(DataError, match="0 classes are given"):
+        load_rows([op.folder], codec(), classes=dict.fromkeys(names, ()))
+
+
+def test_a_bad_setting_is_one_line(op: Run, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", str(op.folder), "--base", str(base), "--preset", "hotpotqa", "--out", "x"]
+    assert main([*command, "--set", "rate=1"]) == 2
+    assert "unknown training settings ['rate']" in capsys.readouterr().err

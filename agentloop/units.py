@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,16 +82,17 @@ class Committer:
         self._thread.shutdown(wait=True)
 
     async def flush_often(self, ended: asyncio.Event) -> None:
-        """Write at least every COMMIT_EVERY_S seconds, and once more at the end.
+        """Write at least every COMMIT_EVERY_S seconds until the units have ended.
 
-        Never cancelled: a commit that waits for its thread would be given up, and its rows with it.
+        It is told, not cancelled: a commit that was cancelled before its thread took it up would lose its
+        rows.
         """
-        last = False
-        while not last:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), COMMIT_EVERY_S)
-            last = ended.is_set()
-            await self.flush()
+        while not ended.is_set():
+            try:
+                async with asyncio.timeout(COMMIT_EVERY_S):
+                    await ended.wait()
+            except TimeoutError:
+                await self.flush()
 
 
 async def work(
@@ -141,6 +142,7 @@ async def work(
                 # One failure ends the run; what the others have finished is kept.
                 ended.set()
                 await often
+                await committer.flush()
         if closed and not stops:
             if not committer.done:
                 raise _lost(closed[0])

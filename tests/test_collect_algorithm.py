@@ -27,7 +27,6 @@ def run_of(
     folder: Path, recipe: Recipe, *, student: Any = drunk, teacher: Any = expert, **settings: Any
 ) -> Run:
     worlds, spending = settings.pop("worlds", None) or Corridors(), settings.pop("spending", None)
-    progress = settings.pop("progress", lambda done, total, rows: None)
     given = Settings(
         recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
     )
@@ -39,7 +38,6 @@ def run_of(
             student=student,
             teacher=teacher,
             spending=spending,
-            progress=progress,
         )
     )
 

@@ -28,10 +28,11 @@ def test_wall_time_ends_an_episode_without_a_reward(tmp_path: Path) -> None:
         await asyncio.sleep(10 if ask.t > 3 else 0)
         return await drunk(ask)
 
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=0.05, tasks="3")
+    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=0.3, tasks="3")
     late = [e for e in rows(run, "episodes") if e["status"] == "wall_time"]
     assert late
-    assert all(e["R"] is None and e["length"] == 3 and "0.05 s" in e["error"] for e in late)
+    # A slow machine may be late before turn 4.
+    assert all(e["R"] is None and e["length"] <= 3 and "0.3 s" in e["error"] for e in late)
 
 
 def test_a_teacher_over_its_wall_time_keeps_its_reservation(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_a_teacher_over_its_wall_time_keeps_its_reservation(tmp_path: Path) -> N
         await asyncio.sleep(10)
         raise AssertionError("never reached")
 
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), teacher=slow, wall_s=0.05, tasks="3")
+    run = run_of(tmp_path / "run", replace(RECIPE, n=1), teacher=slow, wall_s=0.5, tasks="3")
     assert {a["state"] for a in attempts(run)} == {"lost"}
     assert {a["billed"] for a in attempts(run)} == {"perhaps"}
     assert set(statuses(run, "continuation")) == {"wall_time"}

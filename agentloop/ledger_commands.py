@@ -73,7 +73,7 @@ def _print(account: dict[str, Any]) -> None:
     for row in account["policies"]:
         money = "-" if row["money"] is None else f"{row['money']:,.4f}"
         table.add_row(row["role"], row["policy"], *(f"{row[name]:,}" for name in (*counts, *tokens)), money)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     if account["failures"]:
         console.print("failed: " + ", ".join(f"{kind} {n}" for kind, n in account["failures"].items()))
@@ -114,7 +114,7 @@ def print_proof(proof: Proof) -> None:
     for m in proof.matches:
         numbers = (m.spent, m.spent - proof.budget, m.largest, m.C_i, m.C_tr, m.traces)
         table.add_row(m.name, *(f"{n:,}" for n in numbers), "yes" if m.reached else "no: out of tasks")
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     verdict = "matched" if proof.matched else "NOT matched"
     console.print(f"{verdict}: the recipes differ by {proof.spread:,} at most")

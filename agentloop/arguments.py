@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from occupancy.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from occupancy.recipe import Recipe
 
 
@@ -40,10 +42,17 @@ def turns(flag: str, text: str) -> tuple[int, ...]:
         raise InputError(f"{flag} {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5") from error
 
 
+def terminal() -> Console:
+    """Where a progress bar is drawn: standard error, and only where a person sees it."""
+    import sys
+
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=not sys.stderr.isatty())
+
+
 def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:
     """A preset, with the environment's T_max unless that is changed too, or a TOML file; with changes."""
-    from dataclasses import replace
-
     from occupancy.errors import RecipeError
     from occupancy.recipe import PRESETS, Recipe, preset
 
@@ -54,7 +63,7 @@ def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:
         raise RecipeError(
             f"--recipe {name}: expected one of {', '.join(PRESETS)}, or a TOML file that exists"
         )
-    return replace(Recipe.from_toml(file.read_text("utf-8")), **changes)
+    return Recipe.from_dict(Recipe.from_toml(read_text("--recipe", name)).to_dict() | changes)
 
 
 def read_n(file: str) -> dict[str, int]:

@@ -17,14 +17,15 @@ from typing import Any
 from agentloop.budget import Budget, ContinuationBudget
 from agentloop.jobs import job_of, left_of, play_unit, units_of
 from agentloop.ledger import Ledger
+from agentloop.ledger_report import refuse_lost_ledger
 from agentloop.metered import OwnBooks
 from agentloop.parts import Job
 from agentloop.prices import PICO
 from agentloop.rows import Rows
-from agentloop.settings import Settings, Spending
-from agentloop.types import Author, Environments, Policy
-from agentloop.units import Committer, Progress, Unit, only_writer, work
-from occupancy.errors import DataError, InputError
+from agentloop.settings import Settings, Spending, task_hash
+from agentloop.types import Author, Environments, Policy, Status
+from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
+from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run
 
@@ -59,7 +60,7 @@ async def collect(
             left = left_of(units, run)
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
 
-            async def one(unit: Unit) -> Rows:
+            async def one(unit: Unit) -> Rows | NotOpened:
                 return await play_unit(unit, environments, job)
 
             stop = await work(left, one, committer, at_once=environments.capacity)
@@ -67,19 +68,34 @@ async def collect(
             ledger.close()
     if stop is not None:
         raise stop
+    refuse_nothing(run)
     return run
+
+
+def refuse_nothing(run: Run) -> None:
+    """RunError where the environment failed in every episode: that is no result."""
+    ended = run.read("episodes", columns=["status", "error"]).to_pylist()
+    if ended and all(row["status"] in (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED) for row in ended):
+        raise RunError(
+            f"the environment failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
+            f"repair it, and collect into a new folder"
+        )
 
 
 def begin_run(folder: str | Path, settings: Settings, environments: Environments) -> tuple[Run, list[Unit]]:
     """The run in `folder`, new or begun, and all its units."""
     units = units_of(settings, environments)
+    tasks = list(dict.fromkeys(unit.key.task.task_id for unit in units))
     info = settings.to_info() | {
         "environment": environments.version,
-        "n_tasks": len({unit.key.task.task_id for unit in units}),
+        "n_tasks": len(tasks),
+        "task_hash": task_hash(tasks),
         "n_units": len(units),
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
-    return open_or_create(Path(folder), settings.recipe, info, made_with=servers), units
+    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
+    refuse_lost_ledger(run)
+    return run, units
 
 
 def books_of(settings: Settings, spending: Spending, ledger: Ledger) -> dict[str, OwnBooks]:
@@ -139,7 +155,8 @@ def open_or_create(
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
     for name, value in {**info, "recipe_hash": recipe.hash}.items():
-        if run.info.get(name) != value:
+        # Runs from before there was a task_hash are taken at their word.
+        if run.info.get(name, value if name == "task_hash" else None) != value:
             raise DataError(
                 f"{folder} was started with {name}={run.info.get(name)!r}, now {name}={value!r} is asked: "
                 f"repeat its settings to resume it, or name a new folder"

@@ -107,14 +107,23 @@ def _collect(given: argparse.Namespace) -> int:
     from agentloop.policies import open_environments
     from agentloop.prices import read_prices
     from agentloop.settings import Settings, Spending
-    from occupancy.errors import BudgetStopped
+    from occupancy.errors import BudgetStopped, InputError
 
-    changes = pairs("--set", given.set) | {"teacher": identity(given.teacher)}
+    changes = pairs("--set", given.set)
+    if "teacher" in changes:
+        raise InputError(f"--set teacher={changes['teacher']}: name the teacher with --teacher alone")
+    changes["teacher"] = identity(given.teacher)
     if given.pilot:
         changes.setdefault("K", "inf")
-    environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
+    chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
+    environments = open_environments(given.env, **chosen)
     T_max = environments.T_max
     recipes = {name: read_recipe(name, changes, T_max=T_max) for name in given.recipe or ["op-short"]}
+    if any(r.switch.law == "teacher" for r in recipes.values()) and environments.policy(given.teacher):
+        raise InputError(
+            f"--teacher {given.teacher} only acts, and switch law 'teacher' asks the teacher when to take "
+            f"over: name a language model, or use --set switch=uniform"
+        )
     settings = {
         Path(name).stem: Settings(
             recipe=recipe,
@@ -197,10 +206,10 @@ async def _run(
     collecting: Callable[..., Awaitable[int]],
 ) -> int:
     """Open the policies, show progress while `collecting` runs, and close them."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
+    from agentloop.arguments import terminal
     from agentloop.policies import open_policy
 
     columns = (
@@ -214,7 +223,7 @@ async def _run(
     try:
         for spec in (given.student, given.teacher):
             opened.append(open_policy(spec, environments))
-        with Bar(*columns, console=Console(stderr=True)) as bar:
+        with Bar(*columns, console=terminal(), transient=True) as bar:
             return await collecting(
                 environments=environments,
                 student=opened[1],
@@ -236,7 +245,7 @@ def _progress(bar: Any) -> Progress:
     def progress(done: int, total: int, rows: Rows) -> None:
         nonlocal tokens
         tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
-        bar.update(line, completed=done, total=total, note=f"{tokens:,} teacher tokens")
+        bar.update(line, completed=done, total=total, note=f"{tokens:,} teacher tokens in new rows")
 
     return progress
 
@@ -266,7 +275,7 @@ def _print(summary: dict[str, Any]) -> None:
         ended = ", ".join(f"{status} {count}" for status, count in row["status"].items())
         table.add_row(kind, str(row["episodes"]), share, f"{row['success_of_all']:.3f}", ended)
     outcomes = ", ".join(f"{outcome} {count}" for outcome, count in summary["proposals"].items())
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     console.print(f"{summary['status']}; proposals: {outcomes or 'none'}")
     console.print(

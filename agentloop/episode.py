@@ -140,21 +140,30 @@ async def _turn(
     except PolicyFailed as error:
         failed = Status.TEACHER_FAILED if author is Author.TEACHER else Status.STUDENT_FAILED
         return None, failed, one_line(error)
+    except EnvironmentFailed as error:  # a scripted policy asks the environment
+        return None, error.status, one_line(error)
     if answer.finish_reason == "length":
         # A cut turn is never acted on: it is stored, and it ends the episode.
         return _unanswered(ask.t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
     try:
         with boundary(EnvironmentFailed, "step"):
             reply = await env.step(answer.text)
+            _check_reward(reply)
     except EnvironmentFailed as error:
         lost = _unanswered(ask.t, author, answer, str(error.status))
         return lost, error.status, one_line(error)
     return Turn(ask.t, author, answer, reply), Status.FINISHED if reply.done else Status.CAPPED, ""
 
 
+def _check_reward(reply: Reply) -> None:
+    R = reply.reward
+    if (reply.done or R is not None) and (R is None or not 0 <= R <= 1):
+        raise EnvironmentFailed(f"reward {R!r} with done={reply.done}: expected R in [0, 1] at the end")
+
+
 @contextmanager
-def boundary(failure: type[PolicyFailed] | type[EnvironmentFailed], what: str) -> Iterator[None]:
-    """Turn whatever escapes a model or a world into that seam's failure; our own errors pass."""
+def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
+    """Turn whatever escapes a model, a world or a user's module into `failure`; our own errors pass."""
     try:
         yield
     except (FewstepsError, PolicyFailed, EnvironmentFailed):

@@ -21,8 +21,9 @@ from agentloop.ledger import Ledger
 from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
 from agentloop.rows import Cast, Key, Rows, merged
+from agentloop.settings import task_hash
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
-from agentloop.units import Committer, Progress, Unit, only_writer, work
+from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run
@@ -85,7 +86,7 @@ async def evaluate(
         left = [unit for unit in units if (unit.key.task.task_id, unit.key.replicate) not in done]
         committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
 
-        async def one(unit: Unit) -> Rows:
+        async def one(unit: Unit) -> Rows | NotOpened:
             return await _attempt(unit, environments, job)
 
         try:
@@ -101,7 +102,7 @@ def _meter(ledger: Ledger, policy: str) -> Meter:
     return Meter(OwnBooks(ledger, "student", policy), "student", policy)
 
 
-async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows:
+async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows | NotOpened:
     opened = False
     try:
         async with environments.open(unit.key.task) as env:
@@ -113,11 +114,12 @@ async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows:
         if opened:
             raise
         played, rows = not_opened(job, unit.key, error)
-    return merged(rows, {"evaluations": [_row(unit.key, played, job)]})
+        return NotOpened(_with_score(rows, unit.key, played, job), str(error))
+    return _with_score(rows, unit.key, played, job)
 
 
-def _row(key: Key, played: Played, job: Job) -> dict[str, Any]:
-    return {
+def _with_score(rows: Rows, key: Key, played: Played, job: Job) -> Rows:
+    row = {
         "training_id": job.student_name,
         "task_id": key.task.task_id,
         "cluster_id": key.task.cluster_id,
@@ -126,6 +128,7 @@ def _row(key: Key, played: Played, job: Job) -> dict[str, Any]:
         "score": played.reward or 0.0,
         "status": str(played.status),
     }
+    return merged(rows, {"evaluations": [row]})
 
 
 def _units(tasks: Sequence[Task], attempts: int) -> list[Unit]:
@@ -147,6 +150,7 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
         "seed": settings.seed,
         "environment": environments.version,
         "n_tasks": len(tasks),
+        "task_hash": task_hash(task.task_id for task in tasks),
     }
 
 

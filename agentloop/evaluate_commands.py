@@ -42,20 +42,20 @@ def _evaluate(given: argparse.Namespace) -> int:
 
 
 async def _run(given: argparse.Namespace) -> Any:
-    from rich.console import Console
     from rich.progress import Progress
 
-    from agentloop.arguments import pairs
+    from agentloop.arguments import pairs, terminal
     from agentloop.chat_spec import identity
     from agentloop.evaluate import Evaluation, evaluate
     from agentloop.policies import open_environments, open_policy
 
     settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed)
-    environments = open_environments(given.env, workers=given.workers, **pairs("--env-set", given.env_set))
+    chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
+    environments = open_environments(given.env, **chosen)
     opened: list[Any] = [environments]
     try:
         opened.append(open_policy(given.policy, environments))
-        with Progress(console=Console(stderr=True)) as bar:
+        with Progress(console=terminal(), transient=True) as bar:
             line = bar.add_task("evaluate", total=None)
             return await evaluate(
                 given.out,
@@ -83,7 +83,7 @@ def _print(summary: dict[str, Any]) -> None:
             errors = ("-" if row[e] is None else f"{row[e]:.4f}" for e in ("cluster_se", "evaluation_se"))
             counts = (str(row[count]) for count in ("n", "clusters", "evaluations"))
             table.add_row(name, f"{row['mean']:.4f}", *errors, *counts)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
     console.print(f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns")

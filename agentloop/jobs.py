@@ -10,9 +10,9 @@ from agentloop.metered import Books, Meter, metered
 from agentloop.parts import Job, Stage
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
-from agentloop.switching import refuse_live
+from agentloop.switching import refuse_live, refuse_recipe
 from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
-from agentloop.units import Unit
+from agentloop.units import NotOpened, Unit
 from occupancy.errors import InputError
 from occupancy.runs import Run
 
@@ -22,6 +22,7 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
     tasks = environments.tasks(settings.tasks, seed=settings.seed)
     if not tasks:
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
+    refuse_recipe(settings.recipe, environments)
     if _live(environments):
         _refuse_live(settings, environments)
     n = _proposals(settings, tasks)
@@ -76,8 +77,8 @@ def job_of(
     return replace(job, handback=settings.handback, replicates=settings.replicates) if settings.pilot else job
 
 
-async def play_unit(unit: Unit, environments: Environments, job: Job) -> Rows:
-    """The rows of one unit; a world that does not open is a row too."""
+async def play_unit(unit: Unit, environments: Environments, job: Job) -> Rows | NotOpened:
+    """The rows of one unit; a world that does not open has rows too."""
     play = proposal if unit.key.kind == "rollout" else demonstration
     opened = False
     try:
@@ -87,7 +88,7 @@ async def play_unit(unit: Unit, environments: Environments, job: Job) -> Rows:
     except EnvironmentFailed as error:
         if opened:
             raise
-        return unopened(job, unit.key, error)
+        return NotOpened(unopened(job, unit.key, error), str(error))
 
 
 def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentloop.types import Answer, Ask, CallFailed, PolicyFailed, Usage
+from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage
 from occupancy.errors import RunError
 
 _SCHEMA = """
@@ -101,11 +102,24 @@ class Ledger:
     """
 
     def __init__(self, file: Path, *, read_only: bool = False) -> None:
-        if read_only:
-            self._reader = sqlite3.connect(
-                f"{file.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
-            )
-            return
+        try:
+            if read_only:
+                self._read(file)
+            else:
+                self._write_and_read(file)
+        except sqlite3.Error as error:
+            raise RunError(
+                f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or see to the disk"
+            ) from error
+
+    def _read(self, file: Path) -> None:
+        # SQLite reads a WAL file only where it may write beside it, unless told that nobody writes.
+        frozen = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+        mode = "mode=ro&immutable=1" if frozen else "mode=ro"
+        self._reader = sqlite3.connect(f"{file.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        self._reader.execute("select 1 from attempts limit 1")
+
+    def _write_and_read(self, file: Path) -> None:
         self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         self._db.execute("pragma journal_mode = wal")
         # A commit survives a power cut, not only the death of the process.
@@ -182,9 +196,10 @@ class Ledger:
             )
         )
 
-    async def fail(self, attempt_id: int, error: PolicyFailed, *, cost: Charge) -> None:
+    async def fail(self, attempt_id: int, error: PolicyFailed | EnvironmentFailed, *, cost: Charge) -> None:
         """Record that the attempt got no answer, and whether it may have been billed all the same."""
-        kind, billed, usage = "refused", "no", None
+        kind = "environment" if isinstance(error, EnvironmentFailed) else "refused"
+        billed, usage = "no", None
         if isinstance(error, CallFailed):
             kind, billed, usage = error.kind, error.billed, error.usage
         counts = (None,) * 6 if usage is None else _usage(usage)

@@ -74,7 +74,7 @@ def _print(account: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), *(f"{row[name]:,}" for row in account["policies"]))
     money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in account["policies"])
     table.add_row(account["currency"] or "money", *money)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     if account["failures"]:
         console.print("failed: " + ", ".join(f"{kind} {n}" for kind, n in account["failures"].items()))
@@ -115,7 +115,7 @@ def print_proof(proof: Proof) -> None:
     for m in proof.matches:
         numbers = (m.spent, m.spent - proof.budget, m.largest, m.C_i, m.C_tr, m.traces)
         table.add_row(m.name, *(f"{n:,}" for n in numbers), "yes" if m.reached else "no: out of tasks")
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     verdict = "matched" if proof.matched else "NOT matched"
     console.print(f"{verdict}: the recipes differ by {proof.spread:,} at most")

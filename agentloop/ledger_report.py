@@ -9,7 +9,7 @@ from typing import Any
 from agentloop.ledger import Ledger
 from agentloop.prices import PICO, Prices
 from agentloop.types import Usage
-from occupancy.errors import InputError
+from occupancy.errors import DataError, InputError
 from occupancy.runs import Run
 
 _SUMS = """
@@ -32,6 +32,25 @@ from attempts group by role, policy order by role desc, policy
 """
 
 
+def refuse_lost_ledger(run: Run) -> None:
+    """DataError where tables hold teacher turns that the ledger does not: what they cost is not known."""
+    bought = run.read("turns", columns=["author"])["author"].to_pylist().count("teacher")
+    file, known = run.folder / "ledger.sqlite", 0
+    if bought and file.exists():
+        ledger = Ledger(file, read_only=True)
+        (row,) = ledger.query(
+            "select count(*) as n from attempts where role = 'teacher' and t > 0 "
+            "and state in ('settled', 'orphaned')"
+        )
+        known = row["n"]
+        ledger.close()
+    if known < bought:
+        raise DataError(
+            f"{file} knows {known:,} teacher turns, but the run holds {bought:,}: restore the ledger; "
+            f"without it nobody can say what the run has cost"
+        )
+
+
 def account_of(
     run: Run, *, prices: Prices | None = None, provider: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
@@ -39,6 +58,7 @@ def account_of(
 
     provider   what the provider's own account says: output, prompt or calls, over all policies
     """
+    refuse_lost_ledger(run)
     ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
     try:
         policies = ledger.query(_SUMS)

@@ -11,7 +11,17 @@ from typing import Protocol
 from agentloop.budget import Budget
 from agentloop.ledger import CallKey, Charge, Ledger, key_of
 from agentloop.prices import Price
-from agentloop.types import Answer, Ask, CallFailed, Message, Policy, PolicyFailed, Usage, traits_of
+from agentloop.types import (
+    Answer,
+    Ask,
+    CallFailed,
+    EnvironmentFailed,
+    Message,
+    Policy,
+    PolicyFailed,
+    Usage,
+    traits_of,
+)
 from occupancy.errors import InputError, RunError
 
 OVERHEAD_TOKENS = 32
@@ -33,7 +43,9 @@ class Books(Protocol):
         """
         ...
 
-    async def end(self, attempt: int, result: Answer | PolicyFailed, most: Charge, cost: Charge) -> None:
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
         """Write down how an attempt ended, and give back what it did not cost."""
         ...
 
@@ -66,7 +78,9 @@ class OwnBooks:
             self._settle(most, most)
             raise
 
-    async def end(self, attempt: int, result: Answer | PolicyFailed, most: Charge, cost: Charge) -> None:
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
         """See `Books`."""
         try:
             if isinstance(result, Answer):
@@ -162,7 +176,7 @@ class _Metered:
             return begun
         try:
             answer = await self._policy(ask)
-        except PolicyFailed as failure:
+        except (PolicyFailed, EnvironmentFailed) as failure:
             await books.end(begun, failure, most, _failure_charge(failure, most, price))
             raise
         except BaseException:
@@ -214,7 +228,7 @@ def _charge(usage: Usage, most: Charge, price: Price | None) -> Charge:
     return Charge(max(most.tokens or 0, usage.output), most.money)
 
 
-def _failure_charge(failure: PolicyFailed, most: Charge, price: Price | None) -> Charge:
+def _failure_charge(failure: Exception, most: Charge, price: Price | None) -> Charge:
     if isinstance(failure, CallFailed) and failure.usage is not None:
         return _charge(failure.usage, most, price)
     if isinstance(failure, CallFailed) and failure.billed != "no":

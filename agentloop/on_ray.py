@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentloop.collect import begin_run, books_of
+from agentloop.collect import begin_run, books_of, refuse_nothing
 from agentloop.jobs import job_of, left_of, play_unit
 from agentloop.ledger import CallKey, Charge, Ledger
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending
-from agentloop.types import Answer, Environments, Policy, PolicyFailed
-from agentloop.units import Committer, Progress, Unit, only_writer, work
+from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
+from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import FewstepsError, InputError, MissingExtra, RunError
 from occupancy.runs import Run
 
@@ -87,6 +87,7 @@ async def collect_on_ray(
             await environments.close()
     if stop is not None:
         raise stop
+    refuse_nothing(run)
     return run
 
 
@@ -108,7 +109,7 @@ class Keeper:
             self._open[begun] = (worker, role, most)
         return begun
 
-    async def end(self, attempt: int, result: Answer | PolicyFailed, cost: Charge) -> Any:
+    async def end(self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, cost: Charge) -> Any:
         """See `Books.end`."""
         _, role, most = self._open.pop(attempt)
         try:
@@ -152,7 +153,9 @@ class RemoteBooks:
         begun: Answer | int = _open(await self._keeper.begin.remote(self._worker, self._role, key, most))
         return begun
 
-    async def end(self, attempt: int, result: Answer | PolicyFailed, most: Charge, cost: Charge) -> None:
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
         """See `Books`."""
         _open(await self._keeper.end.remote(attempt, result, cost))
 
@@ -175,7 +178,7 @@ class Worker:
             books=lambda role: RemoteBooks(keeper, name, role),
         )
 
-    async def play(self, unit: Unit) -> Rows | _Refused:
+    async def play(self, unit: Unit) -> Rows | NotOpened | _Refused:
         """A unit's rows, or why the run must stop."""
         try:
             return await play_unit(unit, self._environments, self._job)
@@ -199,7 +202,7 @@ class _Crew:
         for name in [name for _ in range(slots) for name in self._alive]:
             self._free.put_nowait(name)
 
-    async def play(self, unit: Unit) -> Rows:
+    async def play(self, unit: Unit) -> Rows | NotOpened:
         """The unit's rows, from whichever machine lives long enough."""
         while True:
             name = await self._free.get()
@@ -217,7 +220,7 @@ class _Crew:
                     self._free.put_nowait(name)
             else:
                 self._free.put_nowait(name)
-                found: Rows = _open(rows)
+                found: Rows | NotOpened = _open(rows)
                 return found
 
     def dismiss(self) -> None:

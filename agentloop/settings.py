@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from agentloop.budget import AXES
@@ -94,6 +95,11 @@ class Settings:
                 "demo_tasks": self.demo_tasks,
             }
         return info
+
+
+def task_hash(task_ids: Iterable[str]) -> str:
+    """16 hex digits for the tasks in their order: a file of ids may change under the same spec."""
+    return blake2b("\n".join(task_ids).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentloop.ledger import Ledger
+from agentloop.ledger_report import refuse_lost_ledger
 from occupancy.runs import Run
 
 
@@ -16,6 +17,7 @@ def summarise(run: Run) -> dict[str, Any]:
     C_i are output tokens of the teacher as its provider counts them, before any filter; C_tr the same
     tokens of accepted traces (design, section Vocabulary).
     """
+    refuse_lost_ledger(run)
     episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
     traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()
     outcomes = Counter(run.read("proposals", columns=["outcome"])["outcome"].to_pylist())

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentloop.episode import Played, context_ids
+from agentloop.episode import Played, boundary, context_ids
 from agentloop.filters import psi_verdicts
 from agentloop.parts import Job, Stage
 from agentloop.policies import named
 from agentloop.rows import Key
 from agentloop.seeds import seed_of
-from agentloop.types import Ask, ContextOverflow, Message, PolicyFailed
+from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Environments, Message, PolicyFailed
 from occupancy.errors import RecipeError
 from occupancy.recipe import Recipe
 from occupancy.switch import draw_switch
@@ -64,6 +64,15 @@ def live_switch(key: Key, job: Job) -> Switch:
     return Switch(drawn.t_prime, drawn.probability)
 
 
+def refuse_recipe(recipe: Recipe, environments: Environments) -> None:
+    """RecipeError for a recipe with longer episodes than the environment has."""
+    if recipe.T_max > environments.T_max:
+        raise RecipeError(
+            f"T_max={recipe.T_max}, but an episode of {environments.name} has at most {environments.T_max} "
+            f"turns: use --set T_max={environments.T_max}"
+        )
+
+
 def refuse_live(recipe: Recipe, environment: str) -> None:
     """RecipeError for a law or a filter that needs the whole rollout before the teacher can take over."""
     if recipe.rho != "teacher" and (recipe.switch.law not in ("start", "fixed") or recipe.psi != "all"):
@@ -88,10 +97,10 @@ def _weights(rollout: Played, job: Job) -> Sequence[float]:
 
 
 def _refused(rollout: Played, job: Job) -> str:
-    if rollout.length == 0:
-        return "empty"
     if rollout.reward is None:
         return "no_data"
+    if rollout.length == 0:
+        return "empty"
     return "" if psi_verdicts(rollout, job.recipe)[job.recipe.psi] else "prefix_filtered"
 
 
@@ -109,10 +118,13 @@ async def _ask_teacher(stage: Stage, key: Key, rollout: Played) -> Switch:
         stage.order,
     )
     try:
-        answer = await stage.job.teacher(ask)
+        with boundary(PolicyFailed, "the policy"):
+            answer = await stage.job.teacher(ask)
     except ContextOverflow:
         return Switch(0, 0.0, "context")
     except PolicyFailed:
         return Switch(0, 0.0, "teacher_failed")
+    except EnvironmentFailed as error:
+        return Switch(0, 0.0, str(error.status))
     t_prime = parse_turn(answer.text, T=rollout.length)
     return Switch(t_prime, 0.0, "" if t_prime else "invalid_switch")

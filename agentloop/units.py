@@ -19,6 +19,9 @@ COMMIT_EVERY_S = 2.0
 COMMIT_MOST = 256
 """Units that wait for a commit at most."""
 
+NOT_OPENED_MOST = 10
+"""Tasks in a row that may not open before the environment counts as lost."""
+
 Progress = Callable[[int, int, Rows], None]
 """Told after every commit: units done, units in all, the rows just written."""
 
@@ -31,6 +34,14 @@ class Unit:
     order: int
 
 
+@dataclass(frozen=True)
+class NotOpened:
+    """The environment of a unit could not be opened, and the rows that tell so."""
+
+    rows: Rows
+    error: str
+
+
 class Committer:
     """Collects rows of finished units and writes them as parts of the run.
 
@@ -38,7 +49,7 @@ class Committer:
     """
 
     def __init__(self, run: Run, *, done: int, total: int, progress: Progress) -> None:
-        self._run, self._done, self._total, self._progress = run, done, total, progress
+        self._run, self.done, self._total, self._progress = run, done, total, progress
         self._pending: list[Rows] = []
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "commit")
@@ -63,8 +74,8 @@ class Committer:
                     f"{self._run.folder} cannot be written ({error}): make room on the disk and run the same "
                     f"command again; what was bought is kept"
                 ) from error
-            self._done += len(batch)
-            self._progress(self._done, self._total, rows)
+            self.done += len(batch)
+            self._progress(self.done, self._total, rows)
 
     def close(self) -> None:
         """Wait for the commit that is under way."""
@@ -86,17 +97,20 @@ class Committer:
 
 async def work(
     units: Sequence[Unit],
-    one: Callable[[Unit], Awaitable[Rows]],
+    one: Callable[[Unit], Awaitable[Rows | NotOpened]],
     committer: Committer,
     *,
     at_once: int,
 ) -> BudgetStopped | None:
     """Do all units, `at_once` at a time; the stop at the budget, where there was one.
 
-    After a stop no unit is begun; those that are running may finish without another call.
+    After a stop no unit is begun; those that are running may finish without another call. A unit that did
+    not open is data once all others are done; until then a resume tries it again. RunError where none opens.
     """
     waiting = iter(units)
     stops: list[BudgetStopped] = []
+    closed: list[NotOpened] = []
+    in_a_row: set[str] = set()
 
     async def worker() -> None:
         for unit in waiting:
@@ -105,19 +119,36 @@ async def work(
             except BudgetStopped as stop:
                 stops.append(stop)
             else:
-                await committer.add(rows)
+                if isinstance(rows, NotOpened):
+                    closed.append(rows)
+                    in_a_row.add(unit.key.task.task_id)
+                    if len(in_a_row) >= NOT_OPENED_MOST:
+                        raise _lost(rows)
+                else:
+                    in_a_row.clear()
+                    await committer.add(rows)
             if stops:
                 return
 
     try:
         async with asyncio.TaskGroup() as group:
             ended = asyncio.Event()
-            group.create_task(committer.flush_often(ended))
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(at_once, len(units))):
-                    workers.create_task(worker())
-            ended.set()
-        await committer.flush()
+            often = group.create_task(committer.flush_often(ended))
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(at_once, len(units))):
+                        workers.create_task(worker())
+            finally:
+                # One failure ends the run; what the others have finished is kept.
+                ended.set()
+                await often
+                await committer.flush()
+        if closed and not stops:
+            if not committer.done:
+                raise _lost(closed[0])
+            for failure in closed:
+                await committer.add(failure.rows)
+            await committer.flush()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
     finally:
@@ -136,6 +167,13 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"{folder} is being written by another process: wait for it, or name a new folder"
             ) from error
         yield
+
+
+def _lost(failure: NotOpened) -> RunError:
+    return RunError(
+        f"the environment opens no task any more ({failure.error}): repair it and run the same "
+        f"command again, which tries these tasks again"
+    )
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,6 +7,7 @@ heavy is imported before a command runs.
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -60,6 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         sys.stderr.close()
+        return 1
+    except (OSError, sqlite3.Error) as error:
+        told = f"fewsteps {given.command}: {' '.join(str(error).split())}"
+        sys.stderr.write(f"{told}: see to the file or the disk and run the same command again\n")
         return 1
     return code
 

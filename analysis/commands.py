@@ -37,5 +37,5 @@ def _demo(given: argparse.Namespace) -> int:
     for plan in made.plans:
         console.print(table(plan))
         console.print()
-    console.print(f"figure {made.figure}\npage   {made.page}", highlight=False)
+    console.print(f"figure {made.figure}\npage   {made.page}", highlight=False, markup=False)
     return 0

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from simulate.plan.report import Candidate, Plan
 
+MEASURES = {"inference": "teacher tokens", "training": "accepted tokens", "money": "money"}
+"""What each axis counts."""
 INK, BEST, KEPT, REST = "#1f2933", "#0b6e4f", "#7fc8a9", "#c3ccd5"
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -64,8 +66,8 @@ def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
     for c in measured:
         K = min(c.K, len(m))
         axes.plot(K, m[int(K) - 1], "o", color=INK, markersize=4)
-    unit = {"inference": "teacher tokens", "training": "accepted tokens", "money": "money"}[plan.axis]
-    axes.set(title="… and cost", xlabel="K, teacher turns at most", ylabel=f"{unit} a context, m(K)")
+    label = f"{MEASURES[plan.axis]} a context, m(K)"
+    axes.set(title="… and cost", xlabel="K, teacher turns at most", ylabel=label)
     axes.set_xscale("log")
     ticks = [k for k in (1, 2, 3, 5, 10, 20, 50) if k <= len(m)]
     axes.set_xticks(ticks, [str(k) for k in ticks])

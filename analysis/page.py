@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from analysis.figures import MEASURES
 from occupancy.recipe import K_text
 from occupancy.runs import open_run
 from simulate.plan.report import Candidate, Plan, sentences
@@ -22,7 +23,7 @@ th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #e4e7
 th { font-weight: 600; color: #52606d; } th:first-child, td:first-child { text-align: left; }
 tr.best td { background: #0b6e4f; color: white; } tr.kept td { background: #e3f4ec; }
 .verdict { font-weight: 600; } .warn { color: #7c5e10; }
-code { background: #f0f2f5; padding: .1rem .3rem; border-radius: 3px; }
+code { background: #f0f2f5; padding: .1rem .3rem; border-radius: 3px; overflow-wrap: anywhere; }
 details { margin: .4rem 0; }
 """
 
@@ -59,23 +60,26 @@ def _section(plan: Plan) -> Iterable[str]:
     verdict, *rest = sentences(plan)
     yield f"<h2>With {plan.budget:,.0f} teacher tokens</h2>"
     yield f"<p class='verdict'>{escape(verdict.replace('* ', '').replace('~ ', ''))}</p>"
-    heads = ("K", "contexts", "n", "gain G(K) ± 1 SE", "value (90 % band)", "P(best)")
+    heads = ("K", "contexts", "n", "gain G(K) ± 1 SE", "cost m(K)", "value (90 % band)", "P(best)")
+    yield f"<p class='lead'>m(K): {MEASURES[plan.axis]} of a context. Value: {escape(plan.unit)}.</p>"
     yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
     kept = {c.K for c in plan.not_worse} if plan.status == "ranked" else set()
     for c in plan.candidates:
         best = c.K == plan.recommended.K and not plan.fall_back
-        yield f"<tr class='{'best' if best else 'kept' if c.K in kept else ''}'>{_cells(c)}</tr>"
+        yield f"<tr class='{'best' if best else 'kept' if c.K in kept else ''}'>{_cells(c, plan)}</tr>"
     yield "</table><details><summary>notes</summary>"
     yield from (f"<p class='{'warn' if line.startswith('!') else ''}'>{escape(line)}</p>" for line in rest)
     yield "</details>"
 
 
-def _cells(c: Candidate) -> str:
+def _cells(c: Candidate, plan: Plan) -> str:
+    m = plan.costs[plan.axis]
     cells = (
         K_text(c.K),
         f"{c.contexts:,}",
         c.n,
         f"{c.gain:+.3f} ± {c.gain_se:.3f}",
+        f"{m[int(min(c.K, len(m))) - 1]:,.3g}",
         f"{c.value:.2f} ({c.value_low:.2f} to {c.value_high:.2f})",
         f"{c.p_best:.0%}",
     )

@@ -28,7 +28,7 @@ from agentloop.alfworld.games import Catalogue
 from agentloop.alfworld.pool import AlfworldGame, open_alfworld
 from agentloop.alfworld.sources import find_source
 from agentloop.alfworld.worker import GAMES_KEPT
-from agentloop.episode import History, play, start
+from agentloop.episode import History, Play, play, start
 from agentloop.replay import replay
 from agentloop.types import Author
 
@@ -95,15 +95,8 @@ async def recorded(spec: str) -> dict[str, History]:
         histories = {}
         for task in pool.tasks(spec):
             async with pool.open(task) as env:
-                played = await play(
-                    env,
-                    scripted_expert(),
-                    await start(env, seed=0),
-                    author=Author.TEACHER,
-                    most=pool.T_max,
-                    T_max=pool.T_max,
-                    seeds=lambda t: t,
-                )
+                how = Play(author=Author.TEACHER, most=pool.T_max, T_max=pool.T_max, seeds=lambda t: t)
+                played = await play(env, scripted_expert(), await start(env, seed=0), how)
                 histories[task.task_id] = played.history
         return histories
     finally:

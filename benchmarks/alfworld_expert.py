@@ -16,12 +16,11 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from agentloop.alfworld.expert import scripted_expert
 from agentloop.alfworld.pool import T_MAX, Alfworld, open_alfworld
 from agentloop.alfworld.student import StudentSettings, parse_student, scripted_student
-from agentloop.episode import Played, play, start
+from agentloop.episode import Play, Played, play, start
 from agentloop.replay import replay
 from agentloop.seeds import seed_of
 from agentloop.types import Author, Environment, Task
@@ -80,7 +79,7 @@ async def each(pool: Alfworld, spec: str, seed: int, job: Job) -> list[Outcome]:
 def from_start(*, seed: int) -> Job:
     async def job(env: Environment, task: Task) -> list[Outcome]:
         begin = await start(env, seed=0)
-        played = await play(env, scripted_expert(), begin, **whole(Author.TEACHER, task, seed))
+        played = await play(env, scripted_expert(), begin, whole(Author.TEACHER, task, seed))
         return [outcome(task, "start", played)]
 
     return job
@@ -89,24 +88,21 @@ def from_start(*, seed: int) -> Job:
 def from_student(settings: StudentSettings, *, seed: int) -> Job:
     async def job(env: Environment, task: Task) -> list[Outcome]:
         begin = await start(env, seed=0)
-        rollout = await play(env, scripted_student(settings), begin, **whole(Author.STUDENT, task, seed))
+        rollout = await play(env, scripted_student(settings), begin, whole(Author.STUDENT, task, seed))
         t = random.Random(seed_of(seed, task.task_id, "switch")).randint(1, rollout.length)
         prefix = rollout.history.before(t)
         await replay(env, prefix, seed=0)
-        after = await play(env, scripted_expert(), prefix, **whole(Author.TEACHER, task, seed))
+        after = await play(env, scripted_expert(), prefix, whole(Author.TEACHER, task, seed))
         return [outcome(task, "student", rollout), outcome(task, "context", after)]
 
     return job
 
 
-def whole(author: Author, task: Task, seed: int) -> dict[str, Any]:
-    """Arguments of `play` for an episode to its end."""
-    return {
-        "author": author,
-        "most": T_MAX,
-        "T_max": T_MAX,
-        "seeds": lambda t: seed_of(seed, task.task_id, author, t),
-    }
+def whole(author: Author, task: Task, seed: int) -> Play:
+    """How an episode is played to its end."""
+    return Play(
+        author=author, most=T_MAX, T_max=T_MAX, seeds=lambda t: seed_of(seed, task.task_id, author, t)
+    )
 
 
 def outcome(task: Task, where: str, played: Played) -> Outcome:

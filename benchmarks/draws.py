@@ -30,7 +30,7 @@ def main() -> None:
     report(
         {
             f"kernel, {name}": cpu_ns(
-                lambda s=s: kernels_draw.draw_uniform(b.offsets, s, first, *columns), runs=given.runs
+                lambda s=s: kernels_draw.draw_uniform(b.offsets, 0, s, first, *columns), runs=given.runs
             )
             for name, s in streams.items()
         }

@@ -119,7 +119,7 @@ def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], l
     from rich.console import Console
     from rich.table import Table
 
-    console, tally = Console(), found.tally
+    console, tally = Console(markup=False), found.tally
     console.print(
         f"{tally.counts.sum():,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
         f"{left_out:,} left out for their status), {found.occupancies['pooled'].n_tasks:,} tasks, "

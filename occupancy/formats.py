@@ -19,7 +19,8 @@ Schema version {SCHEMA_VERSION}. This page is made from `occupancy/tables.py`.
 A part appears by one rename: all of its rows are there, or none. Read a table with
 `occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from
 `RUN/parts/*/episodes.parquet`.
-Rows have the key ({", ".join(KEY)}); a part of the key that does not apply is -1.
+Rows of `episodes` are unique by ({", ".join(KEY)}), the kind and K;
+`episode_id` says all of it in one text. A part of the key that does not apply is -1.
 Cells are empty (null) only where the meaning says so.
 """
 

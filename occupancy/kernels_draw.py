@@ -57,19 +57,21 @@ def fill_bits(stream: tuple[np.uint64, ...], first: np.uint64, out: Words) -> No
 @compiled
 def draw_uniform(
     offsets: Int64,
+    T_max: int,
     stream: tuple[np.uint64, ...],
     first: np.uint64,
     t_prime: Int32,
     probability: Float64,
     accepted: Flags,
 ) -> None:
-    """t' ~ Unif{1..T}."""
+    """t' ~ Unif{1..T}, or Unif{1..T_max} accepted where t' <= T if T_max is not 0."""
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
-        u = uniform(bits_of(stream, first + np.uint64(b)))
-        t_prime[b] = 1 + np.int64(u * T) if T else 0
-        probability[b] = 1.0 / T if T else 0.0
-        accepted[b] = T > 0
+        top = T_max if T_max else T
+        at = np.int64(uniform(bits_of(stream, first + np.uint64(b))) * top)
+        t_prime[b] = 1 + at if T else 0
+        probability[b] = 1.0 / top if T else 0.0
+        accepted[b] = at < T
 
 
 @compiled
@@ -87,7 +89,9 @@ def draw_fixed(
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
         u = uniform(bits_of(stream, first + np.uint64(b)))
-        at = np.searchsorted(cdf, u, side="right")
+        at = 0
+        for t in range(cdf.size):  # counting is faster than a search: no branch depends on u
+            at += cdf[t] <= u
         t_prime[b] = at + 1 if T else 0
         probability[b] = nu[at] if T else 0.0
         accepted[b] = at < T

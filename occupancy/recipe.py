@@ -35,7 +35,10 @@ class SwitchLaw:
     def __post_init__(self) -> None:
         if self.law not in LAWS:
             raise RecipeError(f"switch law {self.law!r}: expected one of {', '.join(LAWS)}")
-        object.__setattr__(self, "nu", tuple(float(p) for p in self.nu))
+        try:
+            object.__setattr__(self, "nu", tuple(float(p) for p in self.nu))
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"nu={self.nu!r}: expected a list of probabilities") from error
         if self.nu and self.law != "fixed":
             raise RecipeError(
                 f"nu is given with the switch law {self.law!r}: only 'fixed' has one; leave it out"
@@ -74,9 +77,12 @@ class Recipe:
     """Success is R >= this threshold."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.switch, Mapping):
-            object.__setattr__(self, "switch", SwitchLaw(**self.switch))
+        object.__setattr__(self, "switch", parse_switch(self.switch))
         object.__setattr__(self, "K", parse_K(self.K))
+        for name in ("name", "rho", "teacher", "psi", "phi"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise RecipeError(f"{name}={value!r}: expected a text that is not empty")
         if self.rho not in PROPOSERS:
             raise RecipeError(f"rho={self.rho!r}: expected one of {', '.join(PROPOSERS)}")
         for name, allowed in (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
@@ -90,10 +96,8 @@ class Recipe:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise RecipeError(f"{name}={value!r}: expected a whole number of at least {least}")
-        if not 0 < self.success_at <= 1:
+        if not isinstance(self.success_at, int | float) or not 0 < self.success_at <= 1:
             raise RecipeError(f"success_at={self.success_at!r}: expected a reward in (0, 1]")
-        if not self.teacher:
-            raise RecipeError("teacher is empty: name the policy that plays the teacher's turns")
         self._refuse_impossible()
 
     def _refuse_impossible(self) -> None:
@@ -163,6 +167,20 @@ class Recipe:
             raise RecipeError(f"the recipe is not TOML: {error}") from error
 
 
+def parse_switch(value: SwitchLaw | Mapping[str, Any] | str) -> SwitchLaw:
+    """A switch law from its name, or from a table with the fields law and nu."""
+    if isinstance(value, str):
+        return SwitchLaw(value)
+    if isinstance(value, Mapping):
+        unknown = sorted(set(value) - {"law", "nu"})
+        if unknown:
+            raise RecipeError(f"unknown field {unknown[0]!r} of switch: expected law and nu")
+        return SwitchLaw(**value)
+    if not isinstance(value, SwitchLaw):
+        raise RecipeError(f"switch={value!r}: expected one of {', '.join(LAWS)}")
+    return value
+
+
 def parse_K(value: float | int | str) -> float:
     """K as a whole number >= 1, or math.inf for 'inf'."""
     if isinstance(value, str):
@@ -172,7 +190,8 @@ def parse_K(value: float | int | str) -> float:
         if not text.isascii() or not text.isdigit():
             raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
         value = int(text)
-    if isinstance(value, bool) or not (value == INF or (value >= 1 and value == int(value))):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (value == INF or (value >= 1 and value == int(value))):
         raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
     return INF if value == INF else int(value)
 
@@ -194,17 +213,16 @@ _PRESETS: dict[str, Callable[[], Recipe]] = {
 PRESETS = tuple(_PRESETS)
 
 
-def preset(name: str, **changes: Any) -> Recipe:
+def preset(name: str, /, **changes: Any) -> Recipe:
     """One of the six named recipes with `changes` applied, e.g. preset("op-short", K=1, T_max=5)."""
     if name not in _PRESETS:
         raise RecipeError(f"recipe {name!r}: expected one of {', '.join(PRESETS)}")
-    if isinstance(changes.get("switch"), str):
-        changes["switch"] = SwitchLaw(changes["switch"])
     unknown = sorted(set(changes) - {f.name for f in fields(Recipe)})
     if unknown:
         known = ", ".join(f.name for f in fields(Recipe))
         raise RecipeError(f"unknown recipe field {unknown[0]!r}: expected one of {known}")
     base = _PRESETS[name]()
-    if "T_max" in changes and "K" not in changes and base.K != INF:
-        changes["K"] = min(base.K, changes["T_max"])
+    T_max = changes.get("T_max")
+    if isinstance(T_max, int) and T_max >= 1 and "K" not in changes and base.K != INF:
+        changes["K"] = min(base.K, T_max)
     return replace(base, **changes)

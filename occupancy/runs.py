@@ -41,6 +41,10 @@ _ORDER = (
 )
 
 
+_BEGUN = ("recipe.toml", ".recipe.toml.draft", ".run.json.draft")
+"""What a kill before run.json leaves behind."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A run folder on disk."""
@@ -93,7 +97,7 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
             f"{folder} holds a run already: resume it with the same settings, or name a new folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
+    if any(item.name not in _BEGUN for item in folder.iterdir()):
         raise DataError(f"{folder} is not empty and holds no run: name a new folder")
     info = {"schema_version": SCHEMA_VERSION, "recipe_hash": recipe.hash, **info}
     _write(folder / "recipe.toml", recipe.to_toml())
@@ -112,13 +116,18 @@ def open_run(folder: str | Path) -> Run:
         info = json.loads((folder / "run.json").read_text("utf-8"))
     except ValueError as error:
         raise DataError(f"{folder}/run.json is not JSON ({error}): restore it, or collect anew") from error
+    if not isinstance(info, dict):
+        raise DataError(f"{folder}/run.json is no JSON object: restore it, or collect anew")
     version = info.get("schema_version")
     if version != SCHEMA_VERSION:
         raise DataError(
             f"{folder} has schema version {version!r}: this fewsteps reads version {SCHEMA_VERSION}; "
             f"use the release that wrote it"
         )
-    recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
+    try:
+        recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder}/recipe.toml cannot be read ({error}): restore it") from error
     if recipe.hash != info.get("recipe_hash"):
         raise DataError(
             f"{folder}/recipe.toml has hash {recipe.hash}, but run.json was written for "

@@ -75,10 +75,11 @@ def draw_switches(
     columns = (out.t_prime, out.probability, out.accepted)
     if law.law == "start":
         _start(trajectories, out)
-    elif law.law == "uniform":
-        kernels.draw_uniform(trajectories.offsets, key, number, *columns)
+    elif law.law == "uniform" or (law.law == "fixed" and not law.nu):
+        top = 0 if law.law == "uniform" or T_max is None else T_max
+        kernels.draw_uniform(trajectories.offsets, top, key, number, *columns)
     elif law.law == "fixed":
-        nu, cdf = (np.array(column, np.float64) for column in _support(law, T_max))
+        nu, cdf = (np.array(column, np.float64) for column in (law.nu, _running(law.nu)))
         kernels.draw_fixed(trajectories.offsets, nu, cdf, key, number, *columns)
     else:
         if trajectories.weights is None:
@@ -113,10 +114,13 @@ def draw_switch(
     u = uniform(bits(seed, draw, trajectory, generator=generator))
     if law.law == "uniform":
         return Draw(1 + int(u * T), 1.0 / T, True)
+    if law.law == "fixed" and not law.nu:
+        assert T_max is not None  # _refuse has seen it
+        at = int(u * T_max)
+        return Draw(at + 1, 1.0 / T_max, at < T)
     if law.law == "fixed":
-        nu, cdf = _support(law, T_max)
-        at = bisect_right(cdf, u)
-        return Draw(at + 1, nu[at], at < T)
+        at = bisect_right(_running(law.nu), u)
+        return Draw(at + 1, law.nu[at], at < T)
     if weights is None or len(weights) != T:
         raise DataError(
             f"switch law 'weights' with T={T} and "
@@ -159,13 +163,12 @@ def _zero_weights(where: str) -> DataError:
     )
 
 
-def _support(law: SwitchLaw, T_max: int | None) -> tuple[list[float], list[float]]:
-    """nu_1 .. nu_m and its running sum, which ends at exactly 1 from the last t with mass on."""
-    nu = list(law.nu) or [1.0 / T_max] * T_max  # type: ignore[operator]  # _refuse has seen T_max
+def _running(nu: Sequence[float]) -> list[float]:
+    """nu_1 + .. + nu_t for every t; exactly 1 from the last t with mass on."""
     cdf = list(accumulate(nu))
     last = max(t for t, mass in enumerate(nu) if mass > 0)
     cdf[last:] = [1.0] * (len(nu) - last)
-    return nu, cdf
+    return cdf
 
 
 def _start(trajectories: Trajectories, out: Switches) -> None:

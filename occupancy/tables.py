@@ -3,8 +3,9 @@
 docs/formats.md is made from this file, and a test compares them. Text is `large_string`, so that a
 column can pass 2 GiB; free-form values are JSON text, so that a schema never depends on the rows.
 
-The key of everything is (task_id, rollout, proposal, continuation, replicate); a part of the key that
-does not apply is -1.
+Rows of `episodes` are unique by (task_id, rollout, proposal, continuation, replicate), the kind and K:
+hand-backs of one continuation differ in K alone. `episode_id` says all of it in one text. A part of the key
+that does not apply is -1.
 """
 
 from __future__ import annotations

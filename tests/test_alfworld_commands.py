@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop.alfworld.commands import parse_command
 from agentloop.alfworld.expert import words_and_marks
-from agentloop.alfworld.grammars import check_grammar, move_to_put, put_to_move
-from occupancy.errors import InputError
+from agentloop.alfworld.grammars import check_grammar, move_to_put, put_to_move, version
+from occupancy.errors import InputError, MissingExtra
 
 NAMES = st.builds("{} {}".format, st.text("abcdefgh", min_size=3, max_size=9), st.integers(1, 30))
 
@@ -67,3 +69,13 @@ def test_an_unknown_grammar_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(("text", "tokens"), [("look", 2), ("put mug 1 in/on desk 1", 9), ("", 1)])
 def test_words_and_marks_counts_the_end_of_turn_too(text: str, tokens: int) -> None:
     assert words_and_marks(text) == tokens
+
+
+def test_a_package_without_its_metadata_is_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("agentloop.alfworld.grammars.package_folder", lambda: None)
+    monkeypatch.setattr(metadata, "version", lost)
+    with pytest.raises(MissingExtra, match="alfworld is not installed"):
+        version("2.1.1")

@@ -17,7 +17,7 @@ import pytest
 from agentloop.alfworld.expert import scripted_expert
 from agentloop.alfworld.pool import Alfworld, AlfworldGame, open_alfworld
 from agentloop.alfworld.student import StudentSettings, scripted_student
-from agentloop.episode import History, Played, play, start
+from agentloop.episode import History, Play, Played, play, start
 from agentloop.replay import ReplayDesync, observation_hash, replay
 from agentloop.types import Ask, Author, Policy, Status, Task
 from occupancy.errors import InputError
@@ -58,7 +58,8 @@ async def episode(
     seed: int = 0,
     author: Author = Author.STUDENT,
 ) -> Played:
-    return await play(env, policy, begin, author=author, most=most, T_max=50, seeds=lambda t: 1000 * seed + t)
+    how = Play(author=author, most=most, T_max=50, seeds=lambda t: 1000 * seed + t)
+    return await play(env, policy, begin, how)
 
 
 async def wandering(ask: Ask) -> Any:

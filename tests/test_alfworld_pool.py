@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agentloop.alfworld.games import Game
 from agentloop.alfworld.pool import Alfworld, open_alfworld
 from agentloop.alfworld.process import Worker
 from agentloop.types import EnvironmentFailed, Environments, Replay, Task
@@ -74,6 +75,33 @@ def test_a_worker_that_died_while_idle_is_not_leased() -> None:
             async with pool.open(TASKS[0]) as env:
                 await env.reset(0)
                 assert not exists(first)
+
+    asyncio.run(body())
+
+
+def test_a_new_worker_that_does_not_load_is_replaced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    load, calls = Worker.load, 0
+    fails = 1
+
+    async def failing(self: Worker, game: Game) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= fails:
+            raise EnvironmentFailed("slow start")
+        await load(self, game)
+
+    monkeypatch.setattr(Worker, "load", failing)
+
+    async def body() -> None:
+        nonlocal calls, fails
+        async with opened() as pool:
+            async with pool.open(TASKS[0]) as env:
+                assert not (await env.reset(0)).done
+            calls, fails = 0, 9
+            with pytest.raises(EnvironmentFailed, match="slow start"):
+                async with pool.open(TASKS[1]):
+                    raise AssertionError("never reached")
+            assert (calls, len(pool._all)) == (3, 0), "the old worker, and two new ones"
 
     asyncio.run(body())
 

@@ -31,7 +31,14 @@ def run_of(
         recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
     )
     return asyncio.run(
-        collect(folder, given, environments=worlds, student=student, teacher=teacher, spending=spending)
+        collect(
+            folder,
+            given,
+            environments=worlds,
+            student=student,
+            teacher=teacher,
+            spending=spending,
+        )
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hostile_text import hostile_turns
 from test_collect_algorithm import attempts, rows, run_of
-from toy_world import drunk, expert
+from toy_world import Corridors, drunk, expert
 
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Status, Usage
 from occupancy.recipe import preset
@@ -156,13 +156,15 @@ def test_hostile_turns_are_recorded_outcomes(tmp_path: Path) -> None:
         finish = "length" if asked % 97 == 0 else "stop"
         return Answer(text, Usage(1 + len(text) % 50, "toy"), finish)
 
-    tasks = str(max(wanted // 18, 1))
+    tasks, worlds = str(max(wanted // 18, 1)), Corridors()
+    worlds.T_max = 20
     run = run_of(
         tmp_path / "run",
         preset("op-short", K=3, n=1, T_max=20),
         student=hostile,
         teacher=hostile,
         tasks=tasks,
+        worlds=worlds,
     )
     stored = rows(run, "turns")
     assert len(stored) == asked >= wanted

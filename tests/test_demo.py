@@ -75,6 +75,10 @@ def test_demo_prints_plans_and_writes_figure_and_page(
     page = (tmp_path / "plan.html").read_text("utf-8")
     assert page.count("<h2>With") == len(BUDGETS)
     assert "http" not in page, "the page loads nothing from elsewhere"
+    assert page.count("<th>cost m(K)</th>") == len(BUDGETS)
+    for plan in printed["plans"]:
+        assert f"Value: {plan['unit']}." in page, "the unit stands beside the table"
+        assert f"<td>{plan['costs']['inference'][plan['recommended']['K'] - 1]:,.3g}</td>" in page
 
 
 def test_demo_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

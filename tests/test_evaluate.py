@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from toy_world import Corridors, drunk, expert
 
 from agentloop.evaluate import Evaluation, evaluate, success, summarise_evaluation
-from agentloop.types import Answer, Ask, EnvironmentFailed
-from occupancy.errors import DataError, InputError
+from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Task
+from occupancy.errors import DataError, InputError, RunError
 from occupancy.runs import Run
 
 
@@ -71,11 +72,19 @@ def test_attempts_that_broke_count_as_failures_and_are_told_apart(tmp_path: Path
 
 def test_a_task_that_cannot_be_opened_is_a_failed_attempt(tmp_path: Path) -> None:
     class Closed(Corridors):
-        def open(self, task: object) -> object:  # type: ignore[override]
-            raise EnvironmentFailed("no such corridor")
+        shut: tuple[str, ...] = ("corridor/0",)
 
-    summary = summarise_evaluation(evaluated(tmp_path / "run", worlds=Closed()))
-    assert (summary["success"]["mean"], summary["success_of_scored"]) == (0.0, None)
+        def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:
+            if task.task_id in self.shut:
+                raise EnvironmentFailed("no such corridor")
+            return super().open(task)
+
+    summary = summarise_evaluation(evaluated(tmp_path / "run", worlds=Closed(), policy=expert))
+    assert summary["status"] == {"environment_error": 3, "finished": 15}
+    assert (summary["success"]["mean"], summary["success_of_scored"]["mean"]) == (15 / 18, 1.0)
+    Closed.shut = tuple(f"corridor/{i}" for i in range(6))
+    with pytest.raises(RunError, match="no such corridor"):
+        evaluated(tmp_path / "none", worlds=Closed())
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=2, max_size=8))

@@ -37,7 +37,10 @@ def check_grammar(grammar: str) -> str:
 def version(grammar: str) -> str:
     """The environment version that every trajectory records."""
     package_folder()
-    packages = [f"{name} {metadata.version(name)}" for name in ("alfworld", "textworld")]
+    try:
+        packages = [f"{name} {metadata.version(name)}" for name in ("alfworld", "textworld")]
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtra(str(error.name), "alfworld") from error
     return ", ".join([*packages, f"grammar {grammar}"])
 
 

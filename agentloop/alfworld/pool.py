@@ -119,17 +119,19 @@ class Alfworld:
         _end(self._all)
 
     async def _loaded(self, game: Game) -> Worker:
-        """A worker that holds the game; one that died while it was idle is replaced."""
-        worker = self._take(game.game_id)
-        used = worker.loads > 0
-        try:
-            await worker.load(game)
-        except BaseException as error:
-            self._drop(worker)
-            if not (used and isinstance(error, EnvironmentFailed)):
-                raise
-            return await self._loaded(game)
-        return worker
+        """A worker that holds the game; old ones that died are replaced, and a new one has two chances."""
+        failed = 0
+        while True:
+            worker = self._take(game.game_id)
+            failed += worker.loads == 0
+            try:
+                await worker.load(game)
+            except BaseException as error:
+                self._drop(worker)
+                if failed == 2 or not isinstance(error, EnvironmentFailed):
+                    raise
+            else:
+                return worker
 
     def _take(self, game_id: str) -> Worker:
         """An idle worker that still holds the game, else the one that was idle longest, else a new one."""

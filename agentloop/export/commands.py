@@ -50,7 +50,7 @@ def _export(given: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        Console().print(", ".join(f"{name} {value}" for name, value in report.items()))
+        Console(markup=False).print(", ".join(f"{name} {value}" for name, value in report.items()))
     return 0
 
 

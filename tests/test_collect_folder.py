@@ -1,0 +1,107 @@
+"""A run folder that was changed, half made or belongs to other tasks is refused in words, or mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_collect_algorithm import attempts, rows, run_of
+from toy_world import Corridors, drunk
+
+from agentloop.collect import open_or_create
+from agentloop.evaluate import Evaluation, evaluate
+from agentloop.ledger import Ledger
+from agentloop.ledger_report import account_of
+from agentloop.summary import summarise
+from agentloop.types import Task
+from occupancy.errors import DataError, RecipeError, RunError
+from occupancy.recipe import preset
+from occupancy.runs import create_run, open_run
+
+RECIPE = preset("op-short", K=3, n=1, T_max=12)
+
+
+class Renamed(Corridors):
+    """As many tasks under the same spec, and one of them is another."""
+
+    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+        *same, _ = super().tasks(spec, seed=seed)
+        return [*same, Task("corridor/99", "corridor/99", "train")]
+
+
+def test_other_tasks_under_the_same_spec_are_no_resume(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    with pytest.raises(DataError, match="task_hash"):
+        run_of(tmp_path / "run", RECIPE, worlds=Renamed())
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    del info["task_hash"]
+    (run.folder / "run.json").write_text(json.dumps(info), "utf-8")
+    run_of(tmp_path / "run", RECIPE)  # a run from before there was a hash goes on
+
+
+def test_an_evaluation_of_other_tasks_is_no_resume(tmp_path: Path) -> None:
+    settings = Evaluation("drunk", "3", 1)
+    asyncio.run(evaluate(tmp_path, settings, environments=Corridors(), policy=drunk))
+    with pytest.raises(DataError, match="task_hash"):
+        asyncio.run(evaluate(tmp_path, settings, environments=Renamed(), policy=drunk))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_lost_ledger_is_refused_and_never_counted_as_nothing(tmp_path: Path, empty: bool) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    (run.folder / "ledger.sqlite").unlink()
+    if empty:
+        Ledger(run.folder / "ledger.sqlite").close()
+    for use in (summarise, account_of, lambda run: run_of(run.folder, RECIPE)):
+        with pytest.raises(DataError, match=r"knows 0 teacher turns, .* restore the ledger"):
+            use(run)
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    (run.folder / "ledger.sqlite").write_text("garbage" * 1000)
+    for use in (summarise, account_of, lambda run: run_of(run.folder, RECIPE)):
+        with pytest.raises(RunError, match=r"ledger\.sqlite cannot be opened as a ledger .*not a database"):
+            use(run)
+
+
+def test_a_ledger_is_read_where_nothing_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    summary = summarise(run)
+    for file in run.folder.glob("ledger.sqlite-*"):
+        file.unlink()  # what readers before this one left
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert summarise(run) == summary
+    assert attempts(run)
+    assert [file.name for file in run.folder.glob("ledger.sqlite*")] == ["ledger.sqlite"]
+
+
+def test_a_kill_before_run_json_leaves_a_folder_that_can_be_started(tmp_path: Path) -> None:
+    for name in ("recipe.toml", ".recipe.toml.draft", ".run.json.draft"):
+        (tmp_path / name).write_text("K = ", "utf-8")
+    assert rows(run_of(tmp_path, RECIPE), "proposals")
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(DataError, match="is not empty and holds no run"):
+        create_run(tmp_path, RECIPE, {})
+
+
+def test_a_broken_folder_says_which_file(tmp_path: Path) -> None:
+    open_or_create(tmp_path, RECIPE, {}, made_with={})
+    (tmp_path / "recipe.toml").unlink()
+    with pytest.raises(DataError, match=r"recipe\.toml cannot be read"):
+        open_run(tmp_path)
+    (tmp_path / "run.json").write_text("[1]", "utf-8")
+    with pytest.raises(DataError, match=r"run\.json is no JSON object"):
+        open_run(tmp_path)
+
+
+def test_a_recipe_that_cannot_be_followed_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="T_max=13, but an episode of toy has at most 12 turns"):
+        run_of(tmp_path / "run", preset("op-short", K=1, T_max=13))
+    assert not (tmp_path / "run").exists()

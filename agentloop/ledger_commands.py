@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from agentloop.matched import Proof
 
 
+COUNTS = ("attempts", "answered", "failed", "lost", "repeated", "perhaps_billed")
+TOKENS = ("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens", "perhaps_tokens")
+
+
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `ledger`."""
     ledger = commands.add_parser(
@@ -63,16 +67,13 @@ def _print(account: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title=f"{account['folder']}: {account['recipe']}")
-    counts = ("attempts", "answered", "failed", "lost", "repeated")
-    tokens = ("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens", "perhaps_tokens")
-    for name in ("role", "policy"):
-        table.add_column(name)
-    for name in (*counts, *tokens):
-        table.add_column(name.removesuffix("_tokens"), justify="right")
-    table.add_column(account["currency"] or "money", justify="right")
+    table.add_column("")
     for row in account["policies"]:
-        money = "-" if row["money"] is None else f"{row['money']:,.4f}"
-        table.add_row(row["role"], row["policy"], *(f"{row[name]:,}" for name in (*counts, *tokens)), money)
+        table.add_column(f"{row['role']}\n{row['policy']}", justify="right")
+    for name in (*COUNTS, *TOKENS):
+        table.add_row(name.replace("_", " "), *(f"{row[name]:,}" for row in account["policies"]))
+    money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in account["policies"])
+    table.add_row(account["currency"] or "money", *money)
     console = Console(markup=False)
     console.print(table)
     if account["failures"]:

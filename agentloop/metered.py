@@ -183,6 +183,13 @@ class _Metered:
             books.give_up(begun, most)
             raise
         await books.end(begun, answer, most, _charge(answer.usage, most, price))
+        if self._meter.bounded and most.tokens is not None and answer.usage.output > most.tokens:
+            raise RunError(
+                f"{self._meter.role} {self._meter.name!r} gave {answer.usage.output} tokens in a turn that "
+                "may have "
+                f"{most.tokens}: the budget cannot be kept; raise --turn-tokens or its max_tokens, and run "
+                "again"
+            )
         return answer
 
     def _most(self, ask: Ask) -> Charge:

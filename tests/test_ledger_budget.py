@@ -18,7 +18,7 @@ from agentloop.ledger import Ledger
 from agentloop.matched import Proof, collect_matched
 from agentloop.prices import read_prices
 from agentloop.types import CallFailed, Policy
-from occupancy.errors import BudgetStopped, InputError
+from occupancy.errors import BudgetStopped, InputError, RunError
 from occupancy.recipe import preset
 from occupancy.runs import Run, open_run
 
@@ -83,6 +83,14 @@ def test_a_teacher_without_a_limit_is_refused_a_budget(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--turn-tokens"):
         run_of(tmp_path / "run", RECIPE, spending=Spending(100))
     stopped(tmp_path / "given", Spending(100, turn_tokens=Bounded.most), teacher=expert)
+
+
+def test_a_turn_over_its_limit_stops_the_run_and_is_counted(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="in a turn that may have 12"):
+        run_of(tmp_path / "run", RECIPE, spending=Spending(10**6, turn_tokens=12))
+    over = [a for a in attempts(open_run(tmp_path / "run")) if (a["output_tokens"] or 0) > 12]
+    assert all(a["state"] == "settled" and a["charged_tokens"] == a["output_tokens"] for a in over)
+    assert over
 
 
 def test_lost_and_timed_out_calls_keep_their_reservation(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_training_rows_are_the_sampled_prompts_and_ids(tmp_path: Path, family: s
                 assert tuple(row.ids[: span.start].tolist()) in sampled_in
                 assert row.ids[span.start : span.stop].tolist() == odd_ids(codec(family), messages[i].content)
             student_turns += len(starts)
-    # A template that rewrites history starts a new row at every teacher turn: no student turn is kept as it was.
+    # A template that rewrites history starts a row at every teacher turn, where no student turn need be kept.
     assert student_turns or family == "thinking"
 
 

@@ -43,9 +43,12 @@ def uniform_rivals(b: Trajectories) -> Rivals:
     import jax.numpy as jnp
     import pandas as pd
     import polars as pl
+    import pyarrow as pa
 
     owner = np.repeat(np.arange(len(b)), b.lengths)
     frame, lazy = pd.DataFrame({"b": owner, "s": b.states}), pl.DataFrame({"b": owner, "s": b.states})
+    database = duckdb.connect()
+    database.register("turns", pa.table({"b": owner, "s": b.states}))
     ragged = ak.unflatten(b.states, b.lengths)
     offsets, states = jnp.asarray(b.offsets.astype(np.int32)), jnp.asarray(b.states)
     n = len(b)
@@ -59,8 +62,8 @@ def uniform_rivals(b: Trajectories) -> Rivals:
         return share.sort("s")["w"].to_numpy()
 
     def by_duckdb() -> Any:
-        return duckdb.sql(
-            f"select sum(1.0 / T) / {n} as p from lazy join (select b, count(*) as T from lazy group by b) "
+        return database.sql(
+            f"select sum(1.0 / T) / {n} as p from turns join (select b, count(*) as T from turns group by b) "
             "using (b) group by s order by s"
         ).fetchnumpy()["p"]
 

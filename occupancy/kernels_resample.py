@@ -28,7 +28,7 @@ def poisson_block(sums: Float64, key: np.uint64, block: np.uint64, out: Float64)
         for j in range(BLOCK // 2):
             word = mix(stream + GOLDEN + GOLDEN * (block * WIDTH + np.uint64(j)))
             for half in range(2):
-                u = np.int64((word >> HALF) if half else (word & LOW))
+                u = int(np.int64((word >> HALF) if half else (word & LOW)))
                 weights[half * (BLOCK // 2) + j] = (
                     (u >= 1580030169)
                     + (u >= 3160060337)

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -14,8 +13,13 @@ if TYPE_CHECKING:
     from agentloop.hotpotqa.index import Bm25
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT") == "1"
-if INTERPRETED:
-    np.seterr(over="ignore")  # 64-bit words wrap in kernels, compiled or not
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """64-bit words wrap in kernels; only uncompiled, and in any thread, does numpy warn of it."""
+    if INTERPRETED:
+        config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar")
+
 
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)

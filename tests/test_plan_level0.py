@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_plan import clustered_se, mean_cost, mean_gain
 
+from occupancy.errors import InputError
 from occupancy.recipe import INF
 from simulate.plan.costs import Prices, costs
 from simulate.plan.handback import gains
@@ -168,8 +169,24 @@ def test_budget_is_what_the_contexts_cost(pilot: Pilot) -> None:
     for c in found.candidates:
         assert c.cost_inference is not None
         assert c.contexts is not None
-        assert 0 <= 1e6 - c.cost_inference < 1e6 / c.contexts
+        assert 0 <= 1e6 - c.cost_inference < (c.n + 1) * c.cost_inference / c.contexts
         assert c.n == math.ceil(c.contexts / 500)
+
+
+@given(st.floats(1e4, 1e9), st.integers(120, 4000), st.booleans())
+def test_no_candidate_costs_more_than_the_budget(
+    pilot: Pilot, budget: float, pool: int, charged: bool
+) -> None:
+    found = plan_pilot(replace(pilot, pool=pool), Purchase(budget, charged=charged))
+    for c in (found.recommended, *found.candidates):
+        m = found.costs["inference"][int(min(c.K, pilot.recipe.T_max)) - 1]
+        assert c.tasks <= pool
+        assert c.n * c.tasks * m <= max(budget - charged * pilot.tokens, 0) * (1 + 1e-12)
+
+
+def test_a_budget_that_buys_no_context_is_refused(pilot: Pilot) -> None:
+    with pytest.raises(InputError, match="buys none"):
+        plan_pilot(pilot, Purchase(10.0, charged=False))
 
 
 def test_pilot_is_charged_unless_it_is_sunk(folder: Path) -> None:

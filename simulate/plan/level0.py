@@ -53,6 +53,11 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
     left = left_to_spend(pilot, purchase)
     column = np.array([_column(K, pilot.recipe) for K in gain.K])
     bought = np.floor(left / price.axis(purchase.axis)[column])
+    if purchase.budget > own_price * purchase.charged and not bought.any():
+        raise InputError(
+            f"the budget leaves {left:,.6g} and one context costs {price.axis(purchase.axis)[0]:,.6g} at K=1: "
+            f"it buys none; give more"
+        )
     supplied = bought <= supply(pilot)
     if not supplied.any():
         raise InputError(
@@ -167,6 +172,8 @@ def _fall_back(pilot: Pilot, price: Costs, left: float, *, axis: str) -> Candida
 
 def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: Any) -> Candidate:
     n = max(math.ceil(contexts / pilot.pool), 1)
+    tasks = contexts // n
+    contexts = n * tasks
     at = _column(K, pilot.recipe)
     recipe = preset(
         "op-short",
@@ -181,7 +188,7 @@ def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: Any
         recipe_hash=recipe.hash,
         K=K,
         n=n,
-        tasks=min(pilot.pool, max(contexts, 1)),
+        tasks=tasks,
         contexts=contexts,
         cost_inference=contexts * float(price.inference[at]),
         cost_training=contexts * float(price.training[at]),

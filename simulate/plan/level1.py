@@ -183,13 +183,13 @@ def _candidate(pilot: Pilot, option: Option, found: Predictions, at: int, **know
         success_at=pilot.recipe.success_at,
         **changes,
     )
-    op_tasks, bc_tasks = min(contexts, pilot.pool), min(demos, pilot.pool)
+    op_tasks, bc_tasks = contexts // n, demos // n if bc else min(demos, pilot.pool)
     return Candidate(
         recipe=option.recipe,
         recipe_hash=recipe.hash,
         K=option.K,
         n=n,
-        tasks=max(bc_tasks if bc else op_tasks, 1),
+        tasks=bc_tasks if bc else op_tasks,
         r_tokens=option.r,
         r_tasks=op_tasks / max(op_tasks + bc_tasks, 1),
         contexts=contexts,

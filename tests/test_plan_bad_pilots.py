@@ -55,6 +55,15 @@ def test_no_teacher_turn(spoil: Callable[..., Path]) -> None:
         planned(folder)
 
 
+@pytest.mark.parametrize("kind", ["continuation", "demo"])
+def test_teacher_turns_that_are_gone(spoil: Callable[..., Path], kind: str) -> None:
+    def halve(row: dict[str, Any]) -> dict[str, Any] | None:
+        return None if row["kind"] == kind and row["task_id"] < "task-012" else row
+
+    with pytest.raises(DataError, match="as many teacher turns"):
+        planned(spoil(turns=halve))
+
+
 def test_exchanged_authors(spoil: Callable[..., Path]) -> None:
     other = {"student": "teacher", "teacher": "student"}
     with pytest.raises(DataError, match="has a teacher turn"):

@@ -55,7 +55,7 @@ def pilot_of(
     demos = kinds.get("demo", empty)
     contexts, warnings = _contexts(recipe, info, kinds, turns)
     teacher_turns = turns[turns["author"] == "teacher"]
-    return Pilot(
+    pilot = Pilot(
         recipe=recipe,
         environment=environments[0],
         student=_policy(info, "student", rollouts["policy"]),
@@ -75,6 +75,21 @@ def pilot_of(
         deterministic=_deterministic(turns[turns["kind"] == "rollout"]),
         warnings=tuple(warnings),
     )
+    _refuse_missing(episodes, teacher_turns)
+    return pilot
+
+
+def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None:
+    """DataError where episodes played teacher turns that `turns` does not hold: they would cost nothing."""
+    stored = teacher_turns.groupby("episode_id").size()
+    own = episodes[episodes["kind"].isin(("continuation", "demo"))]
+    lacking = own["teacher_turns"].to_numpy() != stored.reindex(own["episode_id"], fill_value=0).to_numpy()
+    if lacking.any():
+        raise DataError(
+            f"{int(lacking.sum())} of {len(own)} continuations and demonstrations do not have as many teacher "
+            f"turns in `turns` as in `episodes` (first: {own['episode_id'][lacking].iloc[0]!r}): restore the "
+            f"missing parts, or collect again"
+        )
 
 
 def teacher_tokens(folder: str | Path) -> int:

@@ -81,6 +81,13 @@ def test_constant_reward(spoil: Callable[..., Path], R: float) -> None:
         planned(spoil(episodes=lambda row: row | {"R": R}))
 
 
+@pytest.mark.parametrize("R", [100.0, -0.5, float("nan")])
+def test_a_reward_that_is_none(spoil: Callable[..., Path], R: float) -> None:
+    wrong = lambda row: row | {"R": R if row["kind"] == "handback" else row["R"]}  # noqa: E731
+    with pytest.raises(DataError, match=rf"R={R} in episode 'task-000"):
+        planned(spoil(episodes=wrong))
+
+
 def test_no_reward(spoil: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no student rollout has a reward"):
         planned(spoil(episodes=lambda row: row | {"R": None}))

@@ -28,6 +28,7 @@ _TOKENS = ("output_tokens", "prompt_tokens", "cached_tokens", "student_tokens")
 def read_pilot(folder: str | Path) -> Pilot:
     """Read the run that `fewsteps collect --pilot` wrote."""
     run = open_run(folder)
+    _refuse_rewards(run)
     episodes = _frame(run, "episodes", without=("prompt",))
     turns = _frame(run, "turns", without=("text", "observation"))
     if episodes.empty:
@@ -77,6 +78,17 @@ def pilot_of(
     )
     _refuse_missing(episodes, teacher_turns)
     return pilot
+
+
+def _refuse_rewards(run: Run) -> None:
+    """DataError where an episode has a reward, and it is none: pandas would take NaN for absent."""
+    episodes = run.read("episodes", columns=["episode_id", "R"]).to_pylist()
+    wrong = [e for e in episodes if e["R"] is not None and not 0 <= e["R"] <= 1]
+    if wrong:
+        raise DataError(
+            f"R={wrong[0]['R']} in episode {wrong[0]['episode_id']!r} ({len(wrong)} such in all): expected a "
+            f"reward from 0 to 1, or null where there is none; mend the scorer"
+        )
 
 
 def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None:

@@ -277,6 +277,19 @@ def test_constant_columns_do_not_divide_by_zero() -> None:
     assert rule.not_worse.tolist() == [True, True]
 
 
+def test_a_gain_that_is_the_same_in_every_task_counts() -> None:
+    gain = np.column_stack([0.1 + np.random.default_rng(0).standard_normal(30), np.ones(30)])
+    one = np.ones((30, 2))
+    assert weigh(gain, one, one, cluster=np.arange(30), n_clusters=30).gain_exists
+    assert not weigh(gain * [1, 0], one, one, cluster=np.arange(30), n_clusters=30).gain_exists
+
+
+def test_depths_that_tie_share_the_chance_to_be_best() -> None:
+    one = np.ones((6, 3))
+    rule = weigh(0 * one, one, one, cluster=np.arange(6), n_clusters=6)
+    assert rule.p_best == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+
+
 def _warnings(pilot: Pilot, **changes: np.ndarray) -> tuple[str, ...]:
     contexts = replace(pilot.contexts, **changes)
     return plan_pilot(replace(pilot, contexts=contexts), Purchase(1e7)).warnings

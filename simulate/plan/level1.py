@@ -18,7 +18,7 @@ from simulate.plan import level0
 from simulate.plan.classes import LEAST_REPEATED, find_classes, repeated_share
 from simulate.plan.costs import costs_of_contexts, demo_cost
 from simulate.plan.level0 import Purchase
-from simulate.plan.marginal import not_worse
+from simulate.plan.marginal import chances, not_worse
 from simulate.plan.model import build
 from simulate.plan.pilot import Flags, Floats, Pilot
 from simulate.plan.predict import Option, Predictions, predict
@@ -103,7 +103,7 @@ def _decided(
     kept = not_worse(mean[supplied], J[:, supplied])
     noise = DISCREPANCY * rng.standard_normal((len(J), 1))
     low, high = np.clip(np.quantile(J + noise, (0.05, 0.95), axis=0), 0.0, 1.0)
-    first = np.argmax(np.where(supplied, J, -np.inf), axis=1)
+    first = chances(np.where(supplied, J, -np.inf))
     regret = (J[:, supplied].max(1, keepdims=True) - J).mean(0)
     money = level0.money_of(pilot, purchase)
     gains = {c.K: c for c in base.candidates}
@@ -116,7 +116,7 @@ def _decided(
             pass_at_1=float(mean[at]),
             low=float(low[at]),
             high=float(high[at]),
-            p_best=float((first == at).mean()),
+            p_best=float(first[at]),
             regret=float(regret[at]),
             value=float(mean[at]),
             cost_money=None if money is None else float(money * found.tokens[at]),

@@ -33,7 +33,7 @@ class Rule:
     not_worse: Flags
     """[M] the set that holds the best depth with probability LEVEL (Hsu's comparison with the best)."""
     p_best: Floats
-    """[M] share of draws in which the depth is the best."""
+    """[M] share of draws in which the depth is the best; ties share a draw."""
     regret: Floats
     """[M] expected loss against the best depth, in the unit of `value`."""
     gain_exists: bool
@@ -74,7 +74,7 @@ def weigh(
         high=high,
         best=int(np.argmax(value)),
         not_worse=not_worse(value, drawn),
-        p_best=np.bincount(np.argmax(drawn, 1), minlength=len(value)) / len(drawn),
+        p_best=chances(drawn),
         regret=(drawn.max(1, keepdims=True) - drawn).mean(0),
         gain_exists=_above_zero(G, G_draws),
     )
@@ -99,6 +99,12 @@ def not_worse(value: Floats, drawn: Floats, *, level: float = LEVEL) -> Flags:
     return keep
 
 
+def chances(drawn: Floats) -> Floats:
+    """[M] share of draws [draws, M] in which each is the best; those that tie share the draw."""
+    first = drawn == drawn.max(1, keepdims=True)
+    return np.asarray((first / first.sum(1, keepdims=True)).mean(0))
+
+
 def _rule(A: Floats, W: Floats, B: Floats, N: Floats) -> tuple[Floats, Floats]:
     with np.errstate(invalid="ignore", divide="ignore"):
         G = A / W
@@ -108,7 +114,9 @@ def _rule(A: Floats, W: Floats, B: Floats, N: Floats) -> tuple[Floats, Floats]:
 def _above_zero(G: Floats, drawn: Floats) -> bool:
     spread = drawn.std(0)
     real = spread > 0
+    if (G[~real] > 0).any():  # the same in every draw: certain
+        return True
     if not real.any():
-        return bool((G > 0).any())
+        return False
     error = ((drawn - G)[:, real] / spread[real]).max(1)
     return bool((G[real] > np.quantile(error, GAIN_LEVEL) * spread[real]).any())

@@ -225,16 +225,22 @@ def test_a_fixed_price_of_a_context_favours_depth(pilot: Pilot) -> None:
     assert K[0] < K[1]
 
 
-def test_failed_continuations_are_paid_but_train_nothing(pilot: Pilot) -> None:
+def test_cut_turns_are_paid_but_train_nothing(pilot: Pilot) -> None:
     c = pilot.contexts
-    broken = np.arange(len(c)) % 10 == 0
-    contexts = replace(c, failed=broken, teacher=np.where(broken, np.nan, c.teacher))
-    found = plan_pilot(replace(pilot, contexts=contexts), Purchase(1e7))
-    price = costs(replace(pilot, contexts=contexts))
+    cut = c.turns.offsets[1:] - 1
+    whole = np.ones(len(c.turns.output), bool)
+    whole[cut] = False
+    price = costs(replace(pilot, contexts=replace(c, turns=replace(c.turns, trained=whole))))
     assert price.inference == pytest.approx(costs(pilot).inference)
-    assert (price.training <= price.inference).all()
-    assert price.training[-1] < price.inference[-1]
-    assert any("are no data, their tokens are charged" in warning for warning in found.warnings)
+    lost = c.turns.output[cut].sum() / len(c)
+    assert price.training[-1] == pytest.approx(price.inference[-1] - lost)
+    assert price.target[-1] < costs(pilot).target[-1]
+
+
+def test_failed_continuations_are_doubted(pilot: Pilot) -> None:
+    broken = np.arange(len(pilot.contexts)) % 10 == 0
+    warnings = _warnings(pilot, teacher=np.where(broken, np.nan, pilot.contexts.teacher))
+    assert any("are no data, their tokens are charged" in warning for warning in warnings)
 
 
 def test_missing_handbacks_do_not_favour_short_continuations(pilot: Pilot) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from occupancy.errors import InputError
-from simulate.plan.pilot import Contexts, Flags, Floats, Pilot, TeacherTurns, ratio
+from simulate.plan.pilot import Contexts, Floats, Pilot, TeacherTurns, ratio
 
 AXES = ("inference", "training", "money")
 
@@ -66,7 +66,7 @@ class Costs:
     """[T_max] teacher output tokens of a context (C_i), failures included."""
     inference_se: Floats
     training: Floats
-    """[T_max] the same tokens where the context gives a trace (C_tr)."""
+    """[T_max] the tokens of those turns that are trained on (C_tr): all but cut ones, failures included."""
     training_se: Floats
     money: Floats | None
     """[T_max] money of a context, c0 included; None without prices."""
@@ -74,7 +74,7 @@ class Costs:
     c0: float
     """The part of `money` that no depth avoids: reading the prefix once, and the fixed price."""
     target: Floats
-    """[T_max] student-tokenizer tokens of those traces' targets; NaN without a tokenizer."""
+    """[T_max] student-tokenizer tokens of those turns; NaN without a tokenizer."""
     demo: float
     """Teacher output tokens of a demonstration; NaN without demonstrations."""
 
@@ -95,7 +95,6 @@ class Costs:
 def costs(pilot: Pilot, *, prices: Prices | None = None) -> Costs:
     """Price every depth from the pilot's continuations; see `Costs` for units."""
     contexts, T_max = pilot.contexts, pilot.recipe.T_max
-    traces = gives_trace(contexts, T_max=T_max)
     axes = [name for name in AXES if name != "money" or prices is not None]
     means = [_mean(pilot, costs_of_contexts(pilot, axis=name, prices=prices)) for name in axes]
     lengths = pilot.demo_turns.lengths
@@ -107,7 +106,9 @@ def costs(pilot: Pilot, *, prices: Prices | None = None) -> Costs:
         money=means[2][0] if prices is not None else None,
         money_se=means[2][1] if prices is not None else None,
         c0=0.0 if prices is None else prices.context + _prefix_money(contexts.turns, prices),
-        target=_mean(pilot, per_context(contexts, contexts.turns.student, T_max=T_max) * traces)[0],
+        target=_mean(
+            pilot, per_context(contexts, contexts.turns.student * contexts.turns.trained, T_max=T_max)
+        )[0],
         demo=float(pilot.demo_turns.output.sum() / len(lengths)) if len(lengths) else np.nan,
     )
 
@@ -121,26 +122,20 @@ def per_context(contexts: Contexts, amount: Floats, *, T_max: int) -> Floats:
     return np.cumsum(table, axis=1)
 
 
-def gives_trace(contexts: Contexts, *, T_max: int) -> Flags:
-    """[C, T_max] False where the continuation failed before its K-th turn was played."""
-    K = np.arange(1, T_max + 1)
-    L = contexts.turns.lengths[:, None]
-    return np.asarray((L > 0) & (~contexts.failed[:, None] | (L >= K)))
-
-
 def costs_of_contexts(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
     """[C, T_max] what each context costs on an axis at K = 1 .. T_max, fixed costs included."""
     contexts, T_max = pilot.contexts, pilot.recipe.T_max
     if axis == "money" and prices is not None:
         return per_context(contexts, turn_money(contexts.turns, prices), T_max=T_max) + prices.context
-    tokens = per_context(contexts, contexts.turns.output, T_max=T_max)
-    return tokens * gives_trace(contexts, T_max=T_max) if axis == "training" else tokens
+    return per_context(contexts, _tokens(contexts.turns, axis=axis), T_max=T_max)
 
 
 def demo_cost(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
     """[B] what each demonstration costs on an axis."""
     turns = pilot.demo_turns
-    paid = turn_money(turns, prices) if axis == "money" and prices is not None else turns.output
+    paid = _tokens(turns, axis=axis)
+    if axis == "money" and prices is not None:
+        paid = turn_money(turns, prices)
     return np.add.reduceat(np.append(paid, 0.0), turns.offsets[:-1]) * (turns.lengths > 0)
 
 
@@ -165,6 +160,10 @@ def pilot_price(pilot: Pilot, *, axis: str, prices: Prices | None) -> float:
     assert prices is not None, "the money axis is refused without prices before it gets here"
     paid = turn_money(pilot.contexts.turns, prices).sum() + turn_money(pilot.demo_turns, prices).sum()
     return float(paid + prices.context * len(pilot.contexts))
+
+
+def _tokens(turns: TeacherTurns, *, axis: str) -> Floats:
+    return turns.output * turns.trained if axis == "training" else turns.output
 
 
 def _prefix_money(turns: TeacherTurns, prices: Prices) -> float:

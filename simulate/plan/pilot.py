@@ -34,6 +34,8 @@ class TeacherTurns:
     """[N] the part of them read from a cache; NaN where the provider does not say."""
     student: Floats
     """[N] length under the student's tokenizer; NaN without one."""
+    trained: Flags
+    """[N] whole, so that a trace trains on it: not cut by a token cap."""
 
     @property
     def lengths(self) -> Ints:
@@ -65,8 +67,6 @@ class Contexts:
     """[C] length of the rollout that was switched from."""
     context_id: npt.NDArray[np.str_]
     """[C] identity of h_{t'-1}; empty where the run does not say."""
-    failed: Flags
-    """[C] the continuation ended in an error."""
     turns: TeacherTurns
     student: Floats
     """[C] U_0 by hand-back at k = 0: mean reward of new student episodes from h; NaN where none."""

@@ -152,7 +152,6 @@ def _contexts(
             t_prime=_ints(rows["switch_turn"]),
             T=_ints(parents["length"]),
             context_id=_context_ids(rows, teacher_turns),
-            failed=rows["status"].isin((*NO_DATA, "teacher_failed")).to_numpy(bool),
             turns=_teacher_turns(rows["episode_id"], teacher_turns),
             student=handback[:, 0],
             parent=parents["value"].to_numpy(float),
@@ -191,11 +190,18 @@ def _teacher_turns(ids: pd.Series[str], turns: pd.DataFrame) -> TeacherTurns:
     order = pd.Index(ids).get_indexer(pd.Index(turns["episode_id"]))
     turns = turns[order >= 0].assign(order=order[order >= 0]).sort_values(["order", "t"], kind="stable")
     lengths = np.bincount(_ints(turns["order"]), minlength=len(ids))
-    columns = [turns[name].to_numpy(float) for name in _TOKENS]
-    if (columns[0] < 0).any():
-        at = int(np.argmax(columns[0] < 0))
-        raise DataError(f"teacher turn {at} has {columns[0][at]:.0f} output tokens: expected 0 or more")
-    return TeacherTurns(np.concatenate([[0], np.cumsum(lengths)]), *columns)
+    output, prompt, cached, student = (turns[name].to_numpy(float) for name in _TOKENS)
+    if (output < 0).any():
+        at = int(np.argmax(output < 0))
+        raise DataError(f"teacher turn {at} has {output[at]:.0f} output tokens: expected 0 or more")
+    return TeacherTurns(
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        output=output,
+        prompt=prompt,
+        cached=cached,
+        student=student,
+        trained=(turns["finish_reason"] != "length").to_numpy(bool),
+    )
 
 
 def _one_student(kinds: Mapping[Any, pd.DataFrame], empty: pd.DataFrame) -> pd.DataFrame:

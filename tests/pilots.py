@@ -89,7 +89,10 @@ def write_pilot(
 ) -> Run:
     """Record a pilot; the rows are those of `fewsteps collect --pilot`. unique: no context comes again."""
     rng = np.random.default_rng(seed)
-    info = {"kind": "pilot", "student": "pi_1", "teacher": "expert", "handback": list(ks), "tasks": 500}
+    info = {"kind": "pilot", "student": "pi_1", "teacher": "expert", "handback": list(ks)} | {
+        "tasks": f"train:{tasks}",
+        "n_tasks": tasks,
+    }
     run = create_run(folder, preset("op-short", K="inf", T_max=toy.T_max), info)
     episodes: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []

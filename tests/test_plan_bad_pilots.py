@@ -93,6 +93,12 @@ def test_no_reward(spoil: Callable[..., Path]) -> None:
         planned(spoil(episodes=lambda row: row | {"R": None}))
 
 
+def test_a_half_collected_pilot(good: Run, spoil: Callable[..., Path]) -> None:
+    found = planned(spoil(n_tasks=60, tasks="train:60"))
+    assert any("24 of the 60 tasks" in warning for warning in found.warnings)
+    assert not any("of the 24 tasks" in warning for warning in planned(good.folder).warnings)
+
+
 def test_tokens_all_zero(spoil: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="0 output tokens"):
         planned(spoil(turns=lambda row: row | {"output_tokens": 0}))

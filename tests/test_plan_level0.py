@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pilot(folder: Path) -> Pilot:
-    return read_pilot(folder)
+    return replace(read_pilot(folder), pool=500, pool_stated=True)
 
 
 @pytest.fixture(scope="module")

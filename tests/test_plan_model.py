@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from simulate.plan.read import read_pilot
 def pilot(tmp_path_factory: pytest.TempPathFactory) -> Pilot:
     folder = tmp_path_factory.mktemp("pilot") / "A"
     pilots.write_pilot(folder, pilots.A, tasks=40, seed=5)
-    return read_pilot(folder)
+    return replace(read_pilot(folder), pool=500, pool_stated=True)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
     base = level0.plan_pilot(pilot, purchase, seed=seed)
     if base.status == "pilot_too_small" or not base.gain_exists:
         return base
-    lacking = _lacking(pilot)
+    lacking = _lacking(pilot, base)
     if lacking:
         return replace(base, warnings=(*base.warnings, f"no pass@1 is predicted: {lacking}"))
     options = options_of(pilot)
@@ -77,8 +77,10 @@ def options_of(pilot: Pilot) -> list[Option]:
     ]
 
 
-def _lacking(pilot: Pilot) -> str:
+def _lacking(pilot: Pilot, base: Plan) -> str:
     """What the pilot would need for a model; empty where it has it."""
+    if len(base.candidates) < 2:
+        return "hand-backs must have shown what at least one depth is worth besides the whole continuation"
     if not np.isfinite(pilot.demos.R).any():
         return "it needs demonstrations (`fewsteps collect --pilot` plays them)"
     repeated = repeated_share(pilot.steps)

@@ -134,8 +134,9 @@ class Pilot:
     clusters: tuple[str, ...]
     """[Q] names of the underlying tasks."""
     pool: int
-    """Tasks that a collection can draw from: as run.json states them, else those of the pilot."""
+    """Tasks that a collection can draw from: those of the pilot, unless the user says how many."""
     pool_stated: bool
+    """The user says so."""
     rollouts: Episodes
     demos: Episodes
     demo_turns: TeacherTurns

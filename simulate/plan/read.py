@@ -55,6 +55,12 @@ def pilot_of(
     rollouts = _one_student(kinds, empty)
     demos = kinds.get("demo", empty)
     contexts, warnings = _contexts(recipe, info, kinds, turns)
+    seen, asked = episodes["task_id"].nunique(), int(info.get("n_tasks", 0))
+    if seen < asked:
+        warnings.append(
+            f"the pilot holds {seen} of the {asked} tasks that it was to be collected on: it was stopped, and "
+            f"tasks that end early may be over-represented; the same `fewsteps collect` command goes on"
+        )
     teacher_turns = turns[turns["author"] == "teacher"]
     pilot = Pilot(
         recipe=recipe,
@@ -62,8 +68,8 @@ def pilot_of(
         student=_policy(info, "student", rollouts["policy"]),
         teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
         clusters=names,
-        pool=_pool(info, len(names)),
-        pool_stated=isinstance(info.get("tasks"), int | list),
+        pool=len(names),
+        pool_stated=False,
         rollouts=_episodes(rollouts),
         demos=_episodes(demos),
         demo_turns=_teacher_turns(demos["episode_id"], teacher_turns),
@@ -234,13 +240,6 @@ def _policy(info: Mapping[str, Any], who: str, column: pd.Series[str]) -> str:
     """The policy's name as the episodes say it, else as run.json does."""
     names = sorted(set(column) - {""})
     return names[0] if names else str(info.get(who, ""))
-
-
-def _pool(info: Mapping[str, Any], seen: int) -> int:
-    tasks = info.get("tasks")
-    if isinstance(tasks, int) and not isinstance(tasks, bool):
-        return max(tasks, seen)
-    return max(len(tasks), seen) if isinstance(tasks, list) else seen
 
 
 def _ints(values: pd.Series[Any]) -> Ints:

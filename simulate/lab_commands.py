@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simulate.validate_commands import add_validate
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -67,6 +69,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     simulate.add_argument("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
     simulate.add_argument("--json", action="store_true", help="one JSON object on standard output")
     simulate.set_defaults(handler=_simulate)
+    add_validate(simulate.add_subparsers(metavar="validate", help="judge the planner instead"))
 
 
 def _numbers(kind: type) -> Any:

@@ -1,0 +1,181 @@
+"""Planner and truth side by side: what a plan said in drawn worlds, and what would have come of it.
+
+In each world a pilot is played and planned from at several budgets. The planner's choice is then played
+with the budget less the pilot's price, and so are all candidates, to see what the plan's predictions are
+worth; fixed rules need no pilot and get the whole budget. The pilot's own traces are not trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from occupancy import RunError, preset
+from occupancy.errors import InputError
+from occupancy.recipe import INF, K_text
+from occupancy.runs import create_run
+from simulate.families import MIXED, Family, draw_worlds, family
+from simulate.outcome import truth
+from simulate.plan.planner import plan
+from simulate.plan.read import teacher_tokens
+from simulate.plan.report import Candidate, Plan
+from simulate.playing import PilotSize, pilot_rows
+from simulate.types import World
+from simulate.worldfile import read_world_file
+
+MULTIPLES = (5, 20)
+"""Budgets, in prices of the pilot."""
+RULE_R = 0.5
+"""Share of fixed rules, and of plans that say nothing about r."""
+RULES = (*(("op-short", float(K), RULE_R) for K in (1, 2, 3, 5, INF)), ("pure-bc", INF, 0.0))
+Row = dict[str, Any]
+Option = tuple[str, float, float]
+"""Recipe, K and r by tokens."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is played in each world."""
+
+    size: PilotSize = PilotSize()  # noqa: RUF009 - frozen
+    multiples: tuple[int, ...] = MULTIPLES
+    se: float | None = 0.001
+    """Standard error of every truth; None for just `truth_seeds`."""
+    truth_seeds: int = 32
+
+
+def worlds_to_judge(spec: str, count: int, *, seed: int) -> list[tuple[str, World]]:
+    """`count` worlds in equal shares, with their family; spec: a family's TOML file, or names with commas."""
+    families = _families(spec)
+    if count < len(families):
+        raise InputError(f"{count} worlds of {len(families)} families: expected at least one of each")
+    drawn = draw_worlds(count, seed=seed, families=families)
+    return [(families[i % len(families)].name, world) for i, world in enumerate(drawn)]
+
+
+def judge_worlds(
+    worlds: Sequence[tuple[str, World]],
+    *,
+    effort: Effort,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> tuple[list[Row], list[Row]]:
+    """Rows of options and of plans of all worlds, in their order whatever the number of workers."""
+    options: list[Row] = []
+    plans: list[Row] = []
+    for done, (new_options, new_plans) in enumerate(_each(worlds, effort, workers), 1):
+        options += new_options
+        plans += new_plans
+        progress(done, len(worlds))
+    return options, plans
+
+
+def judge(numbered: tuple[int, tuple[str, World]], *, effort: Effort) -> tuple[list[Row], list[Row]]:
+    """One world, its number being the seed of its pilot: rows of options played, and of plans made.
+
+    role of an option: planner (its choice) and candidate at what is left after the pilot; free (the
+    planner's choice, had the pilot cost nothing), whole (all candidates) and rule at the whole budget.
+    """
+    number, (name, world) = numbered
+    options: list[Row] = []
+    plans: list[Row] = []
+    with TemporaryDirectory() as folder:
+        pilot, shuffled = (Path(folder) / kind for kind in ("pilot", "shuffled"))
+        _write_pilots(world, pilot, shuffled, size=effort.size, seed=number)
+        price = teacher_tokens(pilot)
+        for multiple in effort.multiples:
+            whole = multiple * price
+            found = plan(pilot, budget=whole, seed=number)
+            control = plan(shuffled, budget=whole, seed=number)
+            at = {"world": world.name, "family": name, "multiple": multiple, "price": price}
+            plans.append(at | _decision(found) | {"shuffled_status": control.status})
+            options += (at | row for row in _played(world, found, whole=whole, price=price, effort=effort))
+    return options, plans
+
+
+def _each(
+    worlds: Sequence[tuple[str, World]], effort: Effort, workers: int
+) -> Iterator[tuple[list[Row], list[Row]]]:
+    one = partial(judge, effort=effort)
+    if workers == 1:
+        yield from map(one, enumerate(worlds))
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(one, enumerate(worlds))
+
+
+def _families(spec: str) -> list[Family]:
+    if Path(spec).suffix == ".toml":
+        found = read_world_file(spec)
+        if isinstance(found, World):
+            raise InputError(f"{spec} holds one world: expected a family, with kind, knobs and ranges")
+        return [found]
+    return [family(name.strip()) for name in (spec or ",".join(MIXED)).split(",")]
+
+
+def _write_pilots(world: World, pilot: Path, shuffled: Path, *, size: PilotSize, seed: int) -> None:
+    """A pilot, and the same one with its rewards shuffled over all episodes: it says nothing about K."""
+    recipe, info, rows = pilot_rows(world, size=size, seed=seed)
+    create_run(pilot, recipe, info).commit(rows)
+    rewards = np.random.default_rng(seed).permutation([row["R"] for row in rows["episodes"]])
+    lies = [row | {"R": float(R)} for row, R in zip(rows["episodes"], rewards, strict=True)]
+    create_run(shuffled, recipe, info).commit(rows | {"episodes": lies})
+
+
+def _decision(found: Plan) -> Row:
+    return {
+        "status": found.status,
+        "level": found.level,
+        "fall_back": found.fall_back,
+        "not_worse": len(found.not_worse),
+        "candidates": len(found.candidates),
+    }
+
+
+def _played(world: World, found: Plan, *, whole: int, price: int, effort: Effort) -> Iterator[Row]:
+    left, T = whole - price, world.horizon
+    known: dict[tuple[Option, int], Row] = {}
+
+    def play(option: Option, budget: int) -> Row:
+        if (option, budget) not in known:
+            known[option, budget] = _truth(world, option, budget=budget, T=T, effort=effort)
+        return known[option, budget]
+
+    chosen = _option(found.recommended)
+    yield {"role": "planner"} | _said(found.recommended) | play(chosen, left)
+    yield {"role": "free"} | _said(None) | play(chosen, whole)
+    for candidate in found.candidates:
+        yield {"role": "candidate"} | _said(candidate) | play(_option(candidate), left)
+        yield {"role": "whole"} | _said(None) | play(_option(candidate), whole)
+    for rule in RULES:
+        yield {"role": "rule"} | _said(None) | play(rule, whole)
+
+
+def _option(candidate: Candidate) -> Option:
+    r = RULE_R if candidate.r_tokens is None else candidate.r_tokens
+    return candidate.recipe, candidate.K, r
+
+
+def _said(candidate: Candidate | None) -> Row:
+    names = {"value": "value", "predicted": "pass_at_1", "low": "low", "high": "high"}
+    return {column: None if candidate is None else getattr(candidate, name) for column, name in names.items()}
+
+
+def _truth(world: World, option: Option, *, budget: int, T: int, effort: Effort) -> Row:
+    """J of an option; None where its filters accept so little that the budget cannot be spent."""
+    name, K, r = option
+    recipe = preset(name, T_max=T, **({"K": K} if name == "op-short" else {}))
+    row: Row = {"recipe": name, "K": str(K_text(K)), "r": r, "budget": budget}
+    try:
+        outcome = truth(world, recipe, budget=budget, r=r, seeds=effort.truth_seeds, se=effort.se)
+    except RunError as unspendable:
+        return row | {"J": None, "se": None, "C_i": None, "note": str(unspendable)}
+    return row | {"J": outcome.mean, "se": outcome.se, "C_i": outcome.C_i, "note": ""}

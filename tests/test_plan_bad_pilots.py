@@ -146,6 +146,20 @@ def test_no_handbacks(spoil: Callable[..., Path]) -> None:
     assert any("no hand-backs" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize(("held", "ranked"), [(1, False), (12, False), (23, True)])
+def test_depths_measured_on_few_tasks_are_not_ranked(
+    spoil: Callable[..., Path], held: int, ranked: bool
+) -> None:
+    def thin(row: dict[str, Any]) -> dict[str, Any] | None:
+        lost = row["kind"] == "handback" and row["K"] and row["task_id"] >= f"task-{held:03d}"
+        return None if lost else row
+
+    found = planned(spoil(episodes=thin))
+    assert (found.status == "ranked") is ranked
+    assert any("K=1 is not ranked" in warning for warning in found.warnings) is not ranked
+    assert (1.0 in {c.K for c in found.candidates}) is ranked
+
+
 def test_no_continuations(spoil: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no continuation"):
         planned(spoil(episodes=lambda row: row if row["kind"] == "rollout" else None))

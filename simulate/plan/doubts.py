@@ -8,12 +8,10 @@ import numpy as np
 
 from occupancy.recipe import K_text
 from simulate.plan.costs import Costs, Prices, prompts_known
-from simulate.plan.handback import Gains, gains, n_missing
-from simulate.plan.pilot import Pilot
+from simulate.plan.handback import Gains, gains, n_missing, tasks_measured, told
+from simulate.plan.pilot import LEAST_TASKS, Pilot
 from simulate.plan.report import FALL_BACK
 
-LEAST_TASKS = 20
-"""Fewer clusters than this give no standard error worth the name."""
 PILOT_SHARE = 0.2
 """A pilot that takes more of the budget than this can cost more than a better K saves."""
 
@@ -87,6 +85,12 @@ def _about_values(pilot: Pilot, gain: Gains) -> Iterator[str]:
             f"rollouts' own reward errs high (G(inf) {gain.mean[-1]:+.3f} and {naive.mean[-1]:+.3f}); play "
             f"k = 0 too"
         )
+    for K, known, wanted, measured in zip(gain.K, told(pilot), *tasks_measured(pilot), strict=True):
+        if not known:
+            yield (
+                f"K={K_text(K)} is not ranked: the teacher needs more turns in {wanted} tasks, and only "
+                f"{measured} of them have a hand-back at that depth; expected {LEAST_TASKS}, or nearly all"
+            )
     missing = n_missing(pilot)
     if missing and len(gain.K) > 1:
         yield (

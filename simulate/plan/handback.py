@@ -18,11 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from occupancy.recipe import INF
-from simulate.plan.pilot import Contexts, Flags, Floats, Pilot, by_cluster, ratio
+from simulate.plan.pilot import LEAST_TASKS, Contexts, Flags, Floats, Ints, Pilot, by_cluster, ratio
 
 BASES = ("handback", "alive", "parent")
 ENOUGH = 0.5
 """Share of contexts with a hand-back at k = 0 from which on they are used."""
+NEARLY_ALL = 0.8
+"""Share of the tasks that need a hand-back from which on few of them are enough."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,25 @@ def gains(
 def best_base(pilot: Pilot) -> str:
     """Hand-backs at k = 0 where most contexts have one, else the rollouts alive at the same turn."""
     return "handback" if np.isfinite(pilot.contexts.student).mean() >= ENOUGH else "alive"
+
+
+def tasks_measured(pilot: Pilot) -> tuple[Ints, Ints]:
+    """[M + 1] tasks where the teacher needed more than K turns, and those of them with a hand-back at K."""
+    contexts = pilot.contexts
+    needed = ~_done(contexts) & np.isfinite(contexts.teacher)[:, None]
+    have = needed[:, :-1] & np.isfinite(contexts.handback)
+    have = np.column_stack([have, needed[:, -1]])
+    wanted, measured = (
+        by_cluster(part, cluster=contexts.cluster, n_clusters=len(pilot.clusters)).astype(bool).sum(0)
+        for part in (needed.astype(float), have.astype(float))
+    )
+    return wanted, measured
+
+
+def told(pilot: Pilot) -> Flags:
+    """[M + 1] depths whose gain is of enough tasks: LEAST_TASKS, or nearly all where fewer need it."""
+    wanted, measured = tasks_measured(pilot)
+    return np.asarray((measured >= LEAST_TASKS) | (measured >= NEARLY_ALL * wanted))
 
 
 def n_missing(pilot: Pilot) -> int:

@@ -15,10 +15,10 @@ import numpy as np
 from occupancy.errors import InputError
 from occupancy.recipe import Recipe, preset
 from simulate.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, pilot_price
-from simulate.plan.doubts import LEAST_TASKS, PILOT_SHARE, doubts
-from simulate.plan.handback import Gains, gains
+from simulate.plan.doubts import PILOT_SHARE, doubts
+from simulate.plan.handback import Gains, gains, told
 from simulate.plan.marginal import Rule, weigh
-from simulate.plan.pilot import Flags, Floats, Pilot
+from simulate.plan.pilot import LEAST_TASKS, Flags, Floats, Pilot
 from simulate.plan.report import Candidate, Plan
 
 FALL_BACK_K, FALL_BACK_R = 3, 0.5
@@ -65,18 +65,19 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
             f"way and {pilot.pool} tasks hold about {supply(pilot):,.0f}: lower the budget or add tasks"
         )
     each = costs_of_contexts(pilot, axis=purchase.axis, prices=purchase.prices)[:, column]
+    kept = supplied & told(pilot)
     rule = weigh(
-        gain.values[:, supplied],
-        gain.weights[:, supplied],
-        each[:, supplied],
+        gain.values[:, kept],
+        gain.weights[:, kept],
+        each[:, kept],
         cluster=pilot.contexts.cluster,
         n_clusters=len(pilot.clusters),
         seed=seed,
     )
     status = _status(pilot, rule, too_dear=own_price * purchase.charged > PILOT_SHARE * purchase.budget)
     ranked = status == "ranked"
-    candidates = _candidates(pilot, gain, price, rule, bought=bought, supplied=supplied, axis=purchase.axis)
-    kept = rule.not_worse if ranked else np.ones(len(candidates), bool)
+    candidates = _candidates(pilot, gain, price, rule, bought=bought, kept=kept, axis=purchase.axis)
+    near = rule.not_worse if ranked else np.ones(len(candidates), bool)
     return Plan(
         status=status,
         budget=purchase.budget,
@@ -84,7 +85,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
         recommended=candidates[rule.best] if ranked else _fall_back(pilot, price, left, axis=purchase.axis),
         fall_back=not ranked,
         gain_exists=rule.gain_exists,
-        not_worse=tuple(c for c, keep in zip(candidates, kept, strict=True) if keep),
+        not_worse=tuple(c for c, keep in zip(candidates, near, strict=True) if keep),
         candidates=candidates,
         unit="success gained at the contexts bought, per "
         + ("unit of money" if purchase.axis == "money" else "1,000 tokens"),
@@ -141,7 +142,7 @@ def _status(pilot: Pilot, rule: Rule, *, too_dear: bool) -> str:
 
 
 def _candidates(
-    pilot: Pilot, gain: Gains, price: Costs, rule: Rule, *, bought: Floats, supplied: Flags, axis: str
+    pilot: Pilot, gain: Gains, price: Costs, rule: Rule, *, bought: Floats, kept: Flags, axis: str
 ) -> tuple[Candidate, ...]:
     pooled = gains(pilot, pooled=True).mean
     scale = 1.0 if axis == "money" else 1000.0
@@ -160,7 +161,7 @@ def _candidates(
             gain_se=float(gain.se[at]),
             gain_pooled=float(pooled[at]),
         )
-        for row, at in enumerate(np.flatnonzero(supplied))
+        for row, at in enumerate(np.flatnonzero(kept))
     )
 
 

@@ -15,6 +15,9 @@ import numpy.typing as npt
 from occupancy.errors import DataError
 from occupancy.recipe import Recipe
 
+LEAST_TASKS = 20
+"""Fewer clusters than this give no standard error worth the name."""
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy.recipe import K_text
+from simulate.plan.pilot import LEAST_TASKS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -141,12 +142,17 @@ def sentences(plan: Plan) -> Sequence[str]:
         "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}{share}, n = {best.n} proposals "
         f"for each of {best.tasks} tasks. ~ Not distinguishable from the best at 90 %: {_named(plan)}.",
         "no_preference": f"No preference: the pilot cannot tell them apart. Fall back on {FALL_BACK}.",
-        "pilot_too_small": f"The pilot is too small to plan from. Fall back on {FALL_BACK}.",
+        "pilot_too_small": f"The pilot is too {_fault(plan)}. Fall back on {FALL_BACK}.",
     }[plan.status]
     lines = [said, f"value: {plan.unit}."]
     if not plan.calibrated:
         lines.append("Not calibrated by training runs: a ranking only.")
     return [*lines, *(f"! {warning}" for warning in plan.warnings)]
+
+
+def _fault(plan: Plan) -> str:
+    few = plan.pilot["tasks"] < LEAST_TASKS
+    return f"small to plan from: {plan.pilot['tasks']} tasks" if few else "dear for this budget"
 
 
 def _named(plan: Plan) -> str:

@@ -207,6 +207,21 @@ def test_few_tasks_get_the_fall_back(tmp_path: Path) -> None:
     assert sentences(found)[0].startswith("The pilot is too small to plan from: 8 tasks. Fall back on K = 2")
 
 
+def test_the_fall_back_spends_its_share_on_contexts(folder: Path) -> None:
+    found = plan(folder, budget=2.0 * read_pilot(folder).tokens)
+    best, half = found.recommended, read_pilot(folder).tokens / 2
+    assert found.fall_back
+    assert best.r_tokens == 0.5
+    m, demo = found.costs["inference"][int(best.K) - 1], found.costs["demo"]
+    assert half - m * (best.n + 1) < best.n * best.tasks * m <= half
+    assert half - demo < best.demos * demo <= half
+
+
+def test_a_seed_below_0_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="--seed -1"):
+        plan(folder, budget=1e7, seed=-1)
+
+
 def test_money_counts_the_prefix_and_its_cache_once(pilot: Pilot) -> None:
     prices = Prices(output=10.0, prompt=2.0, cached=0.5, context=0.001)
     turns, price = pilot.contexts.turns, costs(pilot, prices=prices)

@@ -14,7 +14,7 @@ import numpy as np
 
 from occupancy.errors import InputError
 from occupancy.recipe import Recipe, preset
-from simulate.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, pilot_price
+from simulate.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, demo_cost, pilot_price
 from simulate.plan.doubts import PILOT_SHARE, doubts
 from simulate.plan.handback import Gains, gains, told
 from simulate.plan.marginal import Rule, weigh
@@ -82,7 +82,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
         status=status,
         budget=purchase.budget,
         axis=purchase.axis,
-        recommended=candidates[rule.best] if ranked else _fall_back(pilot, price, left, axis=purchase.axis),
+        recommended=candidates[rule.best] if ranked else _fall_back(pilot, price, left, purchase=purchase),
         fall_back=not ranked,
         gain_exists=rule.gain_exists,
         not_worse=tuple(c for c, keep in zip(candidates, near, strict=True) if keep),
@@ -165,10 +165,12 @@ def _candidates(
     )
 
 
-def _fall_back(pilot: Pilot, price: Costs, left: float, *, axis: str) -> Candidate:
+def _fall_back(pilot: Pilot, price: Costs, left: float, *, purchase: Purchase) -> Candidate:
     K = min(FALL_BACK_K, pilot.recipe.T_max)
-    contexts = int(left / price.axis(axis)[K - 1])
-    return _candidate(pilot, price, K, contexts, r_tasks=FALL_BACK_R)
+    contexts = int(FALL_BACK_R * left / price.axis(purchase.axis)[K - 1])
+    each = demo_cost(pilot, axis=purchase.axis, prices=purchase.prices)
+    demos = int((1 - FALL_BACK_R) * left / each.mean()) if each.sum() else 0
+    return _candidate(pilot, price, K, contexts, r_tokens=FALL_BACK_R, demos=demos)
 
 
 def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: Any) -> Candidate:

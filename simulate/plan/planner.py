@@ -29,6 +29,8 @@ def plan(
     already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
     pool: tasks that the budget can be spread over; None for those of the pilot.
     """
+    if seed < 0:
+        raise InputError(f"--seed {seed}: expected a whole number of at least 0")
     sunk = {Path(run).resolve() for run in already}
     purchase = Purchase(
         budget,

@@ -55,7 +55,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _plan(arguments: argparse.Namespace) -> int:
     from simulate.plan.costs import Prices
     from simulate.plan.planner import plan
-    from simulate.plan.report import table
+    from simulate.plan.report import collect_command, table
 
     found = plan(
         arguments.run,
@@ -73,4 +73,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     Console().print(table(found))
+    if command := collect_command(found):
+        sys.stdout.write(f"{command}\n")
     return 0

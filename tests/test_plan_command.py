@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import io
+import itertools
 import json
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pilots
 import pytest
+from rich.console import Console
 
 from simulate.commands import add_commands
+from simulate.plan.planner import plan
+from simulate.plan.report import Plan, collect_command, table
 
 
 def run(*arguments: str) -> int:
@@ -49,6 +56,49 @@ def test_money_axis_reads_the_price_table(
     prices = str(tmp_path / "prices.toml")
     assert run("plan", str(folder), "--budget", "100", "--axis", "money", "--prices", prices, "--json") == 0
     assert json.loads(capsys.readouterr().out)["costs"]["c0"] > 0
+
+
+def test_the_last_line_buys_the_recommendation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from agentloop.arguments import pairs, read_recipe
+
+    found = plan(folder, budget=1e7)
+    assert found.status == "ranked"
+    assert run("plan", str(folder), "--budget", "1e7") == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    given = list(itertools.pairwise(words))
+    changes = pairs("--set", [value for name, value in given if name == "--set"])
+    best = found.recommended
+    recipe = read_recipe(dict(given)["--recipe"], changes | {"teacher": "expert"}, T_max=7)
+    assert recipe.hash == best.recipe_hash
+    assert words[:4] == ["fewsteps", "collect", "--env", "toy"]
+    assert dict(given)["--tasks"] == f"train:{best.tasks}"
+    assert (dict(given)["--student"], dict(given)["--teacher"]) == ("pi_1", "expert")
+
+
+def shown(found: Plan) -> str:
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(table(found))
+    return console.export_text()
+
+
+def test_names_are_printed_as_they_are(folder: Path) -> None:
+    found = plan(folder, budget=1e7)
+    assert "! a [bold]name[/bold] :smile:" in shown(replace(found, warnings=("a [bold]name[/bold] :smile:",)))
+
+
+def test_a_pilot_that_is_too_small_marks_no_row(tmp_path: Path) -> None:
+    pilots.write_pilot(tmp_path / "small", pilots.A, tasks=8)
+    assert "~" not in shown(plan(tmp_path / "small", budget=1e7))
+    assert collect_command(plan(tmp_path / "small", budget=1e7)) == ""
+
+
+@pytest.mark.parametrize(
+    ("budget", "title"), [(1e308, "Budget: 1e+308 (teacher tokens)"), (1e7, "10,000,000")]
+)
+def test_any_budget_fits_the_table(folder: Path, budget: float, title: str) -> None:
+    printed = shown(plan(folder, budget=budget))
+    assert title in printed
+    assert max(len(line) for line in printed.splitlines() if " op-short " in line[:16]) < 120
 
 
 def test_defining_the_command_imports_nothing_heavy() -> None:

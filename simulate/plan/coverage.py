@@ -55,7 +55,7 @@ def mastery(labels: Floats, law: Ints, kappa: Floats) -> Floats:
     u, v = at_k - k, at_n - n
     low = table[law, k, n] * (1 - v) + table[law, k, n + 1] * v
     high = table[law, k + 1, n] * (1 - v) + table[law, k + 1, n + 1] * v
-    return np.asarray((low * (1 - u) + high * u) * np.minimum(labels / LABELS[0], 1.0))
+    return np.asarray((low * (1 - u) + high * u) * np.minimum(labels, LABELS[0]) / LABELS[0])
 
 
 @lru_cache(maxsize=1)

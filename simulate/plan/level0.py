@@ -55,7 +55,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
     bought = np.floor(left / price.axis(purchase.axis)[column])
     if purchase.budget > own_price * purchase.charged and not bought.any():
         raise InputError(
-            f"the budget leaves {left:,.6g} and one context costs {price.axis(purchase.axis)[0]:,.6g} at K=1: "
+            f"the budget leaves {left:,.6g} and a context costs {price.axis(purchase.axis)[0]:,.6g} at K=1: "
             f"it buys none; give more"
         )
     supplied = bought <= supply(pilot)
@@ -98,6 +98,12 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
             "charged": purchase.charged,
             "already_tokens": purchase.already_tokens,
             "tasks": len(pilot.clusters),
+            "task_spec": pilot.task_spec,
+            "environment": pilot.environment,
+            "student": pilot.student,
+            "teacher": pilot.teacher,
+            "T_max": pilot.recipe.T_max,
+            "success_at": pilot.recipe.success_at,
             "contexts": len(pilot.contexts),
             "statuses": pilot.statuses,
         },

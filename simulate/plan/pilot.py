@@ -136,6 +136,8 @@ class Pilot:
     teacher: str
     clusters: tuple[str, ...]
     """[Q] names of the underlying tasks."""
+    task_spec: str
+    """Which tasks the pilot was collected on, as the environment reads it; empty where unknown."""
     pool: int
     """Tasks that a collection can draw from: those of the pilot, unless the user says how many."""
     pool_stated: bool

@@ -58,7 +58,7 @@ def pilot_of(
     seen, asked = episodes["task_id"].nunique(), int(info.get("n_tasks", 0))
     if seen < asked:
         warnings.append(
-            f"the pilot holds {seen} of the {asked} tasks that it was to be collected on: it was stopped, and "
+            f"the pilot holds {seen} of the {asked} tasks it was to be collected on: it was stopped, and "
             f"tasks that end early may be over-represented; the same `fewsteps collect` command goes on"
         )
     teacher_turns = turns[turns["author"] == "teacher"]
@@ -68,6 +68,7 @@ def pilot_of(
         student=_policy(info, "student", rollouts["policy"]),
         teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
         clusters=names,
+        task_spec=str(info.get("tasks", "")),
         pool=len(names),
         pool_stated=False,
         rollouts=_episodes(rollouts),
@@ -104,8 +105,8 @@ def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None
     lacking = own["teacher_turns"].to_numpy() != stored.reindex(own["episode_id"], fill_value=0).to_numpy()
     if lacking.any():
         raise DataError(
-            f"{int(lacking.sum())} of {len(own)} continuations and demonstrations do not have as many teacher "
-            f"turns in `turns` as in `episodes` (first: {own['episode_id'][lacking].iloc[0]!r}): restore the "
+            f"{int(lacking.sum())} of {len(own)} continuations and demonstrations do not have as many "
+            f"teacher turns in `turns` as in `episodes` (first: {own['episode_id'][lacking].iloc[0]!r}): restore the "
             f"missing parts, or collect again"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from simulate.plan.pilot import LEAST_TASKS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+LONGEST = 10**15
+"""Numbers from here on are written with an exponent."""
 STATUSES = ("ranked", "no_preference", "pilot_too_small")
 FALL_BACK = "K = 2 or 3 with r between .5 and .75"
 """What to do where a pilot says nothing: the rule that did best over mixed worlds."""
@@ -92,8 +95,9 @@ def table(plan: Plan) -> RenderableType:
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-    title = f"What {_number(plan.budget)} {_unit(plan.axis)} can buy"
+    title = f"Budget: {_number(plan.budget)} {_unit(plan.axis)}"
     rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     per = {"inference": "C_i", "training": "C_tr", "money": "money"}[plan.axis]
     known = (
@@ -106,27 +110,29 @@ def table(plan: Plan) -> RenderableType:
             _mark(plan, c),
             c.recipe,
             str(K_text(c.K)),
-            f"{c.contexts:,}" if c.contexts is not None else "?",
+            "?" if c.contexts is None else _count(c.contexts),
             *(_prediction(c) if plan.level else _gain(plan, c)),
             "?" if c.p_best is None else f"{c.p_best:.0%}",
         )
-    return Group(rows, *sentences(plan))
+    return Group(rows, *map(Text, sentences(plan)))  # names are no markup
 
 
 def _mark(plan: Plan, candidate: Candidate) -> str:
-    if candidate == plan.recommended and not plan.fall_back:
+    if plan.status != "ranked":
+        return ""
+    if candidate == plan.recommended:
         return "*"
     return "~" if candidate in plan.not_worse else ""
 
 
 def _prediction(c: Candidate) -> tuple[str, ...]:
-    return f"{c.r_tokens:.2f}", f"{c.demos:,}", f"{c.pass_at_1:.3f}", f"{c.low:.3f}-{c.high:.3f}"
+    return f"{c.r_tokens:.2f}", _count(c.demos), f"{c.pass_at_1:.3f}", f"{c.low:.3f}-{c.high:.3f}"
 
 
 def _gain(plan: Plan, c: Candidate) -> tuple[str, ...]:
     spent = {"inference": c.cost_inference, "training": c.cost_training, "money": c.cost_money}[plan.axis]
     return (
-        str(c.n),
+        _count(c.n),
         "?" if c.gain is None else f"{c.gain:+.3f}",
         "?" if c.gain_se is None else f"{c.gain_se:.3f}",
         _number(spent / c.contexts) if spent is not None and c.contexts else "?",
@@ -139,8 +145,9 @@ def sentences(plan: Plan) -> Sequence[str]:
     best = plan.recommended
     share = "" if best.r_tokens is None else f", r = {best.r_tokens:g} of the tokens"
     said = {
-        "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}{share}, n = {best.n} proposals "
-        f"for each of {best.tasks} tasks. ~ Not distinguishable from the best at 90 %: {_named(plan)}.",
+        "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}{share}, n = {_count(best.n)} "
+        f"proposals for each of {_count(best.tasks)} tasks. ~ Not distinguishable from the best at 90 %: "
+        f"{_named(plan)}.",
         "no_preference": f"No preference: the pilot cannot tell them apart. Fall back on {FALL_BACK}.",
         "pilot_too_small": f"The pilot is too {_fault(plan)}. Fall back on {FALL_BACK}.",
     }[plan.status]
@@ -148,6 +155,25 @@ def sentences(plan: Plan) -> Sequence[str]:
     if not plan.calibrated:
         lines.append("Not calibrated by training runs: a ranking only.")
     return [*lines, *(f"! {warning}" for warning in plan.warnings)]
+
+
+def collect_command(plan: Plan) -> str:
+    """The `fewsteps collect` that buys the recommendation; empty where it is no finding."""
+    if plan.status != "ranked":
+        return ""
+    best, made = plan.recommended, plan.pilot
+    split = str(made["task_spec"]).partition(":")[0]
+    depth = [] if best.recipe == "pure-bc" else ["--set", f"K={K_text(best.K)}"]
+    rho = ["--set", "rho=pi_0"] if best.r_tokens == 1 else []
+    start = [] if made["success_at"] == 1 else ["--set", f"success_at={made['success_at']}"]
+    return shlex.join(
+        [
+            *("fewsteps", "collect", "--env", made["environment"].split()[0], "--recipe", best.recipe),
+            *(*depth, "--set", f"n={best.n}", *rho, "--set", f"T_max={made['T_max']}", *start),
+            *("--student", made["student"], "--teacher", made["teacher"]),
+            *("--tasks", f"{'SPLIT' if split[:1] in ('', '@') else split}:{best.tasks}", "--out", "RUN"),
+        ]
+    )
 
 
 def _fault(plan: Plan) -> str:
@@ -172,12 +198,16 @@ def _finite(value: Any) -> Any:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if 100 <= value < LONGEST else f"{value:.3g}"
+
+
+def _count(value: int) -> str:
+    return f"{value:,}" if value < LONGEST else f"{value:.3g}"
 
 
 def _unit(axis: str) -> str:
     return {
-        "inference": "teacher tokens",
-        "training": "teacher tokens in accepted traces",
-        "money": "in money",
+        "inference": "(teacher tokens)",
+        "training": "(teacher tokens in accepted traces)",
+        "money": "(money)",
     }[axis]

@@ -41,7 +41,7 @@ def regret_figure(found: dict[str, Any]) -> Any:
 
 
 def band_figure(banded: pd.DataFrame) -> Any:
-    """Predicted against true pass@1 of every candidate, with its 90 % band."""
+    """Predicted against true pass@1 of every candidate, with its 90 % band; the lowest percent is cut."""
     multiples = sorted(banded["multiple"].unique())
     figure, axes = _panels(len(multiples), width=3.8)
     for axis, multiple in zip(axes, multiples, strict=True):
@@ -49,8 +49,8 @@ def band_figure(banded: pd.DataFrame) -> Any:
         for colour, (name, part) in zip(COLOURS, here.groupby("family", sort=False), strict=False):
             axis.vlines(part["J"], part["low"], part["high"], color=colour, lw=0.4, alpha=0.25)
             axis.plot(part["J"], part["predicted"], ".", color=colour, ms=3, label=name)
-        span = [float(here[["J", "low"]].min().min()), 1.0]
-        axis.plot(span, span, color="#111111", lw=0.7)
+        axis.axline((1, 1), slope=1, color="#111111", lw=0.7)
+        axis.set(xlim=(here["J"].min() - 0.005, 1), ylim=(here["low"].quantile(0.01), 1.005))
         axis.set_title(f"budget: {multiple} pilot prices", fontsize=9)
         axis.set_xlabel("true pass@1")
     axes[0].set_ylabel("predicted pass@1, 90 % band")

@@ -38,7 +38,7 @@ STYLE: dict[Any, Any] = {
 def plan_figure(plan: Plan, file: str | Path) -> Path:
     """Draw a plan into `file` (PNG or SVG); returns its path."""
     file = Path(file)
-    measured = [c for c in plan.candidates if c.gain is not None and c.value is not None]
+    measured = _one_of_each_depth(plan)
     with mpl.rc_context(STYLE):
         figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.7), layout="constrained")
         _worth(axes[0], measured)
@@ -49,6 +49,15 @@ def plan_figure(plan: Plan, file: str | Path) -> Path:
         )
         plt.close(figure)
     return file
+
+
+def _one_of_each_depth(plan: Plan) -> list[Candidate]:
+    """The best share of each depth, where a plan compares shares too."""
+    found: dict[float, Candidate] = {}
+    for c in plan.candidates:
+        if c.gain is not None and c.value is not None and c.value > getattr(found.get(c.K), "value", -np.inf):
+            found[c.K] = c
+    return list(found.values())
 
 
 def _worth(axes: Axes, measured: list[Candidate]) -> None:
@@ -76,15 +85,19 @@ def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
 
 
 def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
-    kept = {c.K for c in plan.not_worse} if plan.status == "ranked" else set()
-    best = None if plan.fall_back else plan.recommended.K
-    value, low, high = (_column(measured, name) for name in ("value", "value_low", "value_high"))
+    kept = plan.not_worse if plan.status == "ranked" else ()
+    best = None if plan.fall_back else plan.recommended
+    names = ("pass_at_1", "low", "high") if plan.level else ("value", "value_low", "value_high")
+    value, low, high = (_column(measured, name) for name in names)
     for at, c in enumerate(measured):
-        colour = BEST if best == c.K else KEPT if c.K in kept else REST
+        colour = BEST if best == c else KEPT if c in kept else REST
         axes.bar(at, value[at], color=colour, width=0.7)
         axes.plot([at, at], [low[at], high[at]], color=INK, linewidth=1.2)
     axes.axhline(0, color=INK, linewidth=0.8)
-    axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
+    if plan.level:
+        axes.set(title="… so the budget buys", ylabel="pass@1 at the best r, 90 % band")
+    else:
+        axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
     meanings = {BEST: "recommended", KEPT: "not distinguishable", REST: "worse"}
     axes.legend([Patch(color=colour) for colour in meanings], meanings.values(), frameon=False, fontsize=8)
     _depths(axes, measured)

@@ -10,7 +10,7 @@ from pathlib import Path
 from analysis.figures import MEASURES
 from occupancy.recipe import K_text
 from occupancy.runs import open_run
-from simulate.plan.report import Candidate, Plan, sentences
+from simulate.plan.report import Candidate, Plan, collect_command, sentences
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -60,21 +60,51 @@ def _section(plan: Plan) -> Iterable[str]:
     verdict, *rest = sentences(plan)
     yield f"<h2>With {plan.budget:,.0f} teacher tokens</h2>"
     yield f"<p class='verdict'>{escape(verdict.replace('* ', '').replace('~ ', ''))}</p>"
-    heads = ("K", "contexts", "n", "gain G(K) ± 1 SE", "cost m(K)", "value (90 % band)", "P(best)")
+    if plan.level:
+        heads: tuple[str, ...] = (
+            "recipe",
+            "K",
+            "r",
+            "demos",
+            "contexts",
+            "n",
+            "pass@1 (90 % band)",
+            "P(best)",
+        )
+    else:
+        heads = ("K", "contexts", "n", "gain G(K) ± 1 SE", "cost m(K)", "value (90 % band)", "P(best)")
     yield f"<p class='lead'>m(K): {MEASURES[plan.axis]} of a context. Value: {escape(plan.unit)}.</p>"
     yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
-    kept = {c.K for c in plan.not_worse} if plan.status == "ranked" else set()
+    kept = plan.not_worse if plan.status == "ranked" else ()
     for c in plan.candidates:
-        best = c.K == plan.recommended.K and not plan.fall_back
-        yield f"<tr class='{'best' if best else 'kept' if c.K in kept else ''}'>{_cells(c, plan)}</tr>"
-    yield "</table><details><summary>notes</summary>"
+        best = c == plan.recommended and not plan.fall_back
+        cells = _prediction(c) if plan.level else _gain(c, plan)
+        row = "".join(f"<td>{cell}</td>" for cell in cells)
+        yield f"<tr class='{'best' if best else 'kept' if c in kept else ''}'>{row}</tr>"
+    yield "</table>"
+    if command := collect_command(plan):
+        yield f"<p><code>{escape(command)}</code></p>"
+    yield "<details><summary>notes</summary>"
     yield from (f"<p class='{'warn' if line.startswith('!') else ''}'>{escape(line)}</p>" for line in rest)
     yield "</details>"
 
 
-def _cells(c: Candidate, plan: Plan) -> str:
+def _prediction(c: Candidate) -> Iterable[object]:
+    return (
+        c.recipe,
+        K_text(c.K),
+        f"{c.r_tokens:g}",
+        f"{c.demos:,}",
+        f"{c.contexts:,}",
+        c.n,
+        f"{c.pass_at_1:.3f} ({c.low:.3f} to {c.high:.3f})",
+        f"{c.p_best:.0%}",
+    )
+
+
+def _gain(c: Candidate, plan: Plan) -> Iterable[object]:
     m = plan.costs[plan.axis]
-    cells = (
+    return (
         K_text(c.K),
         f"{c.contexts:,}",
         c.n,
@@ -83,4 +113,3 @@ def _cells(c: Candidate, plan: Plan) -> str:
         f"{c.value:.2f} ({c.value_low:.2f} to {c.value_high:.2f})",
         f"{c.p_best:.0%}",
     )
-    return "".join(f"<td>{cell}</td>" for cell in cells)

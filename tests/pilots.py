@@ -89,7 +89,14 @@ def write_pilot(
 ) -> Run:
     """Record a pilot; the rows are those of `fewsteps collect --pilot`. unique: no context comes again."""
     rng = np.random.default_rng(seed)
-    info = {"kind": "pilot", "student": "pi_1", "teacher": "expert", "handback": list(ks)} | {
+    info = {
+        "kind": "pilot",
+        "environment": "toy 1",
+        "seed": seed,
+        "student": "pi_1",
+        "teacher": "expert",
+        "handback": list(ks),
+    } | {
         "tasks": f"train:{tasks}",
         "n_tasks": tasks,
     }

@@ -7,11 +7,15 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pilots
 import pytest
 
 from analysis.cli import main
 from analysis.demo import BUDGETS, PILOT
+from analysis.figures import plan_figure
+from analysis.page import plan_page
 from occupancy.runs import Run, open_run
+from simulate.plan.planner import plan
 
 
 def cheapest_task(run: Run) -> str:
@@ -70,15 +74,29 @@ def test_demo_prints_plans_and_writes_figure_and_page(
 ) -> None:
     assert main(["demo", "--out", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert [plan["budget"] for plan in printed["plans"]] == list(BUDGETS)
+    assert [one["budget"] for one in printed["plans"]] == list(BUDGETS)
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "plan.html").read_text("utf-8")
     assert page.count("<h2>With") == len(BUDGETS)
     assert "http" not in page, "the page loads nothing from elsewhere"
     assert page.count("<th>cost m(K)</th>") == len(BUDGETS)
-    for plan in printed["plans"]:
-        assert f"Value: {plan['unit']}." in page, "the unit stands beside the table"
-        assert f"<td>{plan['costs']['inference'][plan['recommended']['K'] - 1]:,.3g}</td>" in page
+    for one in printed["plans"]:
+        assert f"Value: {one['unit']}." in page, "the unit stands beside the table"
+        assert f"<td>{one['costs']['inference'][one['recommended']['K'] - 1]:,.3g}</td>" in page
+
+
+def test_a_predicted_plan_has_its_page_and_figure(tmp_path: Path) -> None:
+    run = pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=40, seed=5)
+    found = plan(run.folder, budget=3e5, already=[run.folder], pool=500)
+    assert found.level == 1
+    figure = plan_figure(found, tmp_path / "plan.png")
+    page = plan_page([found], pilot=run.folder, figure=figure, file=tmp_path / "plan.html").read_text("utf-8")
+    assert page.count("<tr class=") == len(found.candidates)
+    assert page.count("<tr class='best'>") == (0 if found.fall_back else 1)
+    for c in found.candidates:
+        assert f"<td>{c.pass_at_1:.3f} ({c.low:.3f} to {c.high:.3f})</td>" in page
+    assert "None" not in page
+    assert "nan" not in page.replace(page[page.index("base64") : page.index("'>", page.index("base64"))], "")
 
 
 def test_demo_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

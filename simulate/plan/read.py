@@ -106,8 +106,8 @@ def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None
     if lacking.any():
         raise DataError(
             f"{int(lacking.sum())} of {len(own)} continuations and demonstrations do not have as many "
-            f"teacher turns in `turns` as in `episodes` (first: {own['episode_id'][lacking].iloc[0]!r}): restore the "
-            f"missing parts, or collect again"
+            f"teacher turns in `turns` as in `episodes` (first: {own['episode_id'][lacking].iloc[0]!r}): "
+            f"restore the missing parts, or collect again"
         )
 
 

@@ -10,7 +10,8 @@ demo: $(READY)
 	$(VENV)/bin/fewsteps demo
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(VENV)/bin/python -m pytest -m slow
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .

@@ -48,10 +48,18 @@ def real_index(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Bm25
     return open_bm25([data_dir / "hotpotqa" / "corpus.parquet"], cache=shared)
 
 
+NOT_LOCKED = "vllm"
+"""Its pins conflict with the lock, so its tests run in an environment of their own."""
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Where everything is installed nothing is skipped: a skipped test in CI is a missing package."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    skipped = reporter.stats.get("skipped", []) if reporter else []
+    skipped = (
+        [r for r in reporter.stats.get("skipped", []) if NOT_LOCKED not in str(r.longrepr)]
+        if reporter
+        else []
+    )
     if os.environ.get("CI") and skipped:
         reporter.write_line(f"{len(skipped)} skipped in CI, expected none: install what make installs")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -96,6 +96,8 @@ def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
     axes.axhline(0, color=INK, linewidth=0.8)
     if plan.level:
         axes.set(title="… so the budget buys", ylabel="pass@1 at the best r, 90 % band")
+        axes.set_ylim(0, 1.35)  # the legend stands above
+        axes.set_yticks(np.linspace(0, 1, 6))
     else:
         axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
     meanings = {BEST: "recommended", KEPT: "not distinguishable", REST: "worse"}

@@ -12,6 +12,7 @@ demo: $(READY)
 test: $(READY)
 	$(VENV)/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
 	$(VENV)/bin/python -m pytest -m slow
+	NUMBA_DISABLE_JIT=1 $(VENV)/bin/python -m pytest -n 2 -m "not slow" tests/test_occupancy_*.py
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .

@@ -1,5 +1,7 @@
 import argparse
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,9 +11,11 @@ from occupancy import preset
 from occupancy.errors import InputError
 from simulate import PilotSize, truth
 from simulate.lab_commands import add_commands
+from simulate.plan.report import STATUSES
 from simulate.validate import RULES, Effort, judge_worlds, worlds_to_judge
 from simulate.validate_summary import by_plan, frames, regrets, summary
 
+DOCS = Path(__file__).parents[1] / "docs"
 TINY = Effort(PilotSize(tasks=24, demos=12, replicates=1), multiples=(5,), se=None, truth_seeds=4)
 FAMILY = """
 kind = "recovery"
@@ -149,3 +153,11 @@ def test_what_cannot_be_judged_is_refused(tmp_path):
         run("--seeds", 3, "--out", tmp_path / "new")
     with pytest.raises(InputError, match="--workers 0"):
         run("--workers", 0, "--out", tmp_path / "new")
+
+
+def test_the_page_explains_every_status_and_shows_its_figures():
+    page = (DOCS / "planner.md").read_text("utf-8")
+    assert all(f"| `{status}` |" in page for status in STATUSES)
+    figures = re.findall(r"\]\((figures/[^)]+)\)", page)
+    assert len(figures) == 2
+    assert all((DOCS / name).is_file() for name in figures)

@@ -25,6 +25,10 @@ STUDENT, TEACHER = "student", "teacher"
 Rows = dict[str, list[dict[str, Any]]]
 
 
+POOL = 100_000
+"""Tasks that a world offers for collection."""
+
+
 @dataclass(frozen=True)
 class PilotSize:
     """What a pilot plays; the defaults are the smallest design that a planner is asked to live with."""
@@ -76,7 +80,7 @@ def play_pilot(
     size: PilotSize = PilotSize(),
     student: Any = None,
     seed: int = 0,
-    pool: int = 100_000,
+    pool: int = POOL,
 ) -> Run:
     """Write a pilot of a student [X, A] (by default pi_0) as a run folder; `pool` tasks are on offer."""
     recipe, info, rows = pilot_rows(world, size=size, student=student, seed=seed, pool=pool)
@@ -91,7 +95,7 @@ def pilot_rows(
     size: PilotSize = PilotSize(),
     student: Any = None,
     seed: int = 0,
-    pool: int = 100_000,
+    pool: int = POOL,
 ) -> tuple[Recipe, dict[str, Any], Rows]:
     """Recipe, run.json and rows of the tables of such a pilot, without a folder."""
     player = _Player(world, world.base if student is None else np.asarray(student, np.float64))
@@ -115,7 +119,7 @@ def pilot_rows(
         "environment": f"world {world.name}",
         "student": name,
         "teacher": TEACHER,
-        "tasks": pool,
+        "tasks": str(pool),
         "seed": seed,
         "handback": list(size.handback),
         "replicates": size.replicates,

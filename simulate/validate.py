@@ -27,7 +27,7 @@ from simulate.outcome import truth
 from simulate.plan.planner import plan
 from simulate.plan.read import teacher_tokens
 from simulate.plan.report import Candidate, Plan
-from simulate.playing import PilotSize, pilot_rows
+from simulate.playing import POOL, PilotSize, pilot_rows
 from simulate.types import World
 from simulate.worldfile import read_world_file
 
@@ -93,8 +93,8 @@ def judge(numbered: tuple[int, tuple[str, World]], *, effort: Effort) -> tuple[l
         price = teacher_tokens(pilot)
         for multiple in effort.multiples:
             whole = multiple * price
-            found = plan(pilot, budget=whole, seed=number)
-            control = plan(shuffled, budget=whole, seed=number)
+            found = plan(pilot, budget=whole, seed=number, pool=POOL)
+            control = plan(shuffled, budget=whole, seed=number, pool=POOL)
             at = {"world": world.name, "family": name, "multiple": multiple, "price": price}
             plans.append(at | _decision(found) | {"shuffled_status": control.status})
             options += (at | row for row in _played(world, found, whole=whole, price=price, effort=effort))

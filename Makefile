@@ -1,12 +1,14 @@
 # demo, test, lint and bench each set up what they need in .venv first.
 PYTHON ?= python3
 VENV := .venv
+BASE := $(VENV)/.base
 READY := $(VENV)/.ready
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lint format bench clean
 .DEFAULT_GOAL := demo
 
-demo: $(READY)
+demo: $(BASE)
 	$(VENV)/bin/fewsteps demo
 
 test: $(READY)
@@ -30,13 +32,17 @@ bench: $(READY)
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# Exact versions without their dependencies: the lock lists them all, and leaves out a part of
-# TextWorld's that ALFWorld does not use (spacy, 230 MB).
-$(READY): locks/build.txt locks/dev.txt locks/torch.txt pyproject.toml
+# The base install, in the lock's versions: enough for the demo, and for planning.
+$(BASE): locks/build.txt locks/dev.txt pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'fewsteps needs Python >= 3.11: run make PYTHON=python3.11')"
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/build.txt
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/dev.txt
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c locks/dev.txt -r locks/torch.txt
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --no-deps -r locks/build.txt
+	$(PIP) -c locks/dev.txt --no-build-isolation -e .
+	touch $@
+
+# Every extra, without dependencies: the lock lists them all, and leaves out a part of TextWorld's that
+# ALFWorld does not use (spacy, 230 MB).
+$(READY): $(BASE) locks/torch.txt
+	$(PIP) --no-deps -r locks/dev.txt
+	$(PIP) -c locks/dev.txt -r locks/torch.txt
 	touch $@

@@ -18,7 +18,7 @@ LONGEST = 10**15
 """Numbers from here on are written with an exponent."""
 STATUSES = ("ranked", "no_preference", "pilot_too_small")
 FALL_BACK = "K = 2 or 3 with r between .5 and .75"
-"""What to do where a pilot says nothing: the rule that did best over mixed worlds."""
+"""What to do where a pilot says nothing: a middle course; in docs/planner.md K = inf often did better."""
 
 
 @dataclass(frozen=True)

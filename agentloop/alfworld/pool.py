@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from agentloop import scripted
 from agentloop.types import EnvironmentFailed, Message, Policy, Replay, Reply, Task
 from occupancy.errors import InputError
 
@@ -72,7 +73,7 @@ class Alfworld:
     name = "alfworld"
     replay = Replay.CHECKED
     T_max = T_MAX
-    policies = ("expert", student.NAME)
+    policies = ("expert", scripted.NAME)
 
     def __init__(self, catalogue: Catalogue, *, grammar: str, workers: int, timeout_s: float) -> None:
         self.version = grammars.version(grammar)
@@ -92,7 +93,7 @@ class Alfworld:
         """`expert`, or `scripted` with settings as in `scripted:lapse=0.1`; None for any other name."""
         if spec == "expert":
             return scripted_expert()
-        if spec.partition(":")[0] == student.NAME:
+        if spec.partition(":")[0] == scripted.NAME:
             return student.scripted_student(student.parse_student(spec))
         return None
 

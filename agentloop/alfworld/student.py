@@ -11,16 +11,16 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
+from agentloop.scripted import settings_from
 from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed, Usage
 from occupancy.errors import InputError
 
 from .commands import parse_command
 from .expert import COUNTER, words_and_marks
 
-NAME = "scripted"
 GIVEN_UP = "inventory"
 """What a student that has given up plays to the end; it plays it for no other reason."""
 IDLE = frozenset({GIVEN_UP, "look", "help"})
@@ -60,22 +60,7 @@ class StudentSettings:
 
 def parse_student(text: str) -> StudentSettings:
     """Settings from `scripted` or `scripted:lapse=0.1,loop=0.05`; InputError for an unknown name or value."""
-    name, _, rest = text.partition(":")
-    types = {field.name: int if field.name == "memory" else float for field in fields(StudentSettings)}
-    given = {}
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        if name != NAME or key not in types:
-            raise InputError(
-                f"student {text!r}: {key!r} is unknown; expected {NAME}:KEY=VALUE with {', '.join(types)}"
-            )
-        if key in given:
-            raise InputError(f"student {text!r}: {key} is given twice")
-        try:
-            given[key] = types[key](value)
-        except ValueError:
-            raise InputError(f"student {text!r}: {key}={value!r} is no {types[key].__name__}") from None
-    return StudentSettings(**given)  # type: ignore[arg-type]
+    return settings_from(text, StudentSettings)
 
 
 def turns_in(context: Sequence[Message]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentloop import scripted
 from agentloop.types import Message, Policy, Replay, Reply, Task
 from occupancy.errors import InputError
 
@@ -126,7 +127,7 @@ class HotpotQA:
 
     name = "hotpotqa"
     replay = Replay.CHECKED
-    policies = (teacher.NAME, student.NAME)
+    policies = (teacher.NAME, scripted.NAME)
 
     def __init__(self, catalogue: Catalogue, rules: Rules, *, version: str, workers: int) -> None:
         self.catalogue, self.rules, self.version, self.capacity = catalogue, rules, version, workers
@@ -145,7 +146,7 @@ class HotpotQA:
         """`teacher`, or `scripted` with settings as in `scripted:vague=0.5`; None for any other name."""
         if spec == teacher.NAME:
             return teacher.scripted_teacher()
-        if spec.partition(":")[0] == student.NAME:
+        if spec.partition(":")[0] == scripted.NAME:
             return student.scripted_student(student.parse_student(spec))
         return None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields
 
+from agentloop.scripted import settings_from
 from agentloop.types import Answer, Ask, Policy
 from occupancy.errors import InputError
 
@@ -20,8 +21,6 @@ from .actions import write_turn
 from .teacher import counted, guess, query_for
 from .view import View, named_in
 from .wording import say
-
-NAME = "scripted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +59,7 @@ class StudentSettings:
 
 def parse_student(text: str) -> StudentSettings:
     """Settings from `scripted` or `scripted:vague=0.5,hasty=0.3`; InputError for an unknown name or value."""
-    name, _, rest = text.partition(":")
-    types = {field.name: int if field.name == "memory" else float for field in fields(StudentSettings)}
-    given = {}
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        if name != NAME or key not in types or key in given:
-            raise InputError(
-                f"student {text!r}: {key!r} is unknown or given twice; expected {NAME}:KEY=VALUE with "
-                f"{', '.join(types)}"
-            )
-        try:
-            given[key] = types[key](value)
-        except ValueError:
-            raise InputError(f"student {text!r}: {key}={value!r} is no {types[key].__name__}") from None
-    return StudentSettings(**given)  # type: ignore[arg-type]
+    return settings_from(text, StudentSettings)
 
 
 def scripted_student(settings: StudentSettings) -> Policy:

@@ -110,7 +110,10 @@ def test_a_lost_server_stops_the_run_and_no_failure_becomes_data(tmp_path: Path)
         asyncio.run(collected(tmp_path / "run", mock, spending=Spending(retries=2, backoff_s=0)))
     run = open_run(tmp_path / "run")
     assert not rows(run, "episodes")
-    assert len(attempts(run)) == mock.requests
+    # What was open when the run stopped was written down before its call, which may not have begun.
+    failed = [a for a in attempts(run) if a["state"] == "failed"]
+    assert failed
+    assert len(failed) <= mock.requests <= len(attempts(run))
 
 
 def test_context_overflow_and_filters_are_recorded_once(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def test_a_lost_server_stops_the_run_and_no_failure_becomes_data(tmp_path: Path)
     # What was open when the run stopped was written down before its call, which may not have begun.
     failed = [a for a in attempts(run) if a["state"] == "failed"]
     assert failed
+    assert {a["state"] for a in attempts(run)} <= {"failed", "lost"}
     assert len(failed) <= mock.requests <= len(attempts(run))
 
 

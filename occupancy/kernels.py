@@ -17,29 +17,104 @@ from occupancy.types import Float32, Float64, Floats, Int32, Int64
 
 HIGH, LOW = reciprocals(np.arange(256))
 
+SHORT, BUFFER = 64, 1 << 12
+PAIRED_STATES = 1 << 15
+COUNT_BIT, LOW_SHORT = 43, 23
+HELD = (1 << (63 - COUNT_BIT)) - 1
+"""Turns that a pair of words can hold: a count above COUNT_BIT, and sums of 1/T in units of 2**-63 that are
+cut at LOW_SHORT bits, not at 32."""
+_UNITS = [(1 << 63) // max(T, 1) for T in range(SHORT + 1)]
+PAIR_HIGH = np.array([units >> LOW_SHORT for units in _UNITS])
+PAIR_LOW = np.array([(units & ((1 << LOW_SHORT) - 1)) | (1 << COUNT_BIT) for units in _UNITS])
+
+NARROW_STATES, NARROW_TURNS = 1 << 14, (1 << 16) - 4
+
 
 @compiled
 def tally(offsets: Int64, states: Int32, table: Int64) -> None:
-    """Adds 1 and the two words of 1/T to the turn's state, side by side for the cache: table [S, 3]."""
-    for b in range(offsets.size - 1):
-        T = offsets[b + 1] - offsets[b]
-        if HIGH.size > T:
-            high, low = HIGH[T], LOW[T]
-        else:
-            high = ONE // T
-            low = ((ONE - high * T) << LOW_BITS) // T
-        for i in range(offsets[b], offsets[b + 1]):
-            s = np.uint32(states[i])
-            table[s, 0] += 1
-            table[s, 1] += high
-            table[s, 2] += low
+    """Adds 1 and the two words of 1/T to the turn's state: table [S, 3].
+
+    What costs is guessing where a trajectory ends. Lengths up to SHORT are therefore written out by turn
+    first, always SHORT times, the next one over the rest: then no branch depends on them. Counts ride on
+    the lower word, so that a turn adds to two words that lie together.
+    """
+    pairs = np.zeros((table.shape[0] if table.shape[0] <= PAIRED_STATES else 0, 2), np.int64)
+    lengths = np.empty(BUFFER + SHORT, np.uint8)
+    k, held = 0, 0
+    while k < offsets.size - 1:
+        base, last = offsets[k], k
+        while last < offsets.size - 1 and pairs.size:
+            T = offsets[last + 1] - offsets[last]
+            if T > SHORT or offsets[last + 1] - base > BUFFER:
+                break
+            at = np.uint64(offsets[last] - base)
+            for j in range(np.uint64(SHORT)):
+                lengths[at + np.uint64(j)] = np.uint8(T)
+            last += 1
+        if last == k:
+            _tally_one(offsets[k], offsets[k + 1], states, table)
+            k += 1
+            continue
+        turns = offsets[last] - base
+        if held + turns > HELD:
+            _unpack(pairs, table)
+            held = 0
+        begin = np.uint64(base)
+        for i in range(np.uint64(turns)):
+            s, length = np.uint32(states[begin + np.uint64(i)]), lengths[i]
+            pairs[s, 0] += PAIR_HIGH[length]
+            pairs[s, 1] += PAIR_LOW[length]
+        held += turns
+        k = last
+    _unpack(pairs, table)
+
+
+@compiled
+def _tally_one(begin: int, end: int, states: Int32, table: Int64) -> None:
+    T = end - begin
+    if HIGH.size > T:
+        high, low = HIGH[T], LOW[T]
+    else:
+        high = ONE // T
+        low = ((ONE - high * T) << LOW_BITS) // T
+    for i in range(begin, end):
+        s = np.uint32(states[i])
+        table[s, 0] += 1
+        table[s, 1] += high
+        table[s, 2] += low
+
+
+@compiled
+def _unpack(pairs: Int64, table: Int64) -> None:
+    """Adds pairs of words to counts and words of 1/T, and clears them."""
+    spare = LOW_BITS - LOW_SHORT
+    for s in range(pairs.shape[0]):
+        high, low = pairs[s, 0], pairs[s, 1]
+        table[s, 0] += low >> COUNT_BIT
+        table[s, 1] += high >> spare
+        table[s, 2] += ((high & ((1 << spare) - 1)) << LOW_SHORT) + (low & ((1 << COUNT_BIT) - 1))
+        pairs[s, 0], pairs[s, 1] = 0, 0
 
 
 @compiled
 def count_states(states: Int32, counts: Int64) -> None:
-    """Adds every turn to its state: counts [S]."""
-    for i in range(states.size):
-        counts[np.uint32(states[i])] += 1
+    """Adds every turn to its state: counts [S]. Up to NARROW_STATES are counted in 16 bits, in the first cache."""
+    if counts.size > NARROW_STATES:
+        for i in range(np.uint64(states.size)):
+            counts[np.uint32(states[i])] += 1
+        return
+    narrow = np.zeros(counts.size, np.uint16)
+    for begin in range(0, states.size, NARROW_TURNS):
+        end = min(begin + NARROW_TURNS, states.size)
+        whole = end - (end - begin) % 4
+        for i in range(np.uint64(begin), np.uint64(whole), np.uint64(4)):
+            for j in range(np.uint64(4)):
+                narrow[np.uint32(states[i + j])] += np.uint16(1)
+        for i in range(np.uint64(whole), np.uint64(end)):
+            narrow[np.uint32(states[i])] += np.uint16(1)
+        for s in range(counts.size):
+            counts[s] += narrow[s]
+            narrow[s] = 0
 
 
 @compiled
@@ -54,7 +129,7 @@ def sum_states(
     for k in range(blocks.size - 1):
         table[:] = 0.0
         if factor.size == 0:
-            for i in range(offsets[blocks[k]], offsets[blocks[k + 1]]):
+            for i in range(np.uint64(offsets[blocks[k]]), np.uint64(offsets[blocks[k + 1]])):
                 table[np.uint32(states[i])] += np.float64(turn[i])
         else:
             for b in range(blocks[k], blocks[k + 1]):

@@ -69,7 +69,7 @@ def tally(trajectories: Trajectories, *, workers: int | None = None) -> Tally:
         return table
 
     counts, high, low = np.zeros((3, S), np.int64)
-    for table in in_order(part, cuts(offsets, chunk_turns(S)), workers=workers):
+    for table in in_order(part, cuts(offsets, 4 * chunk_turns(S)), workers=workers):  # exact: any cut will do
         counts += table[:, 0]
         high, low = carry(high + table[:, 1], low + table[:, 2])
     return Tally(counts, high, low, len(trajectories), trajectories.n_empty)

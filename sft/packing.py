@@ -8,6 +8,7 @@ that neither the packing, nor accumulation, nor the number of GPUs changes it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 PAD = 128
+EVEN = 16_384
+"""Ids of a row whose attention costs about as much as its products with weights, at some billion weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,22 +213,45 @@ def empty_pack(pad_to: int = 0) -> Pack:
 
 
 def even_bins(lengths: Sequence[int] | I64, capacity: int, *, world: int = 1) -> list[list[int]]:
-    """First-fit-decreasing bins: no more of them but evenly full, and a multiple of `world` if rows allow.
+    """As many bins as first-fit-decreasing needs, up to a multiple of `world` if rows allow, evenly full.
 
-    The room of a bin is lowered from `capacity` as far as the number of bins stays the same: then no GPU
-    waits for a full one, and little is padded.
+    The row with most work goes to the bin with least (Graham 1969), so that no GPU waits for another and
+    little is padded. Where bins are so full that a row fits into none, they are filled first-fit.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     bins = first_fit_decreasing(lengths, capacity)
     wanted = min(-(-len(bins) // world) * world, len(lengths))
-    total, longest = int(lengths.sum()), int(lengths.max(initial=0))
-    room = max(-(-total // wanted), longest) if wanted else capacity
-    while room < capacity:
-        found = first_fit_decreasing(lengths, room)
-        if len(found) <= wanted:
-            return found
-        room += max(room // 64, 1)
-    return bins
+    even: list[list[int]] = [[] for _ in range(wanted)]
+    heap = [(0, 0, b) for b in range(wanted)]
+    for i in np.argsort(-lengths, kind="stable").tolist():
+        work, full, b = heap[0]
+        size = int(lengths[i])
+        if full + size > capacity:
+            return bins
+        even[b].append(i)
+        heapq.heapreplace(heap, (work + _work(size), full + size, b))
+    return even
+
+
+def dealt(bins: Sequence[list[int]], lengths: Sequence[int] | I64, *, world: int) -> list[list[int]]:
+    """The bins, empty ones added up to a multiple of `world`, in an order in which every GPU that takes each
+    `world`-th of them has about the same work.
+    """
+    padded = [*bins, *([[]] * (-len(bins) % world))]
+    work = [sum(_work(int(lengths[i])) for i in b) for b in padded]
+    order = sorted(range(len(padded)), key=lambda b: -work[b])
+    load, out = [0] * world, list[list[int]]()
+    for start in range(0, len(order), world):
+        least_first = sorted(range(world), key=load.__getitem__)
+        own = dict(zip(least_first, order[start : start + world], strict=True))
+        for rank in range(world):
+            load[rank] += work[own[rank]]
+            out.append(padded[own[rank]])
+    return out
+
+
+def _work(ids: int) -> int:
+    return ids * (ids + EVEN)
 
 
 def make_batch(
@@ -234,13 +260,13 @@ def make_batch(
     """Pack the rows of one optimizer step for `world` GPUs; `pad` rounds up to a multiple of `PAD` ids."""
     lengths = rows.lengths[np.asarray(index, dtype=np.int64)]
     packs = []
-    for b in even_bins(lengths, capacity, world=world):
+    for b in dealt(even_bins(lengths, capacity, world=world), lengths, world=world):
         full = int(lengths[b].sum())
-        packs.append(make_pack(rows, [index[k] for k in b], pad_to=-(-full // PAD) * PAD if pad else 0))
+        pad_to = -(-max(full, 1) // PAD) * PAD if pad else 0
+        packs.append(make_pack(rows, [index[k] for k in b], pad_to=pad_to) if b else empty_pack(pad_to))
     targets = sum(len(p.labels) for p in packs)
     if not targets:
         raise DataError("a batch has no target: the loss would be divided by zero")
-    packs += [empty_pack(PAD if pad else 0)] * (-len(packs) % world)
     return Batch(tuple(packs), targets, int(lengths.sum()))
 
 

@@ -7,6 +7,7 @@ torchrun --nproc-per-node 4 -m sft.commands RUN --base MODEL --preset hotpotqa -
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import json
 import math
@@ -98,6 +99,9 @@ def train(
     if not resumed:
         progress.before = measure()
         log.write({"epoch": 0, "step": 0, "held_out": progress.before})
+    # Garbage collections that walk through everything loaded so far would stop this GPU, and so all others.
+    gc.collect()
+    gc.freeze()
     while progress.epoch < settings.epochs:
         for batch in _rest_of_epoch(trained_on, settings, progress, world):
             started = time.monotonic()

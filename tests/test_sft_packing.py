@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from tiny_models import random_rows
 
 from occupancy.errors import DataError
-from sft.packing import PAD, batches, even_bins, first_fit_decreasing, make_batch, make_pack
+from sft.packing import (
+    EVEN,
+    PAD,
+    batches,
+    dealt,
+    even_bins,
+    first_fit_decreasing,
+    make_batch,
+    make_pack,
+)
 
 
 def naive_first_fit(lengths: list[int], capacity: int) -> list[list[int]]:
@@ -36,6 +45,16 @@ def test_even_bins_are_no_more_than_needed(lengths: list[int], capacity: int, wo
     assert all(sum(lengths[i] for i in b) <= capacity for b in bins)
     fewest = len(first_fit_decreasing(lengths, capacity))
     assert len(bins) <= -(-fewest // world) * world
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(50, 300), st.integers(1, 4))
+def test_every_gpu_has_about_the_same_work(lengths: list[int], capacity: int, world: int) -> None:
+    bins = dealt(even_bins(lengths, capacity, world=world), lengths, world=world)
+    assert sorted(i for b in bins for i in b) == list(range(len(lengths)))
+    assert len(bins) % world == 0
+    work = [sum(lengths[i] * (lengths[i] + EVEN) for i in b) for b in bins]
+    shares = [sum(work[rank::world]) for rank in range(world)]
+    assert max(shares) - min(shares) <= max(work)
 
 
 def test_a_row_longer_than_a_pack_is_refused() -> None:

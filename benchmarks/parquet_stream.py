@@ -42,6 +42,20 @@ def write(file: Path, turns: int) -> None:
 
 def by_fewsteps(file: str) -> Any:
     from occupancy.columns import Columns
+    from occupancy.scan import scan_table
+
+    return scan_table(file, Columns())[0].tally.trajectory
+
+
+def by_fewsteps_with_T(file: str) -> Any:
+    from occupancy.columns import Columns
+    from occupancy.scan import scan_table
+
+    return scan_table(file, Columns(length="T"))[0].tally.trajectory
+
+
+def by_fewsteps_with_errors(file: str) -> Any:
+    from occupancy.columns import Columns
     from occupancy.stream import open_turns
     from occupancy.stream_estimate import estimate_stream
 
@@ -81,6 +95,7 @@ def by_polars_with_T(file: str) -> Any:
 
 ENGINES = {
     "fewsteps": by_fewsteps,
+    "fewsteps, T stored": by_fewsteps_with_T,
     "duckdb": by_duckdb,
     "polars": by_polars,
     "duckdb, T stored": by_duckdb_with_T,

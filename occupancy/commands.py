@@ -26,13 +26,19 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--columns",
         default="",
         metavar="NAME=COLUMN,..",
-        help="columns of the table: trajectory, state, task, weight, feature (may repeat)",
+        help="columns of the table: trajectory, state, task, weight, length, feature (may repeat)",
     )
     add.add_argument("--kind", default="rollout", help="kind of episode of a run (default: rollout)")
     add.add_argument("--memory", type=int, default=256, metavar="MB", help="memory for rows (default: 256)")
     add.add_argument("--top", type=int, default=20, help="states to print, most visited first (default: 20)")
     add.add_argument("--engine", choices=("local", "ray"), default="local", help="where the sums are made")
     add.add_argument("--workers", type=int, default=None, help="threads, or Ray tasks at a time")
+    add.add_argument(
+        "--fast",
+        action="store_true",
+        help="Parquet without standard errors and means, several row groups at a time; with length=COLUMN "
+        "the trajectories are not read either, and the lengths are taken on trust",
+    )
     add.add_argument("--json", action="store_true", help="print one JSON object")
     add.set_defaults(handler=_occupancy)
 
@@ -51,7 +57,13 @@ def _occupancy(given: argparse.Namespace) -> int:
 
     run = is_run(given.source)
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
-    if given.engine == "ray":
+    if given.fast:
+        if run or given.engine == "ray":
+            raise InputError("--fast reads Parquet files on this machine: give RUN/parts, or leave it out")
+        from occupancy.scan import scan_table
+
+        found, names = scan_table(given.source, columns, memory=memory, workers=given.workers)
+    elif given.engine == "ray":
         if run:
             raise InputError("--engine ray reads Parquet files: give RUN/parts, or use --engine local")
         from occupancy.on_ray import estimate_files
@@ -81,7 +93,7 @@ def _as_json(
         "trajectories": found.tally.n_trajectories,
         "empty": found.tally.n_empty,
         "left_out": left_out,
-        "tasks": found.occupancies["pooled"].n_tasks,
+        "tasks": found.occupancies["pooled"].n_tasks or None,
         "states": int((found.tally.counts > 0).sum()),
         "conventions": {
             name: {
@@ -122,7 +134,7 @@ def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], l
     console, tally = Console(markup=False), found.tally
     console.print(
         f"{tally.counts.sum():,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
-        f"{left_out:,} left out for their status), {found.occupancies['pooled'].n_tasks:,} tasks, "
+        f"{left_out:,} left out for their status), {found.occupancies['pooled'].n_tasks or 'unread'} tasks, "
         f"{(tally.counts > 0).sum():,} states",
         highlight=False,
     )
@@ -137,7 +149,7 @@ def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], l
         for d, value in enumerate(m.value):
             console.print(f"mean, {name}: {_with_error(value, m.standard_error, d)}", highlight=False)
     if any(o.standard_error is None for o in found.occupancies.values()):
-        why = "a single task" if found.n_parts == 1 else "read once, in parts; raise --memory"
+        why = "tasks were not read (--fast)" if given.fast else "a single task"
         console.print(f"no standard errors: {why}", highlight=False)
 
 

@@ -98,7 +98,7 @@ def _unpack(pairs: Int64, table: Int64) -> None:
 
 @compiled
 def count_states(states: Int32, counts: Int64) -> None:
-    """Adds every turn to its state: counts [S]. Up to NARROW_STATES are counted in 16 bits, in the first cache."""
+    """Adds every turn to its state: counts [S]; few states are counted in 16 bits, in the first cache."""
     if counts.size > NARROW_STATES:
         for i in range(np.uint64(states.size)):
             counts[np.uint32(states[i])] += 1

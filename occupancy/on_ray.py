@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occupancy.columns import Columns, Names
-from occupancy.errors import DataError, MissingExtra
+from occupancy.errors import MissingExtra
+from occupancy.scan import RowGroups, row_groups
 from occupancy.stream import MEMORY, ROW_BYTES, Together, TurnStream, joined, open_turns, starts_of, to_part
 from occupancy.stream_estimate import Pass, StreamEstimate
 from occupancy.types import Trajectories
@@ -24,15 +25,6 @@ from occupancy.types import Trajectories
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 RETRIES = 10
-
-
-@dataclass(frozen=True)
-class RowGroups:
-    """One unit of work: row groups first .. last - 1 of a file."""
-
-    file: Path
-    first: int
-    last: int
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,7 @@ def estimate_files(
     source: str | Path, columns: Columns, *, memory: int = MEMORY, tasks_at_once: int | None = None
 ) -> tuple[StreamEstimate, list[Any]]:
     """Estimates of a Parquet file or folder and the texts of its states; `ray.init` first for a cluster."""
-    units = row_groups(open_turns(source, columns).files, memory)
+    units = row_groups(open_turns(source, columns).files, memory // ROW_BYTES)
     pieces = on_ray(lambda unit: read_piece(unit, columns), units, tasks_at_once=tasks_at_once)
     return merge(pieces, columns)
 
@@ -77,27 +69,6 @@ def on_ray(
         under_way.append(task.remote(unit))
     while under_way:
         yield ray.get(under_way.popleft())
-
-
-def row_groups(files: Sequence[Path], memory: int) -> list[RowGroups]:
-    """Runs of row groups that fit into the memory setting, at least one a unit."""
-    import pyarrow.parquet as pq
-
-    units: list[RowGroups] = []
-    for file in files:
-        if file.suffix not in (".parquet", ".pq"):
-            raise DataError(f"{file}: expected a Parquet file, whose row groups can be shared out")
-        metadata = pq.read_metadata(file)
-        first, rows = 0, 0
-        for group in range(metadata.num_row_groups):
-            n = metadata.row_group(group).num_rows
-            if rows and (rows + n) * ROW_BYTES > memory:
-                units.append(RowGroups(file, first, group))
-                first, rows = group, 0
-            rows += n
-        if rows:
-            units.append(RowGroups(file, first, metadata.num_row_groups))
-    return units
 
 
 def read_piece(unit: RowGroups, columns: Columns) -> Piece:
@@ -135,7 +106,7 @@ def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, li
     edges: list[dict[str, Any]] = []
     number = -1
     for piece in pieces:
-        lookup = {"state": _lookup(states, piece.states), "task": _lookup(tasks, piece.tasks)}
+        lookup = {"state": states.lookup(piece.states), "task": tasks.lookup(piece.tasks)}
         continues = bool(edges) and edges[-1]["name"] == piece.firsts[0]
         guard.see(piece.firsts[1:] if continues else piece.firsts)
         if piece.inner is not None:
@@ -149,11 +120,6 @@ def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, li
         rows = joined([{n: v for n, v in edge.items() if n != "name"} for edge in edges])
         total.add(to_part(rows, starts_of(rows["trajectory"])), 1)
     return total.finish(), states.in_order
-
-
-def _lookup(names: Names, texts: list[Any]) -> Any:
-    """Ids over all pieces of the texts of one, None where ids were given."""
-    return names.number(np.arange(len(texts)), texts) if texts else None
 
 
 def _renamed(part: Trajectories, states: Any, tasks: Any) -> Trajectories:

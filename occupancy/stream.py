@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from occupancy.columns import MOST_STATES, Columns, Names
+from occupancy.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.errors import DataError
 from occupancy.types import Int64, Trajectories
 
@@ -116,11 +116,13 @@ class TurnStream:
         names, rows = self.columns, {}
         encoders = {"trajectory": self.trajectories, "state": self.states, "task": self.tasks}
         for name, encoder in encoders.items():
-            rows[name] = _ids(batch, getattr(names, name), encoder)
+            rows[name] = ids_of(batch, getattr(names, name), encoder)
         if names.weight:
-            rows["weight"] = _numbers(batch, names.weight)
+            rows["weight"] = numbers_of(batch, names.weight)
+        if names.length:
+            rows["length"] = ids_of(batch, names.length, Names())
         if names.features:
-            rows["features"] = np.column_stack([_numbers(batch, name) for name in names.features])
+            rows["features"] = np.column_stack([numbers_of(batch, name) for name in names.features])
         return rows
 
 
@@ -133,6 +135,13 @@ def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def to_part(rows: dict[str, Any], starts: Int64, *, n_states: int | None = None) -> Trajectories:
     """Rows of whole trajectories, which begin at `starts`, as a batch."""
+    T = np.diff(starts, append=len(rows["task"]))
+    if "length" in rows and (rows["length"] != np.repeat(T, T)).any():
+        at = int(np.argmax(rows["length"] != np.repeat(T, T)))
+        raise DataError(
+            f"a row says that its trajectory has {rows['length'][at]} rows, but there are "
+            f"{np.repeat(T, T)[at]}: mend the column of lengths, or leave it out of --columns"
+        )
     tasks = rows["task"][starts]
     last = rows["task"][np.append(starts[1:], len(rows["task"])) - 1]
     if (tasks != last).any():
@@ -198,51 +207,3 @@ def starts_of(values: Any) -> Int64:
 
 
 _NONE = np.empty(0, np.int64)
-
-
-def _ids(batch: Any, column: str, names: Names) -> Any:
-    """Whole numbers as they are, texts by their number in `names`."""
-    import pyarrow as pa
-
-    values = batch.column(column)
-    if values.null_count:
-        raise DataError(
-            f"column {column!r} has an empty cell in row {_first_null(values)} of a batch: fill it or leave "
-            f"the row out"
-        )
-    if pa.types.is_integer(values.type):
-        return _plain(values)
-    if not pa.types.is_dictionary(values.type):
-        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
-        values = values.dictionary_encode()
-    codes = _plain(values.indices).astype(np.int64)
-    return names.number(codes, values.dictionary.to_pylist())
-
-
-def _numbers(batch: Any, column: str) -> Any:
-    import pyarrow as pa
-
-    values = batch.column(column)
-    if not (
-        pa.types.is_floating(values.type)
-        or pa.types.is_integer(values.type)
-        or pa.types.is_boolean(values.type)
-    ):
-        raise DataError(f"column {column!r} has type {values.type}: expected numbers")
-    if values.null_count:
-        raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.uint8())
-    return _plain(values).astype(np.float32)
-
-
-def _plain(values: Any) -> Any:
-    """Numbers without empty cells where they lie; pyarrow's own conversion would load pandas."""
-    data = np.frombuffer(values.buffers()[1], values.type.to_pandas_dtype())
-    return data[values.offset : values.offset + len(values)]
-
-
-def _first_null(values: Any) -> int:
-    empty: list[bool] = values.is_null().to_pylist()
-    return empty.index(True)

@@ -64,7 +64,7 @@ class Pass:
         self.tasks.update(np.unique(part.tasks).tolist())
         if part.weights is not None:
             w = part.weights.astype(np.float64)
-            self.weighted = _grown(self.weighted, part.n_states)
+            self.weighted = grown(self.weighted, part.n_states)
             states = len(self.weighted.sum)
             self.weighted.add(np.bincount(part.states, w, minlength=states).astype(np.float64))
             self.weight_squares.add(np.array([w @ w]))
@@ -97,20 +97,21 @@ class Pass:
             p, ess = total.trajectory, (counts[0] - counts[1]) ** 2 / float(self.inverse.value[0])
         else:
             sums = self.weighted.value
-            _require(float(sums.sum()))
+            require_positive(float(sums.sum()))
             p, ess = sums / sums.sum(), float(sums.sum() ** 2 / self.weight_squares.value[0])
         return Occupancy(p, None, len(self.tasks), *counts, ess, name)
 
     def _mean(self, name: str, total: Tally) -> Mean:
         sums = self.sums[name]
         B = float(sums.denominators.sum())
-        _require(B)
+        require_positive(B)
         found, ess = ratio(sums), B**2 / sums.weight_squares
         counts = (sums.n_weighted, total.n_trajectories, total.n_empty)
         return Mean(found.value, found.standard_error, *counts, ess, name)
 
 
-def _require(total: float) -> None:
+def require_positive(total: float) -> None:
+    """Refuse weights that sum to zero."""
     if not total > 0:
         raise DataError("the weights of all turns sum to zero: expected a positive weight somewhere")
 
@@ -137,7 +138,8 @@ def _widen(part: Tally, S: int) -> Tally:
     )
 
 
-def _grown(total: Total, S: int) -> Total:
+def grown(total: Total, S: int) -> Total:
+    """The same running sums with S states at least."""
     wide = Total(max(S, len(total.sum)))
     wide.sum[: len(total.sum)], wide.lost[: len(total.sum)] = total.sum, total.lost
     return wide

@@ -13,12 +13,13 @@ from test_occupancy_stream import COLUMNS, dense, table_of
 
 from occupancy import DataError, on_ray
 from occupancy.columns import Columns
+from occupancy.scan import row_groups
 from occupancy.stream import open_turns
 from occupancy.stream_estimate import estimate_stream
 
 
 def of_pieces(file, columns, memory):
-    units = on_ray.row_groups([file], memory)
+    units = row_groups([file], memory)
     return on_ray.merge((on_ray.read_piece(unit, columns) for unit in units), columns), len(units)
 
 
@@ -67,7 +68,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
     )
     file, columns = tmp_path / "turns.parquet", Columns(features=("f",))
     pq.write_table(table, file, row_group_size=1500)
-    units = on_ray.row_groups([file], 1)
+    units = row_groups([file], 1)
     expected, _ = on_ray.merge((on_ray.read_piece(unit, columns) for unit in units), columns)
 
     def slowly(unit):

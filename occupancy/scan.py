@@ -1,0 +1,251 @@
+"""Both histograms of a Parquet table by several threads, from the columns that they need and no other.
+
+`(trajectory, state)` is read, and T counted from the ids: rows of a trajectory that are not together are
+refused. Where `Columns.length` names a column with T in every row, only `(T, state)` is read, which takes
+on trust that T is the length of the row's trajectory; that each length L stands in a whole number of times L
+rows is checked. No task is read: there are no standard errors. `occupancy.stream_estimate` reads
+everything, and checks the lengths too.
+
+Units of work are runs of row groups and depend on the file alone. Counts are whole numbers, and weights are
+summed by unit in file order, so that any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occupancy.chunks import Total, count_workers, in_order
+from occupancy.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
+from occupancy.errors import DataError
+from occupancy.estimate import Occupancy
+from occupancy.joint import Joint
+from occupancy.stream import MEMORY, Together, open_turns
+from occupancy.stream_estimate import StreamEstimate, grown, require_positive
+from occupancy.types import Float64, Int64
+
+UNIT_ROWS = 1 << 22
+ROW_BYTES, TEXT_BYTES = 48, 240
+LONGEST = 1 << 24
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """One unit of work: row groups first .. last - 1 of a file."""
+
+    file: Path
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a unit holds."""
+
+    joint: Joint
+    """Turns of all runs but the first and the last."""
+    runs: Any
+    """Trajectory of every run of rows, as the file names it; empty where T is stored."""
+    edges: tuple[Int64, Int64]
+    """States of the first and of the last run, which neighbours may continue; a run alone is the first."""
+    states: list[Any]
+    """Texts of the states by id, empty for ids."""
+    weighted: Float64
+    """[S] sums of weights, empty without."""
+    weight_squares: float
+
+
+def scan_table(
+    source: str | Path, columns: Columns, *, memory: int = MEMORY, workers: int | None = None
+) -> tuple[StreamEstimate, list[Any]]:
+    """Occupancies without standard errors, and the texts of the states; tasks and features are not read."""
+    files = open_turns(source, columns).files
+    units = row_groups(files, UNIT_ROWS)
+    each = memory // count_workers(workers)
+
+    def work(unit: int, _: int) -> Scanned:
+        return scan_unit(units[unit], columns, each)
+
+    return _merged(in_order(work, np.arange(len(units) + 1), workers=workers), columns)
+
+
+def row_groups(files: Sequence[Path], rows: int) -> list[RowGroups]:
+    """Runs of row groups of at most so many rows, at least one group a unit."""
+    import pyarrow.parquet as pq
+
+    units: list[RowGroups] = []
+    for file in files:
+        if file.suffix not in (".parquet", ".pq"):
+            raise DataError(f"{file}: expected a Parquet file, whose row groups can be shared out")
+        metadata = pq.read_metadata(file)
+        first, held = 0, 0
+        for group in range(metadata.num_row_groups):
+            n = metadata.row_group(group).num_rows
+            if held and held + n > rows:
+                units.append(RowGroups(file, first, group))
+                first, held = group, 0
+            held += n
+        if held:
+            units.append(RowGroups(file, first, metadata.num_row_groups))
+    return units
+
+
+def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
+    """Counts of one unit, with about so many bytes of rows at a time."""
+    joint, states, runs = Joint(), Names(), Runs()
+    weighted, squares = Total(0), 0.0
+    for batch in _batches(unit, columns, memory):
+        s = ids_of(batch, columns.state, states)
+        _require(s, columns.state, 0, MOST_STATES)
+        if columns.length:
+            T = ids_of(batch, columns.length, Names())
+            _require(T, columns.length, 1, LONGEST)
+            joint.add(s, T)
+        else:
+            runs.add(ids_of(batch, columns.trajectory, runs.names), s, joint)
+        if columns.weight:
+            w = numbers_of(batch, columns.weight).astype(np.float64)
+            weighted = grown(weighted, int(s.max(initial=-1)) + 1)
+            weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
+            squares += float(w @ w)
+    edges = runs.close(joint)
+    joint.close()
+    return Scanned(joint, runs.firsts, edges, states.in_order, weighted.value, squares)
+
+
+class Runs:
+    """Rows of one trajectory after the other; a run ends where the next begins."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self._ids: list[Any] = []
+        self._open: list[Any] = []
+        self._short: list[Any] = []
+        self._first: Any = None
+        self._last: Any = None
+
+    def add(self, ids: Any, states: Any, joint: Joint) -> None:
+        """Rows in file order."""
+        if not len(ids):
+            return
+        starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+        continues = self._last is not None and self._last == ids[0]
+        if self._open and not continues:
+            self._end()
+        self._last = ids[-1]
+        self._ids.append(ids[starts] if continues else ids[np.concatenate([[0], starts])])
+        if not len(starts):
+            self._open.append(states.copy())
+            return
+        self._open.append(states[: starts[0]].copy())
+        self._end()
+        self._open = [states[starts[-1] :].copy()]
+        if len(starts) > 1:
+            T = np.diff(starts)
+            joint.add(states[starts[0] : starts[-1]], np.repeat(T, T))
+
+    def _end(self) -> None:
+        run, self._open = np.concatenate(self._open), []
+        if self._first is None:
+            self._first = run
+        else:
+            self._short.append(run)
+
+    def close(self, joint: Joint) -> tuple[Int64, Int64]:
+        """Counts what ended; the first and the last run are left."""
+        none = np.empty(0, np.int64)
+        if not self._ids:
+            return none, none
+        last = np.concatenate(self._open)
+        if self._first is None:
+            return last, none
+        if self._short:
+            T = np.array([len(run) for run in self._short])
+            joint.add(np.concatenate(self._short), np.repeat(T, T))
+        return self._first, last
+
+    @property
+    def firsts(self) -> Any:
+        """Trajectory of each run, as the file names it."""
+        codes = np.concatenate(self._ids) if self._ids else np.empty(0, np.int64)
+        texts = self.names.in_order
+        return np.array(texts, object)[codes] if texts else codes
+
+
+def _batches(unit: RowGroups, columns: Columns, memory: int) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
+    with pq.ParquetFile(unit.file, pre_buffer=False) as parquet:
+        schema = parquet.schema_arrow
+        columns.require(schema.names, str(unit.file), only=wanted)
+        texts = sum(not pa.types.is_primitive(schema.field(name).type) for name in wanted)
+        rows = min(1 << 18, max(1 << 12, memory // (ROW_BYTES + TEXT_BYTES * texts)))
+        for group in range(unit.first, unit.last):
+            yield from parquet.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False)
+
+
+def _require(values: Any, column: str, least: int, top: int) -> None:
+    if len(values) and (values.min() < least or values.max() >= top):
+        raise DataError(
+            f"column {column!r} holds {values.min()} to {values.max()}: expected whole numbers from {least} "
+            f"up, below {top}; give hashes as text"
+        )
+
+
+def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate, list[Any]]:
+    total, states, guard = Joint(), Names(), Together("trajectory")
+    weighted, squares, n_runs = Total(0), 0.0, 0
+    waiting: list[Any] = []
+    last: Any = None
+    for unit in units:
+        lookup = states.lookup(unit.states)
+        total.merge(unit.joint.renamed(lookup))
+        if columns.weight:
+            sums = unit.weighted
+            if lookup is not None:
+                sums = np.bincount(lookup, sums, minlength=len(states.ids)).astype(np.float64)
+            weighted = grown(weighted, len(sums))
+            weighted.add(np.pad(sums, (0, len(weighted.sum) - len(sums))))
+            squares += unit.weight_squares
+        if not len(unit.runs):
+            continue
+        first, end = (edge if lookup is None else lookup[edge] for edge in unit.edges)
+        continues = last is not None and bool(last == unit.runs[0])
+        guard.see(unit.runs[1:] if continues else unit.runs)
+        n_runs += len(unit.runs) - continues
+        if last is not None and not continues:
+            _add_run(total, waiting)
+        waiting = [*waiting, first] if continues else [first]
+        if len(unit.runs) > 1:
+            _add_run(total, waiting)
+            waiting = [end]
+        last = unit.runs[-1]
+    guard.finish()
+    if waiting:
+        _add_run(total, waiting)
+    n = total.trajectories(columns.length) if columns.length else n_runs
+    if not n:
+        raise DataError("the source has no rows: expected a turn at least")
+    tally = total.tally(n, 0)
+    turns, T = total.by_length, np.maximum(np.arange(len(total.by_length)), 1)
+    found = {
+        "pooled": (tally.pooled, float(tally.counts.sum())),
+        "trajectory": (tally.trajectory, n**2 / float((turns / T**2).sum())),
+    }
+    if columns.weight:
+        B = float(weighted.value.sum())
+        require_positive(B)
+        found["weights"] = (weighted.value / B, B**2 / squares)
+    occupancies = {name: Occupancy(p, None, 0, n, 0, ess, name) for name, (p, ess) in found.items()}
+    return StreamEstimate(occupancies, {}, tally, 0), states.in_order
+
+
+def _add_run(total: Joint, parts: list[Any]) -> None:
+    states = np.concatenate(parts)
+    total.add(states, np.full(len(states), len(states)))

@@ -1,9 +1,11 @@
 """A Parquet file larger than the memory setting: fewsteps, duckdb and polars, each in a process of its own.
 
-    python -m benchmarks parquet_stream [--turns 1e8] [--folder DIR]
+    python -m benchmarks parquet_stream [--turns 1e8] [--folder DIR] [--runs 3]
 
-Wall and CPU seconds include starting Python and loading the library. T is derived from the ids by all, and
-also read from a column by the rivals. Peak is the resident memory of the process.
+T is counted from the ids, or read from a column. Wall and CPU seconds include starting Python and loading the
+library; medians over the runs, engines in turn. Peak is the resident memory of the process. The floor is
+pyarrow decoding the same columns with the same threads and doing nothing with them. At the end, passes over
+the same turns as mapped files (Arrow IPC and `save_arrays`), of which all but the first are repeated ones.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -54,12 +58,21 @@ def by_fewsteps_with_T(file: str) -> Any:
     return scan_table(file, Columns(length="T"))[0].tally.trajectory
 
 
-def by_fewsteps_with_errors(file: str) -> Any:
-    from occupancy.columns import Columns
-    from occupancy.stream import open_turns
-    from occupancy.stream_estimate import estimate_stream
+def decode(file: str, columns: list[str]) -> None:
+    import pyarrow.parquet as pq
 
-    return estimate_stream(open_turns(file, Columns())).tally.trajectory
+    from occupancy.chunks import in_order
+    from occupancy.scan import UNIT_ROWS, row_groups
+
+    units = row_groups([Path(file)], UNIT_ROWS)
+
+    def work(unit: int, _: int) -> None:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
+            for group in range(units[unit].first, units[unit].last):
+                parquet.read_row_group(group, columns=columns, use_threads=False)
+
+    for _ in in_order(work, np.arange(len(units) + 1), workers=None):
+        pass
 
 
 def by_duckdb(file: str) -> Any:
@@ -93,44 +106,97 @@ def by_polars_with_T(file: str) -> Any:
     return share.sort("state").collect(engine="streaming")["p"].to_numpy()
 
 
+def passes(name: str, tally: Callable[[], Any]) -> None:
+    """Three passes in one process."""
+    for number in range(3):
+        begin, cpu = time.perf_counter(), time.process_time()
+        tally()
+        wall, used = time.perf_counter() - begin, time.process_time() - cpu
+        print(f"{name:<28}pass {number + 1}{wall:>8.2f}{used:>8.2f}", flush=True)
+
+
+def mapped(file: Path) -> None:
+    """The same turns as an Arrow IPC file, and as .npy files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from occupancy import Columns, Trajectories, open_arrays, save_arrays, tally
+    from occupancy.scan import scan_table
+
+    arrow, arrays = file.with_suffix(".arrow"), file.with_suffix("")
+    if not arrow.exists():
+        schema = pq.read_schema(file)
+        with pa.OSFile(str(arrow), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in pq.ParquetFile(file).iter_batches(1 << 20):
+                writer.write_batch(batch)
+    if not arrays.exists():
+        table = pq.read_table(file, columns=["trajectory", "state", "task"])
+        ids, states, tasks = (column.to_numpy() for column in table.columns)
+        starts = np.flatnonzero(np.diff(ids, prepend=-1))
+        save_arrays(Trajectories(np.append(starts, len(ids)), states, tasks[starts]), arrays)
+    print(f"{'':<34}{'wall s':>8}{'CPU s':>8}")
+    passes("Arrow IPC, T from ids", lambda: scan_table(arrow, Columns()))
+    passes("Arrow IPC, T stored", lambda: scan_table(arrow, Columns(length="T")))
+    begin, cpu = time.perf_counter(), time.process_time()
+    batch = open_arrays(arrays)
+    print(
+        f"{'.npy, open and validate':<34}{time.perf_counter() - begin:>8.2f}{time.process_time() - cpu:>8.2f}"
+    )
+    passes(".npy", lambda: tally(batch))
+
+
 ENGINES = {
-    "fewsteps": by_fewsteps,
     "fewsteps, T stored": by_fewsteps_with_T,
-    "duckdb": by_duckdb,
-    "polars": by_polars,
     "duckdb, T stored": by_duckdb_with_T,
     "polars, T stored": by_polars_with_T,
+    "floor: state, T": lambda file: decode(file, ["state", "T"]),
+    "fewsteps, T from ids": by_fewsteps,
+    "duckdb, T from ids": by_duckdb,
+    "polars, T from ids": by_polars,
+    "floor: state, ids": lambda file: decode(file, ["state", "trajectory"]),
 }
+
+
+def once(name: str, file: Path) -> tuple[float, float, float, float | None]:
+    """Wall and CPU seconds, peak MB, and the largest share."""
+    begin = time.perf_counter()
+    child = [sys.executable, __file__, "--engine", name, "--file", str(file)]
+    done = subprocess.run(child, capture_output=True, text=True, check=True)
+    cpu, peak, top = json.loads(done.stdout)
+    return time.perf_counter() - begin, cpu, peak, top
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--turns", type=float, default=1e8)
-    arguments.add_argument("--folder", type=Path, help="where the file is written and kept")
+    arguments.add_argument("--folder", type=Path, help="where the files are written and kept")
+    arguments.add_argument("--runs", type=int, default=3)
     arguments.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
     arguments.add_argument("--file", help=argparse.SUPPRESS)
     given = arguments.parse_args()
     if given.engine:
         p = ENGINES[given.engine](given.file)
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, float(p.max() / p.sum())]))
+        top = None if p is None else float(p.max() / p.sum())
+        print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, top]))
         return
     with tempfile.TemporaryDirectory() as temporary:
         file = (given.folder or Path(temporary)) / f"turns-{int(given.turns)}.parquet"
         if not file.exists():
             write(file, int(given.turns))
         print(f"{given.turns:,.0f} turns, {file.stat().st_size / 1e9:.2f} GB")
-        print(f"{'':<20}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}")
-        seen = []
-        for name in ENGINES:
-            begin = time.perf_counter()
-            child = [sys.executable, __file__, "--engine", name, "--file", str(file)]
-            done = subprocess.run(child, capture_output=True, text=True, check=True)
-            cpu, peak, top = json.loads(done.stdout)
-            seen.append(top)
-            print(f"{name:<20}{time.perf_counter() - begin:>8.2f}{cpu:>8.2f}{peak:>9.0f}", flush=True)
-        if max(seen) - min(seen) > 1e-9:
-            raise SystemExit(f"the engines disagree: {seen}")
+        print(f"{'':<24}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}")
+        seen: dict[str, list[Any]] = {name: [] for name in ENGINES}
+        for _ in range(given.runs):
+            for name in ENGINES:
+                seen[name].append(once(name, file))
+        for name, found in seen.items():
+            wall, cpu, peak = (median(run[k] for run in found) for k in range(3))
+            print(f"{name:<24}{wall:>8.2f}{cpu:>8.2f}{peak:>9.0f}", flush=True)
+        tops = [run[3] for found in seen.values() for run in found if run[3] is not None]
+        if max(tops) - min(tops) > 1e-9:
+            raise SystemExit(f"the engines disagree: {sorted(set(tops))}")
+        mapped(file)
 
 
 if __name__ == "__main__":

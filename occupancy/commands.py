@@ -36,7 +36,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add.add_argument(
         "--fast",
         action="store_true",
-        help="Parquet without standard errors and means, several row groups at a time; with length=COLUMN "
+        help="no standard errors and means, several row groups at a time; with length=COLUMN "
         "the trajectories are not read either, and the lengths are taken on trust",
     )
     add.add_argument("--json", action="store_true", help="print one JSON object")
@@ -59,7 +59,9 @@ def _occupancy(given: argparse.Namespace) -> int:
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
     if given.fast:
         if run or given.engine == "ray":
-            raise InputError("--fast reads Parquet files on this machine: give RUN/parts, or leave it out")
+            raise InputError(
+                "--fast reads tables on this machine: give RUN/parts/*/turns.parquet, or leave it out"
+            )
         from occupancy.scan import scan_table
 
         found, names = scan_table(given.source, columns, memory=memory, workers=given.workers)

@@ -1,4 +1,4 @@
-"""Both histograms of a Parquet table by several threads, from the columns that they need and no other.
+"""Both histograms of a Parquet or Arrow table by several threads, from the columns that they need alone.
 
 `(trajectory, state)` is read, and T counted from the ids: rows of a trajectory that are not together are
 refused. Where `Columns.length` names a column with T in every row, only `(T, state)` is read, which takes
@@ -24,11 +24,11 @@ from occupancy.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.errors import DataError
 from occupancy.estimate import Occupancy
 from occupancy.joint import Joint
-from occupancy.stream import MEMORY, Together, open_turns
+from occupancy.stream import ARROW, MEMORY, Together, open_turns
 from occupancy.stream_estimate import StreamEstimate, grown, require_positive
 from occupancy.types import Float64, Int64
 
-UNIT_ROWS = 1 << 22
+UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
 ROW_BYTES, TEXT_BYTES = 48, 240
 LONGEST = 1 << 24
 
@@ -75,23 +75,31 @@ def scan_table(
 
 def row_groups(files: Sequence[Path], rows: int) -> list[RowGroups]:
     """Runs of row groups of at most so many rows, at least one group a unit."""
-    import pyarrow.parquet as pq
-
     units: list[RowGroups] = []
     for file in files:
-        if file.suffix not in (".parquet", ".pq"):
-            raise DataError(f"{file}: expected a Parquet file, whose row groups can be shared out")
-        metadata = pq.read_metadata(file)
         first, held = 0, 0
-        for group in range(metadata.num_row_groups):
-            n = metadata.row_group(group).num_rows
+        sizes = _group_rows(file)
+        for group, n in enumerate(sizes):
             if held and held + n > rows:
                 units.append(RowGroups(file, first, group))
                 first, held = group, 0
             held += n
         if held:
-            units.append(RowGroups(file, first, metadata.num_row_groups))
+            units.append(RowGroups(file, first, len(sizes)))
     return units
+
+
+def _group_rows(file: Path) -> list[int]:
+    """Rows of each row group of a Parquet file, or of each record batch of an Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if file.suffix in ARROW:
+        with pa.memory_map(str(file)) as source:
+            reader = pa.ipc.open_file(source)
+            return [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
+    metadata = pq.read_metadata(file)
+    return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
 
 
 def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
@@ -181,11 +189,22 @@ def _batches(unit: RowGroups, columns: Columns, memory: int) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
-    with pq.ParquetFile(unit.file, pre_buffer=False) as parquet:
-        schema = parquet.schema_arrow
+
+    def rows_of(schema: Any) -> int:
         columns.require(schema.names, str(unit.file), only=wanted)
         texts = sum(not pa.types.is_primitive(schema.field(name).type) for name in wanted)
-        rows = min(1 << 18, max(1 << 12, memory // (ROW_BYTES + TEXT_BYTES * texts)))
+        return min(MOST_ROWS, max(1 << 12, memory // (ROW_BYTES + TEXT_BYTES * texts)))
+
+    if unit.file.suffix in ARROW:
+        with pa.memory_map(str(unit.file)) as source:
+            reader = pa.ipc.open_file(source)
+            rows = rows_of(reader.schema)
+            for group in range(unit.first, unit.last):
+                whole = reader.get_batch(group)
+                yield from (whole.slice(begin, rows) for begin in range(0, whole.num_rows, rows))
+        return
+    with pq.ParquetFile(unit.file, pre_buffer=False) as parquet:
+        rows = rows_of(parquet.schema_arrow)
         for group in range(unit.first, unit.last):
             yield from parquet.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False)
 

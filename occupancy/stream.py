@@ -19,6 +19,7 @@ from occupancy.errors import DataError
 from occupancy.types import Int64, Trajectories
 
 MEMORY = 256 << 20
+ARROW = (".arrow", ".feather", ".ipc")
 ROW_BYTES, TEXT_BYTES = 160, 240
 
 
@@ -82,7 +83,7 @@ class TurnStream:
         import pyarrow.parquet as pq
 
         for file in self.files:
-            if file.suffix in (".arrow", ".feather", ".ipc"):
+            if file.suffix in ARROW:
                 with pa.memory_map(str(file)) as source:
                     reader = pa.ipc.open_file(source)
                     self.columns.require(reader.schema.names, str(file))
@@ -198,7 +199,7 @@ def open_turns(source: str | Path, columns: Columns, *, memory: int = MEMORY) ->
     return TurnStream(files, columns, memory)
 
 
-_SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
+_SUFFIXES = (".parquet", ".pq", *ARROW)
 
 
 def starts_of(values: Any) -> Int64:

@@ -129,6 +129,7 @@ def trace_row(
         "target_turns": len(targets),
         "C_tr": sum(turn.answer.usage.output for turn in targets),
         "token_ids": None,
+        "row_starts": None,
         "targets": None,
         "target_tokens": None,
         "sequence_tokens": None,

@@ -1,4 +1,4 @@
-"""`fewsteps traces show RUN`: every token in its author's colour, targets marked."""
+"""`fewsteps traces`: what would be trained on, to look at (`show`) or as a file (`render`)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,50 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     traces = subparsers.add_parser("traces", help="look at what would be trained on")
     actions = traces.add_subparsers(dest="action", required=True)
     show = actions.add_parser("show", help="tokens coloured by author, targets underlined")
-    show.add_argument("run", help="run folder")
-    show.add_argument(
-        "--tokenizer", required=True, help="folder of the student's tokenizer and chat template"
-    )
+    _add_rendering(show)
     show.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
     show.add_argument("--limit", type=int, default=3, help="most traces to show, 0 = all")
-    show.add_argument("--row-tokens", type=int, help="most ids of a row")
-    show.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn")
-    show.add_argument("--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows")
-    show.add_argument("--json", action="store_true", help="one JSON object on standard output")
     show.set_defaults(handler=show_traces)
+    render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
+    _add_rendering(render)
+    render.add_argument("--out", required=True, help="Parquet file in the format of the table traces")
+    render.set_defaults(handler=write_traces)
+
+
+def _add_rendering(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", help="run folder")
+    parser.add_argument(
+        "--tokenizer", required=True, help="folder of the student's tokenizer and chat template"
+    )
+    parser.add_argument("--row-tokens", type=int, help="most ids of a row")
+    parser.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn")
+    parser.add_argument(
+        "--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def write_traces(arguments: argparse.Namespace) -> int:
+    """Write the traces of a run, rendered, beside nothing else: the run stays as it is."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from agentloop.render import LengthRule, Overflow, load_codec
+    from agentloop.render.traces import rendered_traces
+    from occupancy.runs import open_run
+
+    rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
+    table = rendered_traces(open_run(arguments.run), load_codec(arguments.tokenizer), rule=rule)
+    pq.write_table(table, arguments.out, compression="zstd")
+    report = {"out": arguments.out, "traces": len(table)}
+    for name in ("C_tr", "target_tokens", "sequence_tokens"):
+        report[name] = pc.sum(table[name]).as_py() or 0
+    report["rows"] = len(pc.list_flatten(table["row_starts"]))
+    if arguments.json:
+        print(json.dumps(report))  # noqa: T201
+    else:
+        print("\n".join(f"{name:<16} {value}" for name, value in report.items()))  # noqa: T201
+    return 0
 
 
 def show_traces(arguments: argparse.Namespace) -> int:

@@ -83,6 +83,7 @@ def _cut_trace(trace: dict[str, Any], first_cut: int, turns: list[dict[str, Any]
         "target_turns": len(kept),
         "C_tr": sum(t["output_tokens"] for t in kept),
         "token_ids": None,
+        "row_starts": None,
         "targets": None,
         "target_tokens": None,
         "sequence_tokens": None,

@@ -6,9 +6,18 @@ import sys
 
 from occupancy.tables import KEY, SCHEMA_VERSION, TABLES
 
+
+def _later() -> str:
+    """What each version after the first added."""
+    added = [(c.since, f"`{table}.{c.name}`") for table, own in TABLES.items() for c in own if c.since > 1]
+    said = [f"Version {since} added {name}; older runs are read with it empty." for since, name in added]
+    return "\n".join(said)
+
+
 _HEAD = f"""# Formats of a run folder
 
 Schema version {SCHEMA_VERSION}. This page is made from `occupancy/tables.py`.
+{_later()}
 
     RUN/run.json              settings, versions and hashes; written at the start
     RUN/recipe.toml           the recipe

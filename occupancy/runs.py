@@ -61,7 +61,7 @@ class Run:
         needed = whole.names if columns is None else list(dict.fromkeys([*columns, *order]))
         wanted = pa.schema([whole.field(name) for name in needed], whole.metadata)
         files = sorted(self.folder.glob(f"parts/[0-9]*/{table}.parquet"))
-        parts = [_read_part(file, wanted) for file in files]
+        parts = [_read_part(file, table, wanted) for file in files]
         rows = pa.concat_tables(parts) if parts else wanted.empty_table()
         rows = rows.sort_by([(name, "ascending") for name in order])
         return rows if columns is None else rows.select(list(columns))
@@ -99,7 +99,7 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
     folder.mkdir(parents=True, exist_ok=True)
     if any(item.name not in _BEGUN for item in folder.iterdir()):
         raise DataError(f"{folder} is not empty and holds no run: name a new folder")
-    info = {"schema_version": SCHEMA_VERSION, "recipe_hash": recipe.hash, **info}
+    info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
     _write(folder / "recipe.toml", recipe.to_toml())
     _write(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
     return Run(folder, recipe, info)
@@ -119,9 +119,9 @@ def open_run(folder: str | Path) -> Run:
     if not isinstance(info, dict):
         raise DataError(f"{folder}/run.json is no JSON object: restore it, or collect anew")
     version = info.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if version not in range(1, SCHEMA_VERSION + 1):
         raise DataError(
-            f"{folder} has schema version {version!r}: this fewsteps reads version {SCHEMA_VERSION}; "
+            f"{folder} has schema version {version!r}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; "
             f"use the release that wrote it"
         )
     try:
@@ -163,9 +163,16 @@ def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
     return table
 
 
-def _read_part(file: Path, wanted: pa.Schema) -> pa.Table:
+def _read_part(file: Path, table: str, wanted: pa.Schema) -> pa.Table:
+    """A part's rows; columns that its schema version did not have yet are empty."""
     try:
-        return pq.read_table(file, columns=wanted.names, partitioning=None).cast(wanted)
+        version = int((pq.read_schema(file).metadata or {}).get(b"fewsteps", SCHEMA_VERSION))
+        later = {c.name for c in TABLES[table] if c.since > version}
+        names = [name for name in wanted.names if name not in later]
+        rows = pq.read_table(file, columns=names, partitioning=None)
+        for name in later & set(wanted.names):
+            rows = rows.append_column(name, pa.nulls(len(rows), wanted.field(name).type))
+        return rows.select(wanted.names).cast(wanted)
     except (pa.ArrowInvalid, KeyError, ValueError, OSError) as error:
         raise DataError(f"{file} cannot be read ({error}): restore the file") from error
 

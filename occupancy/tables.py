@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added `traces.row_starts`; version 1 is read with that column empty."""
 KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
 
 _TEXT, _INT, _LONG, _REAL, _FLAG = pa.large_string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
@@ -29,6 +30,8 @@ class Column:
     meaning: str
     """With the unit, and what an empty cell means."""
     nullable: bool = False
+    since: int = 1
+    """Schema version that added it; a later column is nullable."""
 
 
 def _key() -> tuple[Column, ...]:
@@ -130,7 +133,19 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ),
         Column("target_turns", _INT, "teacher turns in the trace: the only ones trained on"),
         Column("C_tr", _LONG, "output tokens of those turns as the provider counts them"),
-        Column("token_ids", pa.large_list(_INT), "ids once rendered; empty before", nullable=True),
+        Column(
+            "token_ids",
+            pa.large_list(_INT),
+            "ids of its training rows, end to end, once rendered; empty before",
+            nullable=True,
+        ),
+        Column(
+            "row_starts",
+            pa.large_list(_INT),
+            "place in token_ids of each row's first id: a template that rewrites history gives several rows",
+            nullable=True,
+            since=2,
+        ),
         Column("targets", pa.large_list(_FLAG), "which ids are targets, once rendered", nullable=True),
         Column("target_tokens", _LONG, "number of targets, once rendered", nullable=True),
         Column("sequence_tokens", _LONG, "number of ids, once rendered", nullable=True),

@@ -313,6 +313,7 @@ def _trace(
         "target_turns": len(tail.states),
         "C_tr": int(sum(world.tokens[s] for s in tail.states)),
         "token_ids": None,
+        "row_starts": None,
         "targets": None,
         "target_tokens": None,
         "sequence_tokens": None,

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from test_collect_algorithm import attempts, rows, run_of
 from toy_world import Corridors, drunk
@@ -20,7 +21,8 @@ from agentloop.summary import summarise
 from agentloop.types import Task
 from occupancy.errors import DataError, RecipeError, RunError
 from occupancy.recipe import preset
-from occupancy.runs import create_run, open_run
+from occupancy.runs import compact, create_run, open_run
+from occupancy.tables import SCHEMA_VERSION
 
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
 
@@ -105,3 +107,33 @@ def test_a_recipe_that_cannot_be_followed_leaves_no_folder(tmp_path: Path) -> No
     with pytest.raises(RecipeError, match="T_max=13, but an episode of toy has at most 12 turns"):
         run_of(tmp_path / "run", preset("op-short", K=1, T_max=13))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_the_first_schema_is_read_and_goes_on(tmp_path: Path) -> None:
+    """Version 1 had no `traces.row_starts`."""
+    run = run_of(tmp_path / "run", RECIPE)
+    before = run.read("traces").drop_columns(["row_starts"])
+    for file in run.folder.glob("parts/*/*.parquet"):
+        table = pq.read_table(file, partitioning=None)
+        if file.stem == "traces":
+            table = table.drop_columns(["row_starts"])
+        pq.write_table(table.replace_schema_metadata({"fewsteps": "1"}), file)
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    (run.folder / "run.json").write_text(json.dumps(info | {"schema_version": 1}), "utf-8")
+    old = open_run(run.folder)
+    traces = old.read("traces")
+    assert traces.drop_columns(["row_starts"]).equals(before)
+    assert traces["row_starts"].null_count == len(traces) > 0
+    run_of(run.folder, RECIPE)
+    new = compact(old, tmp_path / "new")
+    assert new.info["schema_version"] == SCHEMA_VERSION
+    assert new.read("traces").equals(traces)
+
+
+def test_a_run_of_a_later_schema_is_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    later = info | {"schema_version": SCHEMA_VERSION + 1}
+    (run.folder / "run.json").write_text(json.dumps(later), "utf-8")
+    with pytest.raises(DataError, match=f"reads versions 1 to {SCHEMA_VERSION}"):
+        open_run(run.folder)

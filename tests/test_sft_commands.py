@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from families import tokenizer_of
 from test_collect_algorithm import rows, run_of
@@ -16,7 +17,7 @@ from agentloop.render.traces import count, fill_row, render_run
 from analysis.cli import main
 from occupancy.errors import DataError
 from occupancy.recipe import preset
-from occupancy.runs import Run
+from occupancy.runs import Run, create_run
 from sft.rows import load_rows
 
 
@@ -75,8 +76,41 @@ def test_a_row_of_traces_is_filled_with_what_is_trained_on(op: Run) -> None:
     assert filled["C_tr"] == row["C_tr"]
     assert len(filled["token_ids"]) == len(filled["targets"]) == filled["sequence_tokens"]
     assert sum(filled["targets"]) == filled["target_tokens"]
+    assert filled["row_starts"] == [0]
     with pytest.raises(DataError, match="one count a turn"):
         fill_row(row, codec(), outputs=[])
+
+
+def test_traces_under_a_template_that_rewrites_history_carry_every_row(op: Run, tmp_path: Path) -> None:
+    """One row a teacher turn, end to end in one file: what is trained on, row by row."""
+    tokenizer = tokenizer_of("thinking")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    thinks = op.read("traces").to_pylist()
+    for row in thinks:
+        messages = json.loads(row["messages"])
+        for message in messages:
+            if message["role"] == "assistant":
+                message["content"] = f"<think>why</think>{message['content']}"
+        row["messages"] = json.dumps(messages)
+    run = create_run(tmp_path / "run", op.recipe, {})
+    others = {name: op.read(name).to_pylist() for name in ("episodes", "turns")}
+    run.commit({"traces": thinks, **others})
+    command = ["traces", "render", str(run.folder), "--tokenizer", str(tmp_path / "tokenizer")]
+    assert main([*command, "--out", str(tmp_path / "traces.parquet"), "--json"]) == 0
+    found = pq.read_table(tmp_path / "traces.parquet").to_pylist()
+    several = 0
+    for row, trace in zip(found, render_run(run, codec_of(tokenizer)), strict=True):
+        ends = [*row["row_starts"][1:], len(row["token_ids"])]
+        parts = [slice(a, b) for a, b in zip(row["row_starts"], ends, strict=True)]
+        for part, rendered in zip(parts, trace.rendered.rows, strict=True):
+            assert row["token_ids"][part] == rendered.ids.tolist()
+            assert row["targets"][part] == rendered.targets.tolist()
+        assert (row["C_tr"], row["target_tokens"]) == (trace.C_tr, trace.rendered.target_tokens)
+        assert len(parts) == row["target_turns"]
+        several += len(parts) > 1
+    assert several
+    shown = ["traces", "show", str(run.folder), "--tokenizer", str(tmp_path / "tokenizer")]
+    assert main(shown) == 0
 
 
 def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.CaptureFixture[str]) -> None:

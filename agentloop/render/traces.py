@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentloop.render.codec import Codec
 from agentloop.render.spans import render_trace
 from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
 from occupancy.errors import DataError
-from occupancy.runs import Run
+from occupancy.runs import Run, table_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,19 +55,20 @@ def fill_row(
 ) -> dict[str, Any]:
     """A row of the table `traces` with its rendered columns.
 
-    outputs: output tokens of each teacher turn in the trace, as the provider counts them. The ids are
-    stored where one row holds the trace; a template that rewrites history gives several, which are
-    rendered again when they are trained on.
+    outputs: output tokens of each teacher turn in the trace, as the provider counts them. The ids of its
+    training rows are stored end to end, with the place where each begins: a template that rewrites history
+    gives several.
     """
     trace = str(row["episode_id"])
     messages = read_messages(row["messages"], trace=trace)
     rendered = render_trace(codec, messages, rule=rule, trace=trace)
-    single = rendered.rows[0] if len(rendered.rows) == 1 else None
+    lengths = [len(r.ids) for r in rendered.rows]
     return dict(row) | {
         "target_turns": len(rendered.kept),
         "C_tr": _c_tr(messages, rendered, outputs, trace),
-        "token_ids": None if single is None else single.ids.tolist(),
-        "targets": None if single is None else single.targets.tolist(),
+        "token_ids": [i for r in rendered.rows for i in r.ids.tolist()],
+        "row_starts": [sum(lengths[:k]) for k in range(len(lengths))],
+        "targets": [t for r in rendered.rows for t in r.targets.tolist()],
         "target_tokens": rendered.target_tokens,
         "sequence_tokens": rendered.sequence_tokens,
     }
@@ -75,12 +79,7 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
     traces = run.read("traces").select(["episode_id", "task_id", "messages", "C_tr"]).to_pylist()
     columns = ["episode_id", "cluster_id"]
     clusters = {e["episode_id"]: e["cluster_id"] for e in run.read("episodes", columns=columns).to_pylist()}
-    outputs: dict[str, list[int]] = {}
-    columns = ["episode_id", "t", "author", "finish_reason", "output_tokens"]
-    for turn in run.read("turns", columns=columns).to_pylist():
-        # A turn that was cut is in no trace.
-        if turn["author"] == "teacher" and turn["finish_reason"] != "length":
-            outputs.setdefault(turn["episode_id"], []).append(turn["output_tokens"])
+    outputs = _outputs(run)
     for row in traces:
         trace = row["episode_id"]
         if trace not in clusters:
@@ -89,6 +88,27 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
         rendered = render_trace(codec, messages, rule=rule, trace=trace)
         c_tr = _c_tr(messages, rendered, outputs.get(trace, ()), trace)
         yield RunTrace(trace, row["task_id"], clusters[trace], messages, rendered, c_tr)
+
+
+def rendered_traces(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> pa.Table:
+    """The run's table `traces` with its rendered columns filled; the run itself is left as it is."""
+    outputs = _outputs(run)
+    rows = run.read("traces").to_pylist()
+    return table_of(
+        "traces",
+        [fill_row(row, codec, rule=rule, outputs=outputs.get(row["episode_id"], ())) for row in rows],
+    )
+
+
+def _outputs(run: Run) -> dict[str, list[int]]:
+    """Output tokens of each teacher turn in the trace of an episode."""
+    outputs: dict[str, list[int]] = {}
+    columns = ["episode_id", "t", "author", "finish_reason", "output_tokens"]
+    for turn in run.read("turns", columns=columns).to_pylist():
+        # A turn that was cut is in no trace.
+        if turn["author"] == "teacher" and turn["finish_reason"] != "length":
+            outputs.setdefault(turn["episode_id"], []).append(turn["output_tokens"])
+    return outputs
 
 
 def count(traces: Sequence[RunTrace]) -> RenderCounts:

@@ -30,6 +30,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add.add_argument("--kind", default="rollout", help="kind of episode of a run (default: rollout)")
     add.add_argument("--memory", type=int, default=256, metavar="MB", help="memory for rows (default: 256)")
+    add.add_argument(
+        "--error-memory",
+        type=int,
+        default=1024,
+        metavar="MB",
+        help="memory for standard errors by state of what is more than --memory (default: 1024); 0: none",
+    )
     add.add_argument("--top", type=int, default=20, help="states to print, most visited first (default: 20)")
     add.add_argument("--engine", choices=("local", "ray"), default="local", help="where the sums are made")
     add.add_argument("--workers", type=int, default=None, help="threads, or Ray tasks at a time")
@@ -52,7 +59,9 @@ def _occupancy(given: argparse.Namespace) -> int:
     for name in ("memory", "top"):
         if getattr(given, name) < 1:
             raise InputError(f"--{name} {getattr(given, name)}: expected at least 1")
-    memory, n_empty, left_out = given.memory << 20, 0, 0
+    if given.error_memory < 0:
+        raise InputError(f"--error-memory {given.error_memory}: expected at least 0")
+    memory, cell_memory, n_empty, left_out = given.memory << 20, given.error_memory << 20, 0, 0
     from occupancy.run_turns import RUN_COLUMNS, is_run, open_run_turns
 
     run = is_run(given.source)
@@ -70,14 +79,16 @@ def _occupancy(given: argparse.Namespace) -> int:
             raise InputError("--engine ray reads Parquet files: give RUN/parts, or use --engine local")
         from occupancy.on_ray import estimate_files
 
-        found, names = estimate_files(given.source, columns, memory=memory, tasks_at_once=given.workers)
+        found, names = estimate_files(
+            given.source, columns, memory=memory, cell_memory=cell_memory, tasks_at_once=given.workers
+        )
     else:
         if run:
             turns = open_run_turns(given.source, columns, kind=given.kind, memory=memory)
             stream, n_empty, left_out = turns.stream, turns.n_empty, turns.n_left_out
         else:
             stream = open_turns(given.source, columns, memory=memory)
-        found = estimate_stream(stream, n_empty=n_empty, workers=given.workers)
+        found = estimate_stream(stream, n_empty=n_empty, workers=given.workers, cell_memory=cell_memory)
         names = stream.states.in_order
     if given.json:
         print(json.dumps(_as_json(given, found, names, left_out)))  # noqa: T201
@@ -151,7 +162,8 @@ def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], l
         for d, value in enumerate(m.value):
             console.print(f"mean, {name}: {_with_error(value, m.standard_error, d)}", highlight=False)
     if any(o.standard_error is None for o in found.occupancies.values()):
-        why = "tasks were not read (--fast)" if given.fast else "a single task"
+        one = found.occupancies["pooled"].n_tasks == 1
+        why = "tasks were not read (--fast)" if given.fast else "a single task" if one else "--error-memory 0"
         console.print(f"no standard errors: {why}", highlight=False)
 
 

@@ -210,3 +210,56 @@ def spread_states(
             residuals[s] += residual * residual
             visited[s] += B_q * B_q
     return all_squares, n_clusters
+
+
+@compiled
+def sum_words(offsets: Int64, states: Int32, high: Int64, low: Int64, table: Int64) -> None:
+    """Adds the two words of trajectory b to the turn's state: high and low [B], table [S, 2]."""
+    for b in range(offsets.size - 1):
+        for i in range(offsets[b], offsets[b + 1]):
+            s = np.uint32(states[i])
+            table[s, 0] += high[b]
+            table[s, 1] += low[b]
+
+
+@compiled
+def spread_words(
+    offsets: Int64,
+    states: Int32,
+    order: Int64,
+    cluster: Int64,
+    high: Int64,
+    low: Int64,
+    mass: Float64,
+    ratio: Float64,
+    residuals: Float64,
+    visited: Float64,
+) -> tuple[float, int]:
+    """`spread_states` for weights in words, one a trajectory, and B_q = mass[q]: sums do not round."""
+    sums = np.zeros((ratio.size, 3), np.int64)  # the words, and one more than the cluster that they are of
+    touched = np.empty(ratio.size, np.int32)
+    all_squares, n_clusters, k = 0.0, 0, 0
+    while k < order.size:
+        q, n_touched = cluster[order[k]], 0
+        B_q = mass[q]
+        while k < order.size and cluster[order[k]] == q:
+            b = order[k]
+            upper, lower = high[b], low[b]
+            for i in range(np.uint64(offsets[b]), np.uint64(offsets[b + 1])):
+                s = np.uint32(states[i])
+                if sums[s, 2] == q + 1:
+                    sums[s, 0] += upper
+                    sums[s, 1] += lower
+                else:
+                    sums[s, 0], sums[s, 1], sums[s, 2] = upper, lower, q + 1
+                    touched[n_touched] = s
+                    n_touched += 1
+            k += 1
+        n_clusters += B_q > 0.0
+        all_squares += B_q * B_q
+        for j in range(n_touched):
+            s = np.uint32(touched[j])
+            residual = (sums[s, 0] + sums[s, 1] * 2.0**-LOW_BITS) / ONE - ratio[s] * B_q
+            residuals[s] += residual * residual
+            visited[s] += B_q * B_q
+    return all_squares, n_clusters

@@ -17,10 +17,10 @@ import numpy as np
 
 from occupancy.columns import Columns, Names
 from occupancy.errors import MissingExtra
+from occupancy.partial import CELL_MEMORY, Partial, partial_of, with_ids
 from occupancy.scan import RowGroups, row_groups
 from occupancy.stream import MEMORY, ROW_BYTES, Together, TurnStream, joined, open_turns, starts_of, to_part
 from occupancy.stream_estimate import Pass, StreamEstimate
-from occupancy.types import Trajectories
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -29,9 +29,9 @@ RETRIES = 10
 
 @dataclass(frozen=True)
 class Piece:
-    """What a unit holds: whole trajectories, and the rows at both ends that neighbours may share."""
+    """What a unit holds: sums of whole trajectories, and the rows at both ends that neighbours may share."""
 
-    inner: Trajectories | None
+    inner: Partial | None
     edges: tuple[dict[str, Any], ...]
     firsts: Any
     """Trajectory of every run of rows, as the file names it."""
@@ -41,12 +41,19 @@ class Piece:
 
 
 def estimate_files(
-    source: str | Path, columns: Columns, *, memory: int = MEMORY, tasks_at_once: int | None = None
+    source: str | Path,
+    columns: Columns,
+    *,
+    memory: int = MEMORY,
+    cell_memory: int = CELL_MEMORY,
+    tasks_at_once: int | None = None,
 ) -> tuple[StreamEstimate, list[Any]]:
     """Estimates of a Parquet file or folder and the texts of its states; `ray.init` first for a cluster."""
     units = row_groups(open_turns(source, columns).files, memory // ROW_BYTES)
-    pieces = on_ray(lambda unit: read_piece(unit, columns), units, tasks_at_once=tasks_at_once)
-    return merge(pieces, columns)
+    pieces = on_ray(
+        lambda unit: read_piece(unit, columns, cells=cell_memory > 0), units, tasks_at_once=tasks_at_once
+    )
+    return merge(pieces, cell_memory=cell_memory)
 
 
 def on_ray(
@@ -71,8 +78,8 @@ def on_ray(
         yield ray.get(under_way.popleft())
 
 
-def read_piece(unit: RowGroups, columns: Columns) -> Piece:
-    """Rows of a unit, cut into whole trajectories and edges."""
+def read_piece(unit: RowGroups, columns: Columns, *, cells: bool = True) -> Piece:
+    """Rows of a unit, cut into whole trajectories, which are summed up, and edges."""
     import pyarrow.parquet as pq
 
     stream = TurnStream([unit.file], columns)
@@ -95,14 +102,15 @@ def read_piece(unit: RowGroups, columns: Columns) -> Piece:
     )
     inner = None
     if len(starts) > 2:
-        inner = to_part({name: values[first:last] for name, values in rows.items()}, starts[1:-1] - first)
+        whole = {name: values[first:last] for name, values in rows.items()}
+        inner = partial_of(to_part(whole, starts[1:-1] - first), cells=cells, workers=1)
     return Piece(inner, edges, firsts, stream.states.in_order, stream.tasks.in_order)
 
 
-def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, list[Any]]:
+def merge(pieces: Iterator[Piece], *, cell_memory: int = CELL_MEMORY) -> tuple[StreamEstimate, list[Any]]:
     """Estimates from pieces in file order."""
     states, tasks, guard = Names(), Names(), Together("trajectory")
-    total = Pass(["pooled", "trajectory", *(["weights"] if columns.weight else [])])
+    total = Pass(cell_memory)
     edges: list[dict[str, Any]] = []
     number = -1
     for piece in pieces:
@@ -110,7 +118,7 @@ def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, li
         continues = bool(edges) and edges[-1]["name"] == piece.firsts[0]
         guard.see(piece.firsts[1:] if continues else piece.firsts)
         if piece.inner is not None:
-            total.add(_renamed(piece.inner, lookup["state"], lookup["task"]), 1)
+            total.add_sums(with_ids(piece.inner, lookup["state"], lookup["task"]))
         for edge in piece.edges:
             number += not edges or edges[-1]["name"] != edge["name"]
             ids = {n: edge[n] if known is None else known[edge[n]] for n, known in lookup.items()}
@@ -118,15 +126,6 @@ def merge(pieces: Iterator[Piece], columns: Columns) -> tuple[StreamEstimate, li
     guard.finish()
     if edges:
         rows = joined([{n: v for n, v in edge.items() if n != "name"} for edge in edges])
-        total.add(to_part(rows, starts_of(rows["trajectory"])), 1)
+        part = to_part(rows, starts_of(rows["trajectory"]))
+        total.add_sums(partial_of(part, cells=cell_memory > 0, workers=1))
     return total.finish(), states.in_order
-
-
-def _renamed(part: Trajectories, states: Any, tasks: Any) -> Trajectories:
-    return Trajectories(
-        part.offsets,
-        part.states if states is None else states[part.states],
-        part.tasks if tasks is None else tasks[part.tasks],
-        features=part.features,
-        weights=part.weights,
-    )

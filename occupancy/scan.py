@@ -24,8 +24,9 @@ from occupancy.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.errors import DataError
 from occupancy.estimate import Occupancy
 from occupancy.joint import Joint
+from occupancy.partial import grown
 from occupancy.stream import ARROW, MEMORY, Together, open_turns
-from occupancy.stream_estimate import StreamEstimate, grown, require_positive
+from occupancy.stream_estimate import StreamEstimate, require_positive
 from occupancy.types import Float64, Int64
 
 UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18

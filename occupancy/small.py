@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from occupancy.chunks import Total
-from occupancy.fixed_point import reciprocals
+from occupancy.fixed_point import LOW_BITS, ONE, reciprocals
 from occupancy.types import Float32, Float64, Floats, Int32, Int64
 
 
@@ -85,6 +85,41 @@ def spread_states(
     residual = A - ratio[s] * B[q]
     residuals += np.bincount(s, residual * residual, minlength=S)
     visited += np.bincount(s, (B * B)[q], minlength=S)
+    return float(np.cumsum(np.square(B))[-1]), int((B > 0).sum())
+
+
+def sum_words(offsets: Int64, states: Int32, high: Int64, low: Int64, table: Int64) -> None:
+    """Adds the two words of trajectory b to the turn's state: high and low [B], table [S, 2]."""
+    T, here = np.diff(offsets), states[offsets[0] : offsets[-1]]
+    for column, words in enumerate((high, low)):  # sums stay below 2**53: floats hold them
+        table[:, column] += np.bincount(here, np.repeat(words, T), minlength=len(table)).astype(np.int64)
+
+
+def spread_words(
+    offsets: Int64,
+    states: Int32,
+    order: Int64,
+    cluster: Int64,
+    high: Int64,
+    low: Int64,
+    mass: Float64,
+    ratio: Float64,
+    residuals: Float64,
+    visited: Float64,
+) -> tuple[float, int]:
+    """`spread_states` for weights in words, one a trajectory, and B_q = mass[q]."""
+    S = len(ratio)
+    chosen = np.zeros(len(offsets) - 1, bool)
+    chosen[order] = True
+    T = np.where(chosen, np.diff(offsets), 0)
+    rows = np.repeat(chosen, np.diff(offsets))
+    pairs, cell = np.unique(np.repeat(cluster * S, T) + states[rows], return_inverse=True)
+    upper, lower = (np.bincount(cell, np.repeat(w, T), minlength=len(pairs)) for w in (high, low))
+    q, state = pairs // S, pairs % S
+    residual = (upper + lower * 2.0**-LOW_BITS) / ONE - ratio[state] * mass[q]
+    residuals += np.bincount(state, residual * residual, minlength=S)
+    visited += np.bincount(state, np.square(mass[q]), minlength=S)
+    B = mass[np.unique(cluster[order])]
     return float(np.cumsum(np.square(B))[-1]), int((B > 0).sum())
 
 

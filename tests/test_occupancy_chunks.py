@@ -34,7 +34,7 @@ def bits(found) -> list[bytes]:
 @pytest.fixture
 def tiny_chunks(monkeypatch):
     monkeypatch.setattr("occupancy.estimate.block_turns", lambda n_states: 2)
-    for module in ("estimate", "clusters", "tallies"):
+    for module in ("estimate", "exact", "spread", "clusters", "tallies"):
         monkeypatch.setattr(f"occupancy.{module}.chunk_turns", lambda n_states: 3)
 
 
@@ -57,7 +57,7 @@ def test_numpy_and_compiled_kernels_give_the_same_bits(tiny_chunks, batch, conve
     found = []
     for module in (small, kernels):
         with pytest.MonkeyPatch.context() as patch:
-            for user in ("estimate", "clusters", "tallies"):
+            for user in ("estimate", "exact", "spread", "clusters", "tallies"):
                 patch.setattr(f"occupancy.{user}.kernels_for", lambda n, module=module: module)
             found.append(
                 bits(occupancy(batch, convention=convention))

@@ -20,7 +20,7 @@ from occupancy.stream_estimate import estimate_stream
 
 def of_pieces(file, columns, memory):
     units = row_groups([file], memory)
-    return on_ray.merge((on_ray.read_piece(unit, columns) for unit in units), columns), len(units)
+    return on_ray.merge(on_ray.read_piece(unit, columns) for unit in units), len(units)
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -35,6 +35,11 @@ def test_pieces_of_any_size_add_up_to_the_stream(tmp_path_factory, batch, text, 
     order = [stream.states.in_order.index(name) for name in states] if text else slice(None)
     assert found.tally.counts.tolist() == whole.tally.counts[order].tolist()
     assert found.tally.trajectory.tolist() == whole.tally.trajectory[order].tolist()
+    for name in ("pooled", "trajectory", "task"):
+        one, other = found.occupancies[name], whole.occupancies[name]
+        assert one.probability.tobytes() == other.probability[order].tobytes()
+        if not text and other.standard_error is not None:
+            assert one.standard_error.tobytes() == other.standard_error.tobytes()
     for name, average in whole.means.items():
         assert found.means[name].value == pytest.approx(average.value, rel=1e-9)
         assert found.means[name].n_tasks == average.n_tasks
@@ -69,7 +74,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
     file, columns = tmp_path / "turns.parquet", Columns(features=("f",))
     pq.write_table(table, file, row_group_size=1500)
     units = row_groups([file], 1)
-    expected, _ = on_ray.merge((on_ray.read_piece(unit, columns) for unit in units), columns)
+    expected, _ = on_ray.merge(on_ray.read_piece(unit, columns) for unit in units)
 
     def slowly(unit):
         time.sleep(0.2)
@@ -87,7 +92,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
                     cluster.remove_node(doomed, allow_graceful=False)
                 yield piece
 
-        found, _ = on_ray.merge(pieces(), columns)
+        found, _ = on_ray.merge(pieces())
         until = time.monotonic() + 120
         while len([node for node in ray.nodes() if node["Alive"]]) > 1:
             assert time.monotonic() < until, "the node was never seen to be dead"
@@ -100,5 +105,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
     for name, average in expected.means.items():
         assert found.means[name].value.tobytes() == average.value.tobytes()
         assert found.means[name].standard_error.tobytes() == average.standard_error.tobytes()
-    single = estimate_stream(open_turns(file, columns)).tally
-    assert found.tally.trajectory.tobytes() == single.trajectory.tobytes()
+    single = estimate_stream(open_turns(file, columns))
+    assert found.tally.trajectory.tobytes() == single.tally.trajectory.tobytes()
+    for name, share in single.occupancies.items():
+        assert found.occupancies[name].standard_error.tobytes() == share.standard_error.tobytes()

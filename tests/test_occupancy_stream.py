@@ -104,6 +104,47 @@ def test_tallies_of_a_stream_are_the_same_bits_whatever_the_memory(tmp_path):
         assert found.trajectory.tolist() == expected.trajectory.tolist()
 
 
+def bits(estimate) -> list[bytes]:
+    return [np.asarray(v).tobytes() for v in (estimate.probability, estimate.standard_error, estimate.ess)]
+
+
+@PATCHED
+@given(batch=batches(features=2), text=st.booleans())
+def test_errors_of_a_stream_in_parts_are_those_in_memory(few_rows, tmp_path_factory, batch, text):
+    """Tasks span parts; pooled, trajectory-uniform and task-pooled sums do not round, the others do."""
+    batch = dense(batch)
+    file = tmp_path_factory.mktemp("parts") / "turns.parquet"
+    pq.write_table(table_of(batch, text=text), file)
+    found = estimate_stream(open_turns(file, COLUMNS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TurnStream, "_rows", lambda self, fields: 1 << 20)
+        whole = estimate_stream(open_turns(file, COLUMNS))
+    assert (whole.n_parts, set(found.occupancies)) == (1, {"pooled", "trajectory", "task", "weights"})
+    for name in ("pooled", "trajectory", "task"):
+        assert bits(found.occupancies[name]) == bits(whole.occupancies[name])
+    for one, other in [
+        *((found.occupancies[n], whole.occupancies[n]) for n in found.occupancies),
+        *((found.means[n], whole.means[n]) for n in found.means),
+    ]:
+        assert one.n_tasks == other.n_tasks
+        assert one.ess == pytest.approx(other.ess, rel=1e-12)
+        assert (one.standard_error is None) == (other.standard_error is None)
+        if other.standard_error is not None:
+            assert one.standard_error == pytest.approx(other.standard_error, rel=1e-7, abs=1e-12)
+
+
+def test_more_pairs_of_task_and_state_than_allowed_are_refused(few_rows, tmp_path):
+    n = 40
+    table = pa.table({"trajectory": np.arange(n), "state": np.arange(n), "task": np.arange(n) // 2})
+    pq.write_table(table, tmp_path / "turns.parquet")
+    with pytest.raises(DataError, match=r"pairs of task and state .* raise --error-memory"):
+        estimate_stream(open_turns(tmp_path, Columns()), cell_memory=10 * 48)
+    found = estimate_stream(open_turns(tmp_path, Columns()), cell_memory=0)
+    assert set(found.occupancies) == {"pooled", "trajectory"}
+    assert found.occupancies["pooled"].standard_error is None
+    assert found.occupancies["pooled"].n_tasks == n // 2
+
+
 TWO = {"trajectory": [1, 1, 2], "state": [0, 1, 0], "task": [0, 0, 1]}
 BAD = [
     ({"trajectory": [1, 2, 1]}, "the rows of trajectory 1 are in 2 places"),

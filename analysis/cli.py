@@ -17,6 +17,7 @@ from occupancy.errors import FewstepsError
 
 MOUNTED = (
     "analysis.commands",
+    "occupancy.import_commands",
     "occupancy.commands",
     "simulate.lab_commands",
     "simulate.commands",

@@ -1,0 +1,91 @@
+"""`fewsteps import`: files of other tools become run folders that the other commands read."""
+
+import json
+
+import pytest
+from test_occupancy_importers import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
+
+from analysis.cli import main
+from occupancy.import_commands import FORMATS
+from occupancy.importers import FORMATS as READERS
+from occupancy.runs import open_run
+
+FILES = {
+    "atif": ("a.json", ATIF, ["--author-of", "big=teacher", "--author-of", "small=student"]),
+    "chat": ("a.jsonl", {"task_id": "key", "messages": MESSAGES}, []),
+    "inspect": ("a.json", INSPECT, ["--author", "student"]),
+    "sharegpt": ("a.json", {"task_id": "key", "conversations": SHAREGPT}, ["--author", "student"]),
+    "swe-agent": ("key.traj", {**TRAJ, "info": {"exit_status": "submitted"}}, ["--author", "student"]),
+    "trl": ("a.parquet", [{"task_id": "key", "messages": MESSAGES}], []),
+    "verl": ("a.parquet", [{"task_id": "key", "messages": MESSAGES}], []),
+}
+
+
+def told(capsys, *arguments):
+    """Exit code, JSON object or nothing, standard error."""
+    code = main([str(a) for a in arguments])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out else None, printed.err
+
+
+def test_every_format_is_offered():
+    assert set(FORMATS) == set(READERS) == set(FILES)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_becomes_a_run_whose_occupancy_can_be_asked_for(tmp_path, capsys, form):
+    name, content, authors = FILES[form]
+    file, run = write(tmp_path, name, content), tmp_path / "run"
+    code, report, _ = told(capsys, "import", file, "--format", form, "--out", run, *authors, "--json")
+    assert code == 0
+    turns = open_run(run).read("turns").to_pylist()
+    assert report["turns"] == len(turns) == sum(report["authors"].values())
+    assert set(report["authors"]) == {turn["author"] for turn in turns}
+    assert open_run(run).recipe.T_max == report["T_max"] == max(turn["t"] for turn in turns)
+    code, found, _ = told(capsys, "occupancy", run, "--json")
+    assert code == 0
+    assert found["turns"] == sum(turn["kind"] == "rollout" for turn in turns) - stopped_turns(form)
+    code, _, error = told(capsys, "import", file, "--format", form, "--out", run, *authors)
+    assert (code, "holds a run already" in error) == (2, True)
+
+
+def stopped_turns(form):
+    """Turns of episodes that ended in an error or at a budget: no data for an occupancy."""
+    return {"inspect": 1}.get(form, 0)
+
+
+def test_demonstrations_are_a_kind_of_their_own(tmp_path, capsys):
+    file = write(tmp_path, "a.json", {"task_id": "key", "conversations": SHAREGPT})
+    run = tmp_path / "run"
+    assert main(["import", str(file), "--format", "sharegpt", "--author", "teacher", "--out", str(run)]) == 0
+    assert "1 demo" in capsys.readouterr().out
+    assert told(capsys, "occupancy", run, "--kind", "demo", "--json")[1]["turns"] == 2
+    code, _, error = told(capsys, "occupancy", run)
+    assert (code, "expected one of demo" in error) == (2, True)
+
+
+UNSIGNED = {
+    "task_id": "key",
+    "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+}
+WRONG = [
+    ([], UNSIGNED, "line 2, message 2: the turn names nobody as its author"),
+    (["--author-of", "teacher"], UNSIGNED, "expected MODEL=student or MODEL=teacher"),
+    (["--author-of", "big=me"], UNSIGNED, "author 'me'"),
+    (
+        ["--author", "student", "--T-max", "1"],
+        {"task_id": "key", "messages": MESSAGES},
+        "2 turns with --T-max 1",
+    ),
+    (["--author", "student", "--reward", "score"], UNSIGNED, "field 'score' is None"),
+]
+
+
+@pytest.mark.parametrize(("more", "record", "message"), WRONG)
+def test_what_is_refused_leaves_no_run(tmp_path, capsys, more, record, message):
+    file = write(tmp_path, "a.jsonl", "\n" + json.dumps(record))
+    code, report, error = told(capsys, "import", file, "--format", "chat", "--out", tmp_path / "run", *more)
+    assert (code, report) == (2, None)
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from occupancy.tables import KEY, SCHEMA_VERSION, TABLES
+from occupancy.tables import ADDED_TABLES, KEY, SCHEMA_VERSION, TABLES
 
 
 def _later() -> str:
     """What each version after the first added."""
     added = [(c.since, f"`{table}.{c.name}`") for table, own in TABLES.items() for c in own if c.since > 1]
+    added += [(since, f"the table `{table}`") for table, since in ADDED_TABLES.items()]
     said = [f"Version {since} added {name}; older runs are read with it empty." for since, name in added]
     return "\n".join(said)
 

@@ -20,8 +20,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "import",
         help="recorded conversations of other tools as a run folder",
         description="Write recorded conversations as a run folder. Who made each turn is taken from the file "
-        "or from --author and --author-of, never guessed; a file that cannot be read whole is refused, with the "
-        "line and the reason.",
+        "or from --author and --author-of, never guessed; a file that cannot be read whole is refused, with "
+        "the line and the reason.",
     )
     add.add_argument("files", nargs="+", metavar="FILE")
     add.add_argument("--format", required=True, choices=FORMATS)

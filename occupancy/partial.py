@@ -15,6 +15,7 @@ from occupancy.cells import CELL_BYTES, Cells, cells_of, merged, renamed
 from occupancy.chunks import Total
 from occupancy.clusters import ClusterSums, partial_sums
 from occupancy.errors import DataError
+from occupancy.estimate import weighted_sums
 from occupancy.exact import Counts, counts_of
 from occupancy.tallies import Tally, tally
 from occupancy.types import Float64, Int64, Trajectories
@@ -42,7 +43,7 @@ def partial_of(part: Trajectories, *, cells: bool = True, workers: int | None = 
     weighted, squares = None, 0.0
     if part.weights is not None:
         w = part.weights.astype(np.float64)
-        weighted = np.bincount(part.states, w, minlength=part.n_states).astype(np.float64)
+        weighted = weighted_sums(part, np.empty(0), part.weights, workers)
         squares = float(w @ w)
     names = ["pooled", "trajectory", *([] if part.weights is None else ["weights"])]
     means = (

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 SCHEMA_VERSION = 2
-"""2 added `traces.row_starts`; version 1 is read with that column empty."""
+"""What a version added is said by `Column.since` and `ADDED_TABLES`; older runs are read without it."""
+ADDED_TABLES = {"trained_turns": 2}
 KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
 
 _TEXT, _INT, _LONG, _REAL, _FLAG = pa.large_string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
@@ -158,6 +159,26 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("sequence_tokens", _LONG, "all tokens of the rows, one epoch"),
         Column("gpu_s", _REAL, "GPU seconds, summed over devices"),
         Column("held_out_nll", _TEXT, "JSON: nats per target token by depth and by context class"),
+    ),
+    "trained_turns": (
+        Column("training_id", _TEXT, "the training"),
+        _EPISODE_ID,
+        *_key(),
+        Column("cluster_id", _TEXT, "underlying task; a training holds out whole clusters"),
+        Column(
+            "t", _INT, "the teacher's turn, numbered absolutely from 1, as in `turns` of the run it is from"
+        ),
+        Column("depth", _INT, "j, number of the teacher's turn within its trace, from 1"),
+        Column("context_class", _TEXT, "class of the context before the turn"),
+        Column("targets", _INT, "ids of the turn that are targets, its closing token included"),
+        Column("held_out", _FLAG, "whether the turn was measured on and never trained on"),
+        Column(
+            "nll_before",
+            _REAL,
+            "nats per target under the base; empty where the turn was trained on",
+            nullable=True,
+        ),
+        Column("nll", _REAL, "the same under the chosen checkpoint", nullable=True),
     ),
     "evaluations": (
         Column("training_id", _TEXT, "what was evaluated"),

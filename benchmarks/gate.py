@@ -22,12 +22,16 @@ WORK = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1] + "/benchmarks")
 from ragged import batch
-from occupancy import SwitchLaw, cluster_sums, draw_switches, occupancy, tally
+from occupancy import SwitchLaw, bootstrap, cluster_sums, draw_switches, occupancy, tally
 b = batch(int(sys.argv[2]), weights=True, features=True)
+sums = cluster_sums(b, convention="trajectory", workers=1)
 work = {
     "tally": lambda: tally(b, workers=1),
+    "occupancy, pooled": lambda: occupancy(b, convention="pooled", workers=1),
+    "occupancy, trajectory": lambda: occupancy(b, convention="trajectory", workers=1),
     "occupancy, weights": lambda: occupancy(b, convention="weights", workers=1),
     "cluster sums": lambda: cluster_sums(b, convention="trajectory", workers=1),
+    "bootstrap": lambda: bootstrap(sums, seed=1, replicates=128, workers=1),
     "draw, uniform": lambda: draw_switches(b, SwitchLaw("uniform"), seed=1),
     "draw, weights": lambda: draw_switches(b, SwitchLaw("weights"), seed=1),
 }
@@ -61,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder) / "parent"
         subprocess.run(
-            ["git", "worktree", "add", "--detach", str(parent), given.parent], cwd=ROOT, check=True
+            ["git", "worktree", "add", "--quiet", "--detach", str(parent), given.parent], cwd=ROOT, check=True
         )
         try:
             rounds = [

@@ -5,6 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,7 +21,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         description="Say which recipe a budget should buy, from a pilot that `fewsteps collect --pilot` "
         "recorded, and which others cannot be told from it.",
     )
-    plan.add_argument("run", metavar="RUN", help="the pilot's run folder")
+    plan.add_argument(
+        "run", nargs="?", metavar="RUN", help="the pilot's run folder; with --design any earlier run, or none"
+    )
     plan.add_argument(
         "--budget",
         type=float,
@@ -48,11 +56,76 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="tasks that the budget can be spread over (default: the pilot's)",
     )
     plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
+    _add_design(plan)
     plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
     plan.set_defaults(handler=_plan)
 
 
+GUESSES = {
+    "turn_tokens": "teacher output tokens a turn",
+    "turns": "turns of a demonstration",
+    "continuation_turns": "teacher turns of a continuation",
+    "student_pass": "the student's pass@1",
+    "teacher_pass": "the teacher's pass@1",
+    "icc": "share of the variance of the student's outcome that is the task's own",
+    "prompt_tokens": "prompt tokens of a teacher turn, on the money axis",
+    "T_max": "most turns of an episode",
+}
+
+
+def _add_design(plan: argparse.ArgumentParser) -> None:
+    design = plan.add_argument_group(
+        "pilot design", "how large a pilot to buy, before anything is bought; guesses are printed"
+    )
+    design.add_argument("--design", action="store_true", help="design a pilot instead of reading one")
+    design.add_argument("--replicates", type=int, metavar="N", help="hand-backs for each of their depths")
+    for name, meaning in GUESSES.items():
+        design.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            type=int if name == "T_max" else float,
+            metavar="N" if name == "T_max" else "X",
+            help=meaning,
+        )
+
+
 def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.design:
+        return _design(arguments)
+    given = [name for name in (*GUESSES, "replicates") if getattr(arguments, name) is not None]
+    if arguments.run is None or given:
+        from occupancy.errors import InputError
+
+        raise InputError(
+            f"--{given[0].replace('_', '-')} without --design: a plan reads it from the pilot; leave it out"
+            if given
+            else "no RUN was given: name the pilot's run folder, or design one with --design"
+        )
+    return _plan_run(arguments)
+
+
+def _design(arguments: argparse.Namespace) -> int:
+    from simulate.plan.costs import Prices
+    from simulate.plan.design import design, table
+    from simulate.plan.guesses import Guesses, from_run
+
+    given = {name: getattr(arguments, name) for name in GUESSES if getattr(arguments, name) is not None}
+    guesses, names = Guesses(**given, sources=dict.fromkeys(given, "given")), None
+    if arguments.run is not None:
+        guesses, names = from_run(arguments.run, guesses)
+    found = design(
+        budget=arguments.budget,
+        axis=arguments.axis,
+        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
+        pool=arguments.pool,
+        replicates=arguments.replicates,
+        guesses=guesses,
+        run=names,
+    )
+    return _show(arguments, found.to_dict(), lambda: table(found), found.command)
+
+
+def _plan_run(arguments: argparse.Namespace) -> int:
     from simulate.plan.costs import Prices
     from simulate.plan.planner import plan
     from simulate.plan.report import collect_command, table
@@ -66,13 +139,20 @@ def _plan(arguments: argparse.Namespace) -> int:
         pool=arguments.pool,
         seed=arguments.seed,
     )
+    return _show(arguments, found.to_dict(), lambda: table(found), collect_command(found))
+
+
+def _show(
+    arguments: argparse.Namespace, plain: dict[str, Any], table: Callable[[], RenderableType], command: str
+) -> int:
+    """One JSON object, or a table with the command line that follows from it."""
     if arguments.json:
-        json.dump(found.to_dict(), sys.stdout, indent=2, allow_nan=False)
+        json.dump(plain, sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
         return 0
     from rich.console import Console
 
-    Console().print(table(found))
-    if command := collect_command(found):
+    Console().print(table())
+    if command:
         sys.stdout.write(f"{command}\n")
     return 0

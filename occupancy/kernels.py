@@ -27,8 +27,6 @@ _UNITS = [(1 << 63) // max(T, 1) for T in range(SHORT + 1)]
 PAIR_HIGH = np.array([units >> LOW_SHORT for units in _UNITS])
 PAIR_LOW = np.array([(units & ((1 << LOW_SHORT) - 1)) | (1 << COUNT_BIT) for units in _UNITS])
 
-NARROW_STATES, NARROW_TURNS = 1 << 14, (1 << 16) - 4
-
 
 @compiled
 def tally(offsets: Int64, states: Int32, table: Int64) -> None:
@@ -98,23 +96,16 @@ def _unpack(pairs: Int64, table: Int64) -> None:
 
 @compiled
 def count_states(states: Int32, counts: Int64) -> None:
-    """Adds every turn to its state: counts [S]; few states are counted in 16 bits, in the first cache."""
-    if counts.size > NARROW_STATES:
-        for i in range(np.uint64(states.size)):
-            counts[np.uint32(states[i])] += 1
-        return
-    narrow = np.zeros(counts.size, np.uint16)
-    for begin in range(0, states.size, NARROW_TURNS):
-        end = min(begin + NARROW_TURNS, states.size)
-        whole = end - (end - begin) % 4
-        for i in range(np.uint64(begin), np.uint64(whole), np.uint64(4)):
-            for j in range(np.uint64(4)):
-                narrow[np.uint32(states[i + j])] += np.uint16(1)
-        for i in range(np.uint64(whole), np.uint64(end)):
-            narrow[np.uint32(states[i])] += np.uint16(1)
-        for s in range(counts.size):
-            counts[s] += narrow[s]
-            narrow[s] = 0
+    """Adds every turn to its state: counts [S]. Bytes stay in the first cache; every 256th turn carries."""
+    narrow = np.zeros(counts.size, np.uint8)
+    for i in range(np.uint64(states.size)):
+        s = np.uint32(states[i])
+        count = (np.int64(narrow[s]) + 1) & 255
+        narrow[s] = np.uint8(count)
+        if count == 0:
+            counts[s] += 256
+    for s in range(counts.size):
+        counts[s] += narrow[s]
 
 
 @compiled

@@ -23,6 +23,7 @@ from occupancy import (
     small,
     tally,
 )
+from occupancy.fixed_point import carry
 
 PATCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -83,6 +84,20 @@ def test_a_tally_is_both_occupancies(batch):
     for convention, probability in (("pooled", found.pooled), ("trajectory", found.trajectory)):
         exact = naive.occupancy(batch, naive.context_weights(batch, convention))
         assert probability == pytest.approx([float(p) for p in exact], rel=1e-12)
+
+
+@pytest.mark.parametrize("S", [3, kernels.PAIRED_STATES + 1])
+def test_lengths_above_and_below_what_kernels_write_out_give_the_same_sums(S):
+    """Long trajectories between short and empty ones, in buffers and pairs of words that fill up."""
+    lengths = np.tile([0, 1, 63, 64, 65, 0, 7, 255, 256, 300, 64], 9)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    states = (np.arange(offsets[-1]) % S).astype(np.int32)
+    tables = np.zeros((2, S, 3), np.int64)
+    for module, table in zip((small, kernels), tables, strict=True):
+        module.tally(offsets, states, table)
+    (few, counted), words = tables[:, :, 0], [carry(table[:, 1], table[:, 2]) for table in tables]
+    assert few.tolist() == counted.tolist() == np.bincount(states, minlength=S).tolist()
+    assert np.array_equal(words[0], words[1])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))

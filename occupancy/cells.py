@@ -7,14 +7,15 @@ whole, in any order and bit for bit. Sums of weights are floats and add up to ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from occupancy.fixed_point import reciprocals
 from occupancy.types import Float64, Int64, Trajectories
 
-CELL_BYTES = 48
+CELL_BYTES = 160
+"""A cell takes 48 bytes; while cells are joined they are there twice, with keys, beside a part's."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,18 @@ def cells_of(part: Trajectories) -> Cells:
 
 def merged(parts: Sequence[Cells]) -> Cells:
     """All cells as one table."""
-    columns = {f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Cells)}
-    if len(parts) == 1 or not len(columns["task"]):
-        return Cells(**columns)
-    order = np.lexsort((columns["state"], columns["task"]))
-    columns = {name: values[order] for name, values in columns.items()}
-    new = (np.diff(columns["task"], prepend=-1) != 0) | (np.diff(columns["state"], prepend=-1) != 0)
-    starts = np.flatnonzero(new)
-    sums = {n: np.add.reduceat(columns[n], starts) for n in ("count", "high", "low", "weight")}
-    return Cells(columns["task"][starts], columns["state"][starts], **sums)
+    if len(parts) == 1:
+        return parts[0]
+    task, state = (np.concatenate([getattr(p, name) for p in parts]) for name in ("task", "state"))
+    order = np.lexsort((state, task))
+    task, state = task[order], state[order]
+    starts = np.flatnonzero((np.diff(task, prepend=-1) != 0) | (np.diff(state, prepend=-1) != 0))
+    task, state = task[starts], state[starts]
+    sums = []
+    for name in ("count", "high", "low", "weight"):
+        column = np.concatenate([getattr(p, name) for p in parts])[order]
+        sums.append(np.add.reduceat(column, starts) if len(starts) else column)
+    return Cells(task, state, *sums)
 
 
 def renamed(cells: Cells, states: Int64 | None, tasks: Int64 | None) -> Cells:

@@ -104,8 +104,8 @@ def count_states(states: Int32, counts: Int64) -> None:
         narrow[s] = np.uint8(count)
         if count == 0:
             counts[s] += 256
-    for s in range(counts.size):
-        counts[s] += narrow[s]
+    for rest in range(counts.size):
+        counts[rest] += narrow[rest]
 
 
 @compiled

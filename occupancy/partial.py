@@ -102,17 +102,18 @@ class Parts:
             self.means[name] = joined([self.means[name], sums]) if name in self.means else sums
         if part.cells is not None:
             self.cells.append(part.cells)
-            if sum(map(len, self.cells)) * CELL_BYTES > self.cell_memory:
+            most = self.cell_memory // CELL_BYTES
+            if sum(map(len, self.cells)) > most:
                 self.cells = [merged(self.cells)]
-                self._require_memory(len(self.cells[0]))
+                if len(self.cells[0]) > 2 * most // 3:  # near the limit every part would be joined again
+                    self._refuse(len(self.cells[0]))
 
-    def _require_memory(self, n: int) -> None:
-        if n * CELL_BYTES > self.cell_memory:
-            raise DataError(
-                f"standard errors by state: {n:,} pairs of task and state occurred so far, which take "
-                f"{n * CELL_BYTES >> 20} MB, and {self.cell_memory >> 20} MB are allowed: raise "
-                f"--error-memory, or set it to 0 for no standard errors by state"
-            )
+    def _refuse(self, n: int) -> None:
+        raise DataError(
+            f"standard errors by state: {n:,} pairs of task and state occurred so far, which take "
+            f"{3 * n * CELL_BYTES // 2 >> 20} MB, and {self.cell_memory >> 20} MB are allowed: raise "
+            f"--error-memory, or set it to 0 for no standard errors by state"
+        )
 
     def all_counts(self) -> Counts:
         """Counts of all parts, tasks rising."""

@@ -1,9 +1,9 @@
 """Occupancies and means of a stream of parts, in one pass and bounded memory.
 
 What is kept from part to part is by state, by task, and for standard errors by pair of task and state that
-occurs: 48 bytes a pair, at most `cell_memory` in all, and three times that while parts are joined. Pooled,
-trajectory-uniform and task-pooled occupancies and their errors have the same bits as in memory, where weights
-and means agree to rounding.
+occurs: `cell_memory` in all, reckoned at 240 bytes a pair because parts are joined. Pooled, trajectory-uniform
+and task-pooled occupancies and their errors have the same bits as in memory; those under weights, and means,
+agree to rounding.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_more_pairs_of_task_and_state_than_allowed_are_refused(few_rows, tmp_pat
     table = pa.table({"trajectory": np.arange(n), "state": np.arange(n), "task": np.arange(n) // 2})
     pq.write_table(table, tmp_path / "turns.parquet")
     with pytest.raises(DataError, match=r"pairs of task and state .* raise --error-memory"):
-        estimate_stream(open_turns(tmp_path, Columns()), cell_memory=10 * 48)
+        estimate_stream(open_turns(tmp_path, Columns()), cell_memory=10 * 240)
     found = estimate_stream(open_turns(tmp_path, Columns()), cell_memory=0)
     assert set(found.occupancies) == {"pooled", "trajectory"}
     assert found.occupancies["pooled"].standard_error is None

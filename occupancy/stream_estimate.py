@@ -1,7 +1,7 @@
 """Occupancies and means of a stream of parts, in one pass and bounded memory.
 
 What is kept from part to part is by state, by task, and for standard errors by pair of task and state that
-occurs: `cell_memory` in all, reckoned at 240 bytes a pair because parts are joined. Pooled, trajectory-uniform
+occurs: `cell_memory` in all, reckoned at 240 bytes a pair as parts are joined. Pooled, trajectory-uniform
 and task-pooled occupancies and their errors have the same bits as in memory; those under weights, and means,
 agree to rounding.
 """

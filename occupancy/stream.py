@@ -162,7 +162,7 @@ def to_part(rows: dict[str, Any], starts: Int64, *, n_states: int | None = None)
 
 
 class Together:
-    """Finds a value whose rows are not together: ids that only rise cannot come back, others are kept."""
+    """Finds a value whose rows are not together; consecutive ids, the usual case, take no memory."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -172,16 +172,21 @@ class Together:
 
     def see(self, firsts: Any) -> None:
         """First rows of runs of equal values, in order."""
+        if not len(firsts):
+            return
         values = firsts if self.last is None else np.concatenate([[self.last], firsts])
         self.rising &= bool((values[1:] > values[:-1]).all())
         self.last = values[-1]
-        self.seen.append(firsts)
+        if values.dtype.kind in "iu" and int(firsts[-1]) - int(firsts[0]) == len(firsts) - 1 and self.rising:
+            self.seen.append(range(int(firsts[0]), int(firsts[-1]) + 1))
+        else:
+            self.seen.append(firsts)
 
     def finish(self) -> None:
-        """Refuse what came back."""
+        """Refuse what came back; ids that only rise cannot."""
         if self.rising or not self.seen:
             return
-        values, counts = np.unique(np.concatenate(self.seen), return_counts=True)
+        values, counts = np.unique(np.concatenate([np.asarray(s) for s in self.seen]), return_counts=True)
         if counts.max() > 1:
             raise DataError(
                 f"the rows of {self.name} {values[counts.argmax()]} are in {counts.max()} places: expected "

@@ -119,3 +119,15 @@ def test_the_command_is_fast_where_no_error_is_asked_for(tmp_path, capsys):
         "probability": 0.75,
         "standard_error": None,
     }
+
+
+def test_ids_that_come_back_after_consecutive_ones_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(scan, "UNIT_ROWS", 2)
+    ids = [5, 6, 7, 8, 2, 3, 7]
+    table = {"trajectory": ids, "state": [0] * 7}
+    pq.write_table(pa.table(table), tmp_path / "turns.parquet", row_group_size=1)
+    with pytest.raises(DataError, match="rows of trajectory 7 are in 2 places"):
+        scan.scan_table(tmp_path, Columns())
+    table["trajectory"] = [5, 6, 7, 8, 2, 3, 4]
+    pq.write_table(pa.table(table), tmp_path / "turns.parquet", row_group_size=1)
+    assert scan.scan_table(tmp_path, Columns())[0].tally.n_trajectories == 7

@@ -56,6 +56,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="tasks that the budget can be spread over (default: the pilot's)",
     )
     plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
+    plan.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="how the plan moves with prices=FILE.toml, T_max=N or evaluation=TASKSxATTEMPTS; repeatable",
+    )
     _add_design(plan)
     plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
     plan.set_defaults(handler=_plan)
@@ -138,6 +145,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
         pool=arguments.pool,
         seed=arguments.seed,
+        what_if=arguments.what_if,
     )
     return _show(arguments, found.to_dict(), lambda: table(found), collect_command(found))
 

@@ -12,6 +12,7 @@ from simulate.plan.level0 import Purchase
 from simulate.plan.level1 import plan_pilot
 from simulate.plan.read import read_pilot, teacher_tokens
 from simulate.plan.report import Plan
+from simulate.plan.what_if import answers, check
 
 
 def plan(
@@ -23,14 +24,17 @@ def plan(
     prices: Prices | None = None,
     pool: int | None = None,
     seed: int = 0,
+    what_if: Sequence[str] = (),
 ) -> Plan:
     """Plan from a run folder. budget: teacher tokens, or money on the money axis.
 
     already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
     pool: tasks that the budget can be spread over; None for those of the pilot.
+    what_if: questions that are answered beside it; see `simulate.plan.what_if`.
     """
     if seed < 0:
         raise InputError(f"--seed {seed}: expected a whole number of at least 0")
+    check(what_if)
     sunk = {Path(run).resolve() for run in already}
     purchase = Purchase(
         budget,
@@ -44,6 +48,8 @@ def plan(
         raise InputError(
             f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
         )
-    return plan_pilot(
-        pilot if pool is None else replace(pilot, pool=pool, pool_stated=True), purchase, seed=seed
-    )
+    if pool is not None:
+        pilot = replace(pilot, pool=pool, pool_stated=True)
+    found = plan_pilot(pilot, purchase, seed=seed)
+    asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=found, seed=seed)
+    return replace(found, what_if=asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from occupancy.errors import DataError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run, open_run
 from occupancy.tables import TABLES
+from simulate.plan.horizon import cut
 from simulate.plan.pilot import Contexts, Episodes, Floats, Ints, Pilot, TeacherTurns
 from simulate.plan.steps import steps_of
 
@@ -25,15 +27,18 @@ UNPAID = ("replay_desync", "budget_stopped")
 _TOKENS = ("output_tokens", "prompt_tokens", "cached_tokens", "student_tokens")
 
 
-def read_pilot(folder: str | Path) -> Pilot:
-    """Read the run that `fewsteps collect --pilot` wrote."""
+def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
+    """Read the run that `fewsteps collect --pilot` wrote; T_max: as if its horizon had been shorter."""
     run = open_run(folder)
     _refuse_rewards(run)
     episodes = _frame(run, "episodes", without=("prompt",))
     turns = _frame(run, "turns", without=("text", "observation"))
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
-    return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+    if T_max is None:
+        return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+    within = cut(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
+    return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
 
 
 def pilot_of(

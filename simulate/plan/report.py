@@ -80,6 +80,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     costs: dict[str, Any] = field(default_factory=dict)
     """Cost of a context at every K = 1 .. T_max on each axis."""
+    what_if: tuple[dict[str, Any], ...] = ()
+    """Answers of `simulate.plan.what_if`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: K is a whole number or 'inf', unknown is null."""
@@ -154,6 +156,7 @@ def sentences(plan: Plan) -> Sequence[str]:
     lines = [said, f"value: {plan.unit}."]
     if not plan.calibrated:
         lines.append("Not calibrated by training runs: a ranking only.")
+    lines += [f"? {answer['said']}" for answer in plan.what_if]
     return [*lines, *(f"! {warning}" for warning in plan.warnings)]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from occupancy.errors import DataError
 from occupancy.fixed_point import carry, reciprocals
 from occupancy.tallies import Tally
-from occupancy.types import Int64
+from occupancy.types import Int32, Int64
 
 MOST_CELLS = 1 << 22
 """Above this many cells of (T, state) the words of 1/T are summed by state instead."""
@@ -30,26 +30,39 @@ class Joint:
 
     def add(self, states: Int64, T: Int64) -> None:
         """Add turns, each with its state and the length of its trajectory, both at least 0."""
-        if not len(states):
-            return
+        for begin in range(0, len(states), WAITING):
+            s, here = states[begin : begin + WAITING], T[begin : begin + WAITING]
+            if self._fits(s, here):
+                self._wait(s, np.multiply(here, self.cells.shape[1], dtype=np.int32, casting="unsafe"))
+            else:
+                self._add_words(s, here)
+
+    def add_trajectories(self, states: Int64, T: Int64) -> None:
+        """Add whole trajectories: the states of all turns, and T of each trajectory."""
+        if 0 < len(states) <= WAITING and self._fits(states, T):
+            row = np.multiply(T, self.cells.shape[1], dtype=np.int32, casting="unsafe")
+            self._wait(states, np.repeat(row, T))
+        else:
+            self.add(states, np.repeat(T, T))
+
+    def _fits(self, states: Int64, T: Int64) -> bool:
+        """Whether there are cells for these, after adding some."""
         shape = (int(T.max()) + 1, int(states.max()) + 1)
         if shape[0] > self.cells.shape[0] or shape[1] > self.cells.shape[1]:
             self._count()
             wanted = (max(shape[0], self.cells.shape[0]), max(shape[1], self.cells.shape[1]))
             if wanted[0] * wanted[1] > MOST_CELLS:
-                self._add_words(states, T)
-                return
+                return False
             self.cells = _grown(self.cells, wanted)
-        S = self.cells.shape[1]
-        for begin in range(0, len(states), WAITING):
-            part = slice(begin, begin + WAITING)
-            n = len(states[part])
-            if self._waiting + n > WAITING:
-                self._count()
-            key = self._keys[self._waiting : self._waiting + n]
-            cell = np.multiply(T[part], S, dtype=np.int32, casting="unsafe")
-            key[:] = np.add(cell, states[part], out=cell, casting="unsafe")
-            self._waiting += n
+        return True
+
+    def _wait(self, states: Int64, cell: Int32) -> None:
+        """Add at most WAITING turns, given the first cell of each one's length."""
+        if self._waiting + len(states) > WAITING:
+            self._count()
+        key = self._keys[self._waiting : self._waiting + len(states)]
+        key[:] = np.add(cell, states, out=cell, casting="unsafe")
+        self._waiting += len(states)
 
     def merge(self, other: Joint) -> None:
         """Add what another one has counted; call its `close` first."""
@@ -129,11 +142,10 @@ class Joint:
         self.cells, self._held = np.zeros_like(self.cells), 0
 
     def _add_words(self, states: Int64, T: Int64) -> None:
-        for begin in range(0, len(states), WAITING):  # floats hold the sums of so few rows exactly
-            s, length = states[begin : begin + WAITING], T[begin : begin + WAITING]
-            sums = [np.bincount(s), *(np.bincount(s, word) for word in reciprocals(length.astype(np.int64)))]
-            self.words = _sum_words(self.words, np.stack(sums).astype(np.int64))
-            self.lengths = _sum(self.lengths, np.bincount(length))
+        """At most WAITING turns, so that floats hold the sums exactly."""
+        sums = [np.bincount(states), *(np.bincount(states, w) for w in reciprocals(T.astype(np.int64)))]
+        self.words = _sum_words(self.words, np.stack(sums).astype(np.int64))
+        self.lengths = _sum(self.lengths, np.bincount(T))
 
 
 def _grown(table: Int64, shape: tuple[int, ...]) -> Int64:

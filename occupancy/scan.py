@@ -154,8 +154,7 @@ class Runs:
         self._end()
         self._open = [states[starts[-1] :].copy()]
         if len(starts) > 1:
-            T = np.diff(starts)
-            joint.add(states[starts[0] : starts[-1]], np.repeat(T, T))
+            joint.add_trajectories(states[starts[0] : starts[-1]], np.diff(starts))
 
     def _end(self) -> None:
         run, self._open = np.concatenate(self._open), []
@@ -174,7 +173,7 @@ class Runs:
             return last, none
         if self._short:
             T = np.array([len(run) for run in self._short])
-            joint.add(np.concatenate(self._short), np.repeat(T, T))
+            joint.add_trajectories(np.concatenate(self._short), T)
         return self._first, last
 
     @property
@@ -268,4 +267,4 @@ def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate,
 
 def _add_run(total: Joint, parts: list[Any]) -> None:
     states = np.concatenate(parts)
-    total.add(states, np.full(len(states), len(states)))
+    total.add_trajectories(states, np.array([len(states)]))

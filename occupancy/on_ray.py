@@ -18,7 +18,7 @@ import numpy as np
 from occupancy.columns import Columns, Names
 from occupancy.errors import MissingExtra
 from occupancy.partial import CELL_MEMORY, Partial, partial_of, with_ids
-from occupancy.scan import RowGroups, row_groups
+from occupancy.scan import RowGroups, batches_of, row_groups
 from occupancy.stream import MEMORY, ROW_BYTES, Together, TurnStream, joined, open_turns, starts_of, to_part
 from occupancy.stream_estimate import Pass, StreamEstimate
 
@@ -80,14 +80,9 @@ def on_ray(
 
 def read_piece(unit: RowGroups, columns: Columns, *, cells: bool = True) -> Piece:
     """Rows of a unit, cut into whole trajectories, which are summed up, and edges."""
-    import pyarrow.parquet as pq
-
     stream = TurnStream([unit.file], columns)
-    with pq.ParquetFile(unit.file) as parquet:
-        columns.require(parquet.schema_arrow.names, str(unit.file))
-        groups = list(range(unit.first, unit.last))
-        table = parquet.read_row_groups(groups, columns=columns.needed).combine_chunks()
-    batches = [stream.arrays(batch) for batch in table.to_batches()]
+    found = batches_of(unit, columns, columns.needed, MEMORY)
+    batches = [{n: v.copy() for n, v in stream.arrays(batch).items()} for batch in found]
     rows = joined(batches)
     starts = starts_of(rows["trajectory"])
     names = stream.trajectories.in_order

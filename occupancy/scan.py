@@ -107,7 +107,8 @@ def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
     """Counts of one unit, with about so many bytes of rows at a time."""
     joint, states, runs = Joint(), Names(), Runs()
     weighted, squares = Total(0), 0.0
-    for batch in _batches(unit, columns, memory):
+    wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
+    for batch in batches_of(unit, columns, wanted, memory):
         s = ids_of(batch, columns.state, states)
         _require(s, columns.state, 0, MOST_STATES)
         if columns.length:
@@ -184,11 +185,10 @@ class Runs:
         return np.array(texts, object)[codes] if texts else codes
 
 
-def _batches(unit: RowGroups, columns: Columns, memory: int) -> Iterator[Any]:
+def batches_of(unit: RowGroups, columns: Columns, wanted: Sequence[str], memory: int) -> Iterator[Any]:
+    """Record batches of a unit, with about so many bytes of rows each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
 
     def rows_of(schema: Any) -> int:
         columns.require(schema.names, str(unit.file), only=wanted)
@@ -206,7 +206,7 @@ def _batches(unit: RowGroups, columns: Columns, memory: int) -> Iterator[Any]:
     with pq.ParquetFile(unit.file, pre_buffer=False) as parquet:
         rows = rows_of(parquet.schema_arrow)
         for group in range(unit.first, unit.last):
-            yield from parquet.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False)
+            yield from parquet.iter_batches(rows, row_groups=[group], columns=list(wanted), use_threads=False)
 
 
 def _require(values: Any, column: str, least: int, top: int) -> None:

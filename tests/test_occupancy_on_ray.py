@@ -24,10 +24,15 @@ def of_pieces(file, columns, memory):
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(batch=batches(features=2), text=st.booleans(), rows=st.integers(1, 6))
-def test_pieces_of_any_size_add_up_to_the_stream(tmp_path_factory, batch, text, rows):
-    file = tmp_path_factory.mktemp("pieces") / "turns.parquet"
-    pq.write_table(table_of(dense(batch), text=text), file, row_group_size=rows)
+@given(batch=batches(features=2), text=st.booleans(), rows=st.integers(1, 6), ipc=st.booleans())
+def test_pieces_of_any_size_add_up_to_the_stream(tmp_path_factory, batch, text, rows, ipc):
+    file = tmp_path_factory.mktemp("pieces") / ("turns.arrow" if ipc else "turns.parquet")
+    table = table_of(dense(batch), text=text)
+    if ipc:
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=rows)
+    else:
+        pq.write_table(table, file, row_group_size=rows)
     stream = open_turns(file, COLUMNS)
     whole = estimate_stream(stream)
     (found, states), n_units = of_pieces(file, COLUMNS, 1)

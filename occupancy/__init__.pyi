@@ -25,6 +25,7 @@ from .errors import (
 from .estimate import Mean, Occupancy, mean, occupancy
 from .recipe import PRESETS, Recipe, SwitchLaw, preset
 from .resample import Bootstrap, bootstrap
+from .scan import scan_table
 from .stream import TurnStream, open_turns
 from .stream_estimate import StreamEstimate, estimate_stream
 from .switch import Draw, Switches, draw_switch, draw_switches
@@ -79,6 +80,7 @@ __all__ = [
     "preset",
     "ratio",
     "save_arrays",
+    "scan_table",
     "tally",
     "total_variation",
 ]

@@ -102,6 +102,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
         while len([node for node in ray.nodes() if node["Alive"]]) > 1:
             assert time.monotonic() < until, "the node was never seen to be dead"
             time.sleep(0.2)
+        again, _ = on_ray.estimate_files(file, columns, memory=1)
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -113,4 +114,5 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
     single = estimate_stream(open_turns(file, columns))
     assert found.tally.trajectory.tobytes() == single.tally.trajectory.tobytes()
     for name, share in single.occupancies.items():
+        assert again.occupancies[name].standard_error.tobytes() == share.standard_error.tobytes()
         assert found.occupancies[name].standard_error.tobytes() == share.standard_error.tobytes()

@@ -40,6 +40,8 @@ class TokenSpec:
     """Share of the memory that the engine may take; 0: the engine's own default."""
     at_once: int = 0
     """Most requests that the engine runs at a time; 0: its own default."""
+    logprobs: int = 1
+    """0: turns come without their log probability, which engines give slowly."""
     eager: int = 0
     """1: no CUDA graphs and no compilation: starts sooner, runs slower (vLLM)."""
 
@@ -91,7 +93,7 @@ class TokenPolicy:
         self._loading: Awaitable[Engine] | None = None
         self._number = count()
         self.traits = Traits(
-            gives=frozenset({"text", "usage", "token_ids", "logprob"}),
+            gives=frozenset({"text", "usage", "token_ids"} | ({"logprob"} if spec.logprobs else set())),
             most_output=spec.max_tokens,
             tokenizer=spec.folder,
         )

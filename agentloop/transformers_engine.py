@@ -50,14 +50,14 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
     batching = transformers.ContinuousBatchingConfig(
         max_memory_percent=memory or None,
         max_requests_per_batch=spec.at_once or None,
-        return_logprobs=True,
+        return_logprobs=bool(spec.logprobs),
     )
     manager = model.init_continuous_batching(generation_config=sampling, continuous_batching_config=batching)
     manager.start()
     window = spec.window or int(getattr(model.config, "max_position_embeddings", 0))
     if window < 1:
         raise InputError(f"{spec.folder} does not say how long its contexts may be: give window=TOKENS")
-    return TransformersEngine(manager, window)
+    return TransformersEngine(manager, window, logprobs=bool(spec.logprobs))
 
 
 class TransformersEngine:
@@ -65,8 +65,8 @@ class TransformersEngine:
 
     seeded = False
 
-    def __init__(self, manager: Any, window: int) -> None:
-        self._manager, self.window = manager, window
+    def __init__(self, manager: Any, window: int, *, logprobs: bool) -> None:
+        self._manager, self.window, self._logprobs = manager, window, logprobs
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
         """Sample one turn; `seed` changes nothing."""
@@ -86,7 +86,8 @@ class TransformersEngine:
             raise
         if output.error:
             raise self._ended(output.error)
-        return Sampled(tuple(output.generated_tokens), float(sum(output.logprobs)))
+        logprob = float(sum(output.logprobs)) if self._logprobs else None
+        return Sampled(tuple(output.generated_tokens), logprob)
 
     def _ended(self, why: str) -> RunError:
         # Its errors are of memory and of the engine itself: an end of the run, and no data about the model.

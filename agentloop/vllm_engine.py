@@ -18,6 +18,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
         from vllm import SamplingParams
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.sampling_params import RequestOutputKind
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.engine.exceptions import EngineDeadError
     except ImportError as error:
@@ -27,11 +28,16 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
         "dtype": spec.dtype,
         "enable_prefix_caching": True,
         "enforce_eager": bool(spec.eager),
+        # Nobody reads its statistics, and they are made in the thread that plays the episodes.
+        "disable_log_stats": True,
     }
     given |= {"max_model_len": spec.window} if spec.window else {}
     given |= {"gpu_memory_utilization": spec.memory} if spec.memory else {}
     given |= {"max_num_seqs": spec.at_once} if spec.at_once else {}
-    engine = await asyncio.to_thread(AsyncLLM.from_engine_args, AsyncEngineArgs(**given))
+    # The batch sizes of vllm.LLM: without a context, vLLM takes those of its smallest machines.
+    engine = await asyncio.to_thread(
+        AsyncLLM.from_engine_args, AsyncEngineArgs(**given), usage_context=UsageContext.LLM_CLASS
+    )
     stops = sorted(stop_ids(codec))
 
     def sampling(seed: int) -> Any:
@@ -41,7 +47,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
             top_p=spec.top_p,
             seed=seed % 2**63,
             stop_token_ids=stops,
-            logprobs=0,
+            logprobs=0 if spec.logprobs else None,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

@@ -1,7 +1,7 @@
 """The loop with vLLM in process on one GPU: python benchmarks/agentloop_gpu.py --model FOLDER [--out FOLDER]
 
 fast       a world that answers at once: tokens/s of the loop against bare vLLM for the very same requests,
-           given to it all at once and with the loop's own concurrency
+           given to it with the loop's own concurrency, all at once, and without a seed of their own
 alfworld   the same student in real ALFWorld games (FEWSTEPS_DATA), one process a game: who is the
            bottleneck, the engine or the environments, with the share of the time that each is busy
 
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from array import array
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Watched:
     """An engine whose requests are written down, with the time that any of them was in flight."""
 
     engine: Engine
-    requests: list[tuple[list[int], int]] = field(default_factory=list)
+    requests: list[tuple[array[int], int]] = field(default_factory=list)
     tokens: int = 0
     busy_s: float = 0.0
     flight_s: float = 0.0
@@ -99,7 +100,7 @@ class Watched:
         return self.engine.window
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
-        self.requests.append((prompt, seed))
+        self.requests.append((array("i", prompt), seed))
         began = time.perf_counter()
         if self._running == 0:
             self._since = began
@@ -120,6 +121,17 @@ class Watched:
 
     def fresh(self) -> Watched:
         return Watched(self.engine)
+
+
+def unseeded(engine: Any) -> Engine:
+    """The same vLLM, whose requests share one stream of random numbers: what seeds of their own cost."""
+
+    def sampling(seed: int) -> Any:
+        parameters = engine._sampling(seed)
+        parameters.seed = None
+        return parameters
+
+    return type(engine)(engine._engine, sampling, engine._dead)
 
 
 class Sleeping:
@@ -178,19 +190,22 @@ async def run_loop(
 
 
 async def run_bare(
-    engine: Engine, requests: Sequence[tuple[list[int], int]], *, at_once: int
+    engine: Engine, requests: Sequence[tuple[Sequence[int], int]], *, name: str, at_once: int
 ) -> dict[str, Any]:
     """The same requests in the same order, at most `at_once` in flight, without a loop around them."""
     waiting = iter(enumerate(requests))
     tokens = 0
+    if (inner := getattr(engine, "_engine", None)) is not None:
+        # The loop began with an empty cache of prefixes too.
+        await inner.reset_prefix_cache()
 
     async def worker() -> None:
         nonlocal tokens
         for number, (prompt, seed) in waiting:
-            sampled = await engine.sample(prompt, seed=seed, request=f"bare-{at_once}-{number}")
+            sampled = await engine.sample(list(prompt), seed=seed, request=f"{name}-{number}")
             tokens += len(sampled.ids)
 
-    began = time.perf_counter()
+    cpu, began = time.process_time(), time.perf_counter()
     with Gpu() as gpu:
         await asyncio.gather(*(worker() for _ in range(min(at_once, len(requests)))))
     wall = time.perf_counter() - began
@@ -199,6 +214,7 @@ async def run_bare(
         "wall_s": wall,
         "output_tokens": tokens,
         "output_tokens_per_s": tokens / wall,
+        "process_cpu_share_of_one_core": (time.process_time() - cpu) / wall,
         "gpu_busy_share": gpu.share,
     }
 
@@ -284,23 +300,35 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
 
         engine = await open_vllm(spec, codec)
     found: dict[str, Any] = {"start_s": time.perf_counter() - began, "cores": len(os.sched_getaffinity(0))}
+    print(json.dumps(found), flush=True)
     with tempfile.TemporaryDirectory() as place:
         # The first requests compile and warm what the engine has left to its first use.
-        await run_bare(engine, [(list(encode_turn(codec, "warm up")), i) for i in range(512)], at_once=512)
-        watched = Watched(engine)
+        few = [(encode_turn(codec, "warm up"), i) for i in range(given.sequences)]
+        await run_bare(engine, few, name="warm", at_once=given.sequences)
         recipe = preset("op-short", K=1, n=1, T_max=12)
-        fast = await run_loop(
-            watched,
-            spec,
-            codec,
-            FastWorlds(given.at_once),
-            tasks=str(given.rooms),
-            recipe=recipe,
-            folder=Path(place) / "fast",
-        )
+
+        async def in_fast_world(watched: Watched, name: str, rooms: int) -> dict[str, Any]:
+            worlds = FastWorlds(given.at_once)
+            folder = Path(place) / name
+            return await run_loop(
+                watched, spec, codec, worlds, tasks=str(rooms), recipe=recipe, folder=folder
+            )
+
+        # So does the loop, which imports and compiles.
+        await in_fast_world(Watched(engine), "warm", 32)
+        if (inner := getattr(engine, "_engine", None)) is not None:
+            await inner.reset_prefix_cache()
+        watched = Watched(engine)
+        fast = await in_fast_world(watched, "fast", given.rooms)
         found["fast"] = fast
-        for name, at_once in (("bare_same_concurrency", given.at_once), ("bare_all_at_once", 10**9)):
-            found[name] = await run_bare(engine, watched.requests, at_once=at_once)
+        print(json.dumps(found, indent=2), flush=True)
+        bares = [
+            ("bare_same_concurrency", engine, given.at_once),
+            ("bare_all_at_once", engine, 10**9),
+            ("bare_without_seeds", engine if given.fake else unseeded(engine), given.at_once),
+        ]
+        for name, bare, at_once in bares:
+            found[name] = await run_bare(bare, watched.requests, name=name, at_once=at_once)
             ratio = fast["output_tokens_per_s"] / found[name]["output_tokens_per_s"]
             found[name]["loop_over_bare"] = ratio
         print(json.dumps(found, indent=2), flush=True)
@@ -330,13 +358,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--model", required=True, help="folder of the model")
     arguments.add_argument("--out", help="folder for gpu.json")
-    arguments.add_argument("--at-once", type=int, default=1024, help="episodes at a time in the fast world")
-    arguments.add_argument("--rooms", type=int, default=2048, help="episodes in the fast world")
-    arguments.add_argument("--sequences", type=int, default=1024, help="requests that vLLM runs at a time")
+    arguments.add_argument("--at-once", type=int, default=512, help="episodes at a time in the fast world")
+    arguments.add_argument("--rooms", type=int, default=1024, help="episodes in the fast world")
+    arguments.add_argument("--sequences", type=int, default=512, help="requests that vLLM runs at a time")
     arguments.add_argument("--max-tokens", type=int, default=32)
     arguments.add_argument("--games", type=int, default=140, help="ALFWorld games; 0 leaves them out")
-    arguments.add_argument("--proposals", type=int, default=1, help="rollouts of each game")
-    arguments.add_argument("--horizon", type=int, default=20, help="turns of an ALFWorld episode")
+    arguments.add_argument("--proposals", type=int, default=4, help="rollouts of each game")
+    arguments.add_argument("--horizon", type=int, default=30, help="turns of an ALFWorld episode")
     arguments.add_argument("--workers", type=int, default=48, help="ALFWorld processes")
     arguments.add_argument("--dtype", default="bfloat16")
     arguments.add_argument("--memory", type=float, default=0.6, help="share of the GPU's memory for vLLM")

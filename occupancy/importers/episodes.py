@@ -93,7 +93,9 @@ def author_of(named: Any, model: str, settings: ImportSettings, place: Place) ->
     author = settings.models.get(model) or settings.author
     if not author:
         name = f"the model {model!r}" if model else "nobody"
-        raise place.refuse(f"the turn names {name} as its author: say who it is (author, or author by model)")
+        raise place.refuse(
+            f"the turn names {name} as its author: say who it is: --author, or --author-of MODEL=AUTHOR"
+        )
     return author
 
 

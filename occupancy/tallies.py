@@ -48,6 +48,11 @@ class Tally:
                 f"tallies of {len(self.counts)} and {len(other.counts)} states: expected the same n_states"
             )
         high, low = carry(self.high + other.high, self.low + other.low)
+        if high.min(initial=0) < 0:
+            raise DataError(
+                f"more than 2**32 trajectories' worth of turns in state {int(high.argmin())}: more than 64 bits "
+                f"hold; add the two occupancies by their weights instead"
+            )
         return Tally(
             self.counts + other.counts,
             high,

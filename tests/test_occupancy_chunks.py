@@ -13,7 +13,9 @@ from strategies import batches
 
 from occupancy import (
     CONVENTIONS,
+    DataError,
     InputError,
+    Tally,
     Trajectories,
     chunks,
     estimate,
@@ -140,6 +142,12 @@ def test_the_tally_of_a_whole_is_the_sum_of_its_parts(batch, data):
         summed += tally(part)
     assert summed.counts.tolist() == whole.counts.tolist()
     assert summed.inverse_lengths.tolist() == whole.inverse_lengths.tolist()
+
+
+def test_a_tally_that_64_bits_cannot_hold_is_refused():
+    half = Tally(np.array([1, 1]), np.array([0, 1 << 62]), np.array([0, 0]), 1, 0)
+    with pytest.raises(DataError, match="in state 1: more than 64 bits hold"):
+        half + half
 
 
 def test_a_number_of_workers_below_one_is_refused():

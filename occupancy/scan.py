@@ -109,17 +109,15 @@ def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
     weighted, squares = Total(0), 0.0
     wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
     for batch in batches_of(unit, columns, wanted, memory):
-        s = ids_of(batch, columns.state, states)
-        _require(s, columns.state, 0, MOST_STATES)
+        s = _between(ids_of(batch, columns.state, states), columns.state, 0, MOST_STATES)
         if columns.length:
-            T = ids_of(batch, columns.length, Names())
-            _require(T, columns.length, 1, LONGEST)
-            joint.add(s, T)
+            lengths = ids_of(batch, columns.length, Names())
+            joint.add(s, _between(lengths, columns.length, 1, LONGEST))
         else:
             runs.add(ids_of(batch, columns.trajectory, runs.names), s, joint)
         if columns.weight:
             w = numbers_of(batch, columns.weight).astype(np.float64)
-            weighted = grown(weighted, int(s.max(initial=-1)) + 1)
+            weighted = grown(weighted, int(s.max()) + 1 if len(s) else 0)
             weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
             squares += float(w @ w)
     edges = runs.close(joint)
@@ -209,12 +207,14 @@ def batches_of(unit: RowGroups, columns: Columns, wanted: Sequence[str], memory:
             yield from parquet.iter_batches(rows, row_groups=[group], columns=list(wanted), use_threads=False)
 
 
-def _require(values: Any, column: str, least: int, top: int) -> None:
+def _between(values: Any, column: str, least: int, top: int) -> Any:
+    """The values, signed; ids and lengths outside of what can be counted are refused."""
     if len(values) and (values.min() < least or values.max() >= top):
         raise DataError(
             f"column {column!r} holds {values.min()} to {values.max()}: expected whole numbers from {least} "
             f"up, below {top}; give hashes as text"
         )
+    return values.astype(np.int64) if values.dtype == np.uint64 else values
 
 
 def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate, list[Any]]:

@@ -50,8 +50,8 @@ class Tally:
         high, low = carry(self.high + other.high, self.low + other.low)
         if high.min(initial=0) < 0:
             raise DataError(
-                f"more than 2**32 trajectories' worth of turns in state {int(high.argmin())}: more than 64 bits "
-                f"hold; add the two occupancies by their weights instead"
+                f"1/T sums to more than 2**32 in state {int(high.argmin())}: more than 64 bits hold; add "
+                f"the two occupancies by their weights instead"
             )
         return Tally(
             self.counts + other.counts,

@@ -131,3 +131,16 @@ def test_ids_that_come_back_after_consecutive_ones_are_found(tmp_path, monkeypat
     table["trajectory"] = [5, 6, 7, 8, 2, 3, 4]
     pq.write_table(pa.table(table), tmp_path / "turns.parquet", row_group_size=1)
     assert scan.scan_table(tmp_path, Columns())[0].tally.n_trajectories == 7
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "uint64", "int64"])
+def test_columns_of_any_integer_type_give_the_same(tmp_path, monkeypatch, dtype):
+    columns = {"trajectory": [3, 3, 9], "state": [1, 0, 1], "T": [2, 2, 1]}
+    table = pa.table({name: pa.array(values, pa.type_for_alias(dtype)) for name, values in columns.items()})
+    pq.write_table(table.append_column("w", pa.array([1.0, 2.0, 3.0])), tmp_path / "turns.parquet")
+    for most in (joint.MOST_CELLS, 0):
+        monkeypatch.setattr(joint, "MOST_CELLS", most)
+        for known in (STORED, Columns(weight="w")):
+            found = scan.scan_table(tmp_path, known)[0]
+            assert found.tally.trajectory.tolist() == [0.25, 0.75]
+            assert found.occupancies["weights"].probability == pytest.approx([1 / 3, 2 / 3])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from agentloop.episode import History, Played, teacher_turns
@@ -141,6 +142,8 @@ async def _taught(
 
 def _judge(key: Key, played: Played, job: Job, *, switch_turn: int) -> tuple[str, Rows]:
     """The outcome of a continuation, and its trace if Phi accepts it."""
+    if played.status is Status.BAD_PARSE:
+        played = replace(played, history=played.history.before(played.length))
     own = [turn for turn in played.history.turns if turn.t >= switch_turn]
     if not teacher_turns(own):
         return str(played.status), {}

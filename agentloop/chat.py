@@ -38,7 +38,9 @@ _HUNG_UP = {"ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "C
 class ChatPolicy:
     """A model behind a chat-completions server; its client lives in one event loop, until `close`."""
 
-    def __init__(self, spec: ChatSpec, *, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, spec: ChatSpec, *, tools: Sequence[Mapping[str, Any]] = (), stop: Sequence[str] = ()
+    ) -> None:
         try:
             import aiohttp  # noqa: F401 -- openai's faster transport: .7 ms of CPU a call, not 1.4
             import openai
@@ -46,6 +48,7 @@ class ChatPolicy:
             raise MissingExtra("openai[aiohttp]", "agents") from error
         self._openai, self._spec = openai, spec
         self._tools = [*tools] if spec.tools else []
+        self._stop = [*stop] if spec.stop and not self._tools else []
         self._client = openai.AsyncOpenAI(
             api_key=spec.key,
             base_url=spec.base_url,
@@ -106,6 +109,8 @@ class ChatPolicy:
             request["seed"] = ask.seed % 2**31
         if self._tools:
             request["tools"] = self._tools
+        if self._stop:
+            request |= {"stop": self._stop, "include_stop_str_in_output": True}
         if spec.logprobs:
             request["logprobs"] = True
         if spec.token_ids:
@@ -136,6 +141,9 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
         message, finish = choice["message"], choice.get("finish_reason")
         calls = [(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()]
         text = turn_text(_said(message, spec.thinking), calls)
+        ended_by = choice.get("stop_reason")
+        if spec.stop and isinstance(ended_by, str) and not text.endswith(ended_by):
+            text += ended_by  # the server names what was sampled and cuts it off all the same
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise _malformed(f"the response lacks {error}", usage) from error
     if finish in ("content_filter", "error"):

@@ -35,6 +35,9 @@ class ChatSpec:
     """1: each turn is sent its own seed. 0: for servers that refuse one."""
     tools: int = 1
     """1: the server's tool interface where the benchmark has tools. 0: text alone."""
+    stop: int = 0
+    """1: a turn in text ends at the benchmark's stop strings and keeps them. For vLLM: others refuse
+    include_stop_str_in_output, or cut the string off without naming it."""
     token_ids: int = 0
     """1: ask for sampled ids (vLLM's return_token_ids)."""
     logprobs: int = 0
@@ -66,6 +69,11 @@ class ChatSpec:
         if self.max_tokens < 1 or not self.timeout_s > 0:
             raise InputError(
                 f"max_tokens={self.max_tokens}, timeout_s={self.timeout_s:g}: expected numbers above 0"
+            )
+        if self.stop and self.token_ids:
+            raise InputError(
+                "stop=1 with token_ids=1: a stop string may end inside a token, so that ids and text differ; "
+                "leave one of them out"
             )
         if self.thinking not in ("drop", "keep"):
             raise InputError(f"thinking={self.thinking!r}: expected drop or keep")

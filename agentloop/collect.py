@@ -21,6 +21,7 @@ from agentloop.ledger_report import refuse_lost_ledger
 from agentloop.metered import OwnBooks
 from agentloop.parts import Job
 from agentloop.prices import PICO
+from agentloop.reopen import withdraw_unopened
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending, task_hash
 from agentloop.types import Author, Environments, Policy, Status
@@ -57,13 +58,14 @@ async def collect(
                 settings, environments, spending, student=student, teacher=teacher, books=books.__getitem__
             )
             job = _within(job, run, spending, books["teacher"])
+            again = withdraw_unopened(run)
             left = left_of(units, run)
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
 
             async def one(unit: Unit) -> Rows | NotOpened:
                 return await play_unit(unit, environments, job)
 
-            stop = await work(left, one, committer, at_once=environments.capacity)
+            stop = await work(left, one, committer, at_once=environments.capacity, again=again)
         finally:
             ledger.close()
     if stop is not None:
@@ -154,9 +156,10 @@ def open_or_create(
         versions |= {"fewsteps": _own_version(), "python": platform.python_version()}
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
+    # Runs from before there was such an entry: they ended on no parse status, and their tasks are believed.
+    older: dict[str, Any] = {"task_hash": info.get("task_hash"), "end_on": []}
     for name, value in {**info, "recipe_hash": recipe.hash}.items():
-        # Runs from before there was a task_hash are taken at their word.
-        if run.info.get(name, value if name == "task_hash" else None) != value:
+        if run.info.get(name, older.get(name)) != value:
             raise DataError(
                 f"{folder} was started with {name}={run.info.get(name)!r}, now {name}={value!r} is asked: "
                 f"repeat its settings to resume it, or name a new folder"

@@ -55,6 +55,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     collect.add_argument("--wall", type=float, metavar="SECONDS", help="most seconds of one episode")
     collect.add_argument(
+        "--end-on",
+        default="",
+        metavar="STATUS,...",
+        help="parse statuses that end an episode, or 'any' (default: none)",
+    )
+    collect.add_argument(
         "--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'"
     )
     collect.add_argument(
@@ -134,6 +140,7 @@ def _collect(given: argparse.Namespace) -> int:
             seed=given.seed,
             n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
             wall_s=given.wall,
+            end_on=tuple(given.end_on.split(",")) if given.end_on else (),
             switch_prompt=read_text("--switch-prompt", given.switch_prompt)
             if given.switch_prompt
             else SWITCH_PROMPT,

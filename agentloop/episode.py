@@ -67,7 +67,8 @@ class Played:
         if self.status is Status.FINISHED:
             return self.history.turns[-1].reply.reward
         # T_max is part of the task: whoever has not finished by then has failed.
-        return 0.0 if self.status in (Status.HORIZON, Status.TURN_LENGTH, Status.CONTEXT) else None
+        failed = (Status.HORIZON, Status.TURN_LENGTH, Status.CONTEXT, Status.BAD_PARSE)
+        return 0.0 if self.status in failed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class Play:
     order: int = 0
     wall_s: float | None = None
     """Seconds for the whole part that is played; None = no limit."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses that end the episode; 'any': all but ok."""
     before_turn: Callable[[str], None] = lambda context_id: None
     """Told the context before each turn, while the environment stands there: takes snapshots."""
 
@@ -117,6 +120,8 @@ async def play(env: Environment, policy: Policy, history: History, how: Play) ->
                 turn, status, error = await _turn(env, policy, ask, how.author)
                 if turn is not None:
                     turns.append(turn)
+                    if status is Status.CAPPED and _ends(turn.reply.parse_status, how.end_on):
+                        status = Status.BAD_PARSE
                 if status is not Status.CAPPED:
                     break
                 messages += _messages(turns[-1])
@@ -153,6 +158,10 @@ async def _turn(
         lost = _unanswered(ask.t, author, answer, str(error.status))
         return lost, error.status, one_line(error)
     return Turn(ask.t, author, answer, reply), Status.FINISHED if reply.done else Status.CAPPED, ""
+
+
+def _ends(parse_status: str, end_on: tuple[str, ...]) -> bool:
+    return parse_status in end_on or ("any" in end_on and parse_status != "ok")
 
 
 def _check_reward(reply: Reply) -> None:

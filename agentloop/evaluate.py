@@ -20,6 +20,7 @@ from agentloop.episode import Played
 from agentloop.ledger import Ledger
 from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
+from agentloop.reopen import never_began, withdraw_unopened
 from agentloop.rows import Cast, Key, Rows, merged
 from agentloop.settings import task_hash
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
@@ -82,6 +83,7 @@ async def evaluate(
             policy = metered(policy, _meter(ledger, settings.policy))
         job = Job(recipe, policy, policy, settings.policy, "", environments.version, settings.seed)
         units = _units(tasks, settings.attempts)
+        again = withdraw_unopened(run)
         done = _done(run)
         left = [unit for unit in units if (unit.key.task.task_id, unit.key.replicate) not in done]
         committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
@@ -90,7 +92,7 @@ async def evaluate(
             return await _attempt(unit, environments, job)
 
         try:
-            stop = await work(left, one, committer, at_once=environments.capacity)
+            stop = await work(left, one, committer, at_once=environments.capacity, again=again)
         finally:
             ledger.close()
     if stop is not None:
@@ -115,7 +117,8 @@ async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows | N
             raise
         played, rows = not_opened(job, unit.key, error)
         return NotOpened(_with_score(rows, unit.key, played, job), str(error))
-    return _with_score(rows, unit.key, played, job)
+    scored, why = _with_score(rows, unit.key, played, job), never_began(rows)
+    return scored if why is None else NotOpened(scored, why)
 
 
 def _with_score(rows: Rows, key: Key, played: Played, job: Job) -> Rows:

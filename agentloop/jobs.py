@@ -8,6 +8,7 @@ from dataclasses import replace
 from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.metered import Books, Meter, metered
 from agentloop.parts import Job, Stage
+from agentloop.reopen import never_began
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
 from agentloop.switching import refuse_live, refuse_recipe
@@ -68,6 +69,7 @@ def job_of(
         environment=environments.version,
         seed=settings.seed,
         wall_s=settings.wall_s,
+        end_on=settings.end_on,
         switch_prompt=settings.switch_prompt,
         switch_weights=settings.switch_weights,
         live=_live(environments),
@@ -84,11 +86,13 @@ async def play_unit(unit: Unit, environments: Environments, job: Job) -> Rows | 
     try:
         async with environments.open(unit.key.task) as env:
             opened = True
-            return await play(Stage(env, job, unit.order), unit.key)
+            rows = await play(Stage(env, job, unit.order), unit.key)
     except EnvironmentFailed as error:
         if opened:
             raise
         return NotOpened(unopened(job, unit.key, error), str(error))
+    why = never_began(rows)
+    return rows if why is None else NotOpened(rows, why)
 
 
 def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:

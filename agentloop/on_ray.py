@@ -17,6 +17,7 @@ from typing import Any
 from agentloop.collect import begin_run, books_of, refuse_nothing
 from agentloop.jobs import job_of, left_of, play_unit
 from agentloop.ledger import CallKey, Charge, Ledger
+from agentloop.reopen import withdraw_unopened
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending
 from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
@@ -77,9 +78,11 @@ async def collect_on_ray(
         given = (seams, settings, spending)
         try:
             crew.hire(machines, given, slots=environments.capacity, num_cpus=cpus, num_gpus=gpus)
+            again = withdraw_unopened(run)
             left = left_of(units, run)
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
-            stop = await work(left, crew.play, committer, at_once=machines * environments.capacity)
+            at_once = machines * environments.capacity
+            stop = await work(left, crew.play, committer, at_once=at_once, again=again)
         finally:
             crew.dismiss()
             await keeper.close.remote()

@@ -42,6 +42,8 @@ class Job:
     """Hand-backs for each k."""
     wall_s: float | None = None
     """Seconds for one episode; None = no limit."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses that end an episode."""
     switch_prompt: str = SWITCH_PROMPT
     """What the teacher is asked where it decides when to take over; {T} stands for the number of turns."""
     switch_weights: str = ""
@@ -172,6 +174,7 @@ async def _episode(
             episode_id=key.episode_id,
             order=stage.order,
             wall_s=job.wall_s,
+            end_on=job.end_on,
             before_turn=stage.remember,
         )
         played = await play(env, job.teacher if author is Author.TEACHER else job.student, base, how)

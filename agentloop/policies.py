@@ -60,7 +60,8 @@ def open_policy(spec: str, environments: Environments) -> Policy:
         from agentloop.chat import ChatPolicy
         from agentloop.chat_spec import parse_chat
 
-        return ChatPolicy(parse_chat(spec), tools=getattr(environments, "tools", ()))
+        given = {name: getattr(environments, name, ()) for name in ("tools", "stop")}
+        return ChatPolicy(parse_chat(spec), **given)
     if spec.partition(":")[0] in ("vllm", "transformers"):
         from agentloop.token_policy import open_token_policy
 

@@ -1,8 +1,12 @@
-"""Playing recorded turns again, with every observation checked."""
+"""Playing recorded turns again, with every observation checked.
+
+An environment whose texts hold something that changes from one play to the next (dates, process ids) has
+`normalise(text)`, which says what is compared instead. Stored is the text as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from agentloop.episode import History, boundary
@@ -34,14 +38,16 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     ReplayDesync at the first observation that differs from the recorded one. The first observation is turn 0,
     compared with the prompt around it.
     """
+    rule: Callable[[str], str] = getattr(env, "normalise", str)
     with boundary(EnvironmentFailed, "replay"):
         reply = await env.reset(seed)
-        replayed = env.prompt(reply)
-    _compare(0, _prompt_text(history.prompt), _prompt_text(replayed))
+        hashes = [observation_hash(rule(_prompt_text(p))) for p in (history.prompt, env.prompt(reply))]
+    _compare(0, *hashes)
     for turn in history.turns:
         with boundary(EnvironmentFailed, "replay"):
             reply = await env.step(turn.answer.text)
-        _compare(turn.t, turn.reply.observation, reply.observation)
+            hashes = [observation_hash(rule(r.observation)) for r in (turn.reply, reply)]
+        _compare(turn.t, *hashes)
     return reply
 
 
@@ -49,7 +55,6 @@ def _prompt_text(prompt: Sequence[Message]) -> str:
     return "\n".join(message.content for message in prompt)
 
 
-def _compare(turn: int, recorded: str, replayed: str) -> None:
-    expected, got = observation_hash(recorded), observation_hash(replayed)
+def _compare(turn: int, expected: str, got: str) -> None:
     if expected != got:
         raise ReplayDesync(turn, expected, got)

@@ -30,6 +30,9 @@ class Settings:
     """Addresses of the models' servers: written down, and free to change at a resume."""
     wall_s: float | None = None
     """Seconds for one episode; None = no limit."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses, in the environment's words, that end an episode as `bad_parse`; 'any': all but ok.
+    Otherwise the environment's answer to such a turn goes into the context, and the episode goes on."""
     switch_prompt: str = SWITCH_PROMPT
     """What the teacher is asked under the law in which it decides when to take over."""
     switch_weights: str = ""
@@ -56,6 +59,10 @@ class Settings:
             )
         if self.wall_s is not None and not self.wall_s > 0:
             raise InputError(f"wall_s={self.wall_s}: expected seconds above 0, or nothing for no limit")
+        if not all(self.end_on) or "ok" in self.end_on:
+            raise InputError(
+                f"end_on={self.end_on}: expected parse statuses other than ok, or 'any' for all of them"
+            )
         for task_id, n in self.n_of_task.items():
             if n < 0:
                 raise InputError(
@@ -83,6 +90,7 @@ class Settings:
             "seed": self.seed,
             "n_of_task": dict(self.n_of_task),
             "wall_s": self.wall_s,
+            "end_on": sorted(self.end_on),
         }
         if self.recipe.switch.law == "teacher":
             info["switch_prompt"] = self.switch_prompt

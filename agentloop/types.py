@@ -39,6 +39,8 @@ class Status(StrEnum):
     """The teacher played K turns and the episode was not over: it has no terminal reward."""
     TURN_LENGTH = "turn_length"
     """A turn was cut at the policy's token limit."""
+    BAD_PARSE = "bad_parse"
+    """A turn could not be parsed, in a run that ends there; its text is kept, and is never a target."""
     CONTEXT = "context"
     """The context would not fit the policy's window."""
     ENVIRONMENT_ERROR = "environment_error"
@@ -234,6 +236,9 @@ class EnvironmentFailed(Exception):
 
 class Environment(Protocol):
     """One task in one world. Not shared between concurrent episodes.
+
+    Where its texts differ from one play to the next (dates, process ids), it also has
+    `normalise(text) -> str`: what a replay compares.
 
     Where its benchmark says `forks`, it also has `snapshot() -> object` and `restore(snapshot)`: then a
     continuation starts from the state itself, and no turn is played again.

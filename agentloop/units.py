@@ -36,7 +36,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class NotOpened:
-    """The environment of a unit could not be opened, and the rows that tell so."""
+    """The environment of a unit failed before its first turn, and the rows that tell so."""
 
     rows: Rows
     error: str
@@ -101,11 +101,13 @@ async def work(
     committer: Committer,
     *,
     at_once: int,
+    again: bool = False,
 ) -> BudgetStopped | None:
     """Do all units, `at_once` at a time; the stop at the budget, where there was one.
 
     After a stop no unit is begun; those that are running may finish without another call. A unit that did
-    not open is data once all others are done; until then a resume tries it again. RunError where none opens.
+    not open is written once all others are done, and a resume tries it again. RunError where none opens;
+    `again`: these have been written as not opened before, so many of them in a row are no surprise.
     """
     waiting = iter(units)
     stops: list[BudgetStopped] = []
@@ -122,7 +124,7 @@ async def work(
                 if isinstance(rows, NotOpened):
                     closed.append(rows)
                     in_a_row.add(unit.key.task.task_id)
-                    if len(in_a_row) >= NOT_OPENED_MOST:
+                    if len(in_a_row) >= NOT_OPENED_MOST and not again:
                         raise _lost(rows)
                 else:
                     in_a_row.clear()

@@ -90,6 +90,24 @@ def test_no_failure_of_the_server_is_lost_or_retried_by_the_client(tmp_path: Pat
     assert not [e for e in rows(run, "episodes") if e["error"]]
 
 
+def test_turns_end_at_the_benchmarks_stop_strings_and_keep_them() -> None:
+    stop = ("</search>", "</answer>")
+    ask = Ask((Message("user", "q", "task"),), 1, 5, None, "e")  # type: ignore[arg-type]
+    asked = ChatPolicy(replace(SPEC, stop=1), stop=stop)._request(ask)
+    assert (asked["stop"], asked["include_stop_str_in_output"]) == ([*stop], True)
+    for spec, tools in ((SPEC, ()), (replace(SPEC, stop=1), ({"type": "function"},))):
+        assert "stop" not in ChatPolicy(spec, tools=tools, stop=stop)._request(ask)
+
+    def read(text: str, reason: object) -> str:
+        choice = {"message": {"content": text}, "finish_reason": "stop", "stop_reason": reason}
+        return read_answer({"choices": [choice]}, replace(SPEC, stop=1)).text
+
+    assert read("<search>x", "</search>") == read("<search>x</search>", "</search>") == "<search>x</search>"
+    assert read("I think", 2) == read("I think", None) == "I think"
+    with pytest.raises(InputError, match="inside a token"):
+        parse_chat("openai:m@http://127.0.0.1:1/v1,stop=1,token_ids=1")
+
+
 def test_the_key_is_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     mock = Mock({"server": 0.05, "drop": 0.05})
     asyncio.run(collected(tmp_path / "run", mock))

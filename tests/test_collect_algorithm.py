@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from agentloop.collect import Settings, collect
 from agentloop.ledger import Ledger
 from agentloop.summary import summarise
 from agentloop.truncate import truncate
-from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Task
+from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Reply, Task
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe, preset
 from occupancy.runs import Run, open_run
@@ -215,6 +217,41 @@ def test_a_changed_world_is_noticed_before_the_teacher_is_paid(tmp_path: Path) -
     assert desynced
     assert not attempts(run)
     assert {p["outcome"] for p in rows(run, "proposals")} == {"replay_desync"}
+
+
+class Clocked(Corridors):
+    """Every observation names the time, which is never the same."""
+
+    def __init__(self, *, normalised: bool) -> None:
+        super().__init__()
+        self.normalised = normalised
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            step = env.step
+
+            async def late(text: str) -> Reply:
+                reply = await step(text)
+                return replace(reply, observation=f"[pid {next(TICKS)}] {reply.observation}")
+
+            env.step = late  # type: ignore[method-assign]
+            if self.normalised:
+                env.normalise = lambda text: re.sub(r"pid \d+", "pid", text)  # type: ignore[attr-defined]
+            yield env
+
+
+TICKS = count(1)
+
+
+def test_a_world_may_say_what_a_replay_compares(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", OP_SHORT, worlds=Clocked(normalised=True))
+    assert {p["outcome"] for p in rows(run, "proposals")} == {"accepted"}
+    seen = [t["observation"] for t in rows(run, "turns")]
+    assert len(set(seen)) == len(seen), "stored is the text as it was"
+    raw = run_of(tmp_path / "raw", OP_SHORT, worlds=Clocked(normalised=False))
+    outcomes = {(p["t_prime"] > 1, p["outcome"]) for p in rows(raw, "proposals")}
+    assert outcomes == {(True, "replay_desync"), (False, "accepted")}
 
 
 def test_hostile_text_is_stored(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,27 @@ class Closed(Corridors):
         return super().open(task)
 
 
+class Flaky(Corridors):
+    """The tasks that are named open, and fail at their reset."""
+
+    def __init__(self, *broken: int) -> None:
+        super().__init__()
+        self.broken = {f"corridor/{i}" for i in broken}
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            yield Broken() if task.task_id in self.broken else env
+
+
+class Broken(Corridor):
+    def __init__(self) -> None:
+        super().__init__(2)
+
+    async def reset(self, seed: int) -> Reply:
+        raise EnvironmentFailed("no room")
+
+
 def test_a_run_where_nothing_opens_fails_and_is_tried_again(tmp_path: Path) -> None:
     worlds = Closed()
     worlds.shut = frozenset(range(8))
@@ -116,6 +138,29 @@ def test_a_world_that_is_lost_half_way_makes_no_data_of_the_rest(tmp_path: Path)
     run = run_of(tmp_path / "run", RECIPE, worlds=worlds, tasks="40")
     outcomes = [p["outcome"] for p in rows(run, "proposals")]
     assert (len(outcomes), outcomes.count("no_data")) == (80, 2), "one task that does not open is data"
+
+
+def test_what_did_not_open_is_tried_again_by_the_same_command(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE, tasks="14", worlds=Flaky(2, 4))
+    assert [p["outcome"] for p in rows(run, "proposals")].count("no_data") == 4
+    for _ in range(2):
+        run = run_of(tmp_path / "run", RECIPE, tasks="14", worlds=Flaky(2, 4))
+        assert len(rows(run, "proposals")) == len(rows(run, "episodes")) - 24 == 28, "none is there twice"
+    run = run_of(tmp_path / "run", RECIPE, tasks="14")
+    whole = run_of(tmp_path / "whole", RECIPE, tasks="14")
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(run, table) == rows(whole, table), table
+    assert attempts(run) == attempts(whole)
+
+
+def test_many_that_never_open_are_no_lost_world_when_tried_again(tmp_path: Path) -> None:
+    shut = Flaky(*range(12, 40))
+    for _ in range(2):
+        # Interleaved with tasks that open, 12 of 24 are data; alone at the resume they are still.
+        run = run_of(tmp_path / "run", RECIPE, tasks="24", worlds=Flaky(*range(0, 24, 2)))
+        assert [p["outcome"] for p in rows(run, "proposals")].count("no_data") == 24
+    with pytest.raises(RunError, match="opens no task any more"):
+        run_of(tmp_path / "lost", RECIPE, tasks="40", worlds=shut)
 
 
 def test_a_run_where_every_episode_breaks_fails(tmp_path: Path) -> None:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hostile_text import hostile_turns
 from test_collect_algorithm import attempts, rows, run_of
-from toy_world import Corridors, drunk, expert
+from toy_world import Corridor, Corridors, drunk, expert
 
-from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Status, Usage
+from agentloop.types import (
+    Answer,
+    Ask,
+    CallFailed,
+    ContextOverflow,
+    Environment,
+    Reply,
+    Status,
+    Task,
+    Usage,
+)
+from occupancy.errors import DataError
 from occupancy.recipe import preset
 
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
@@ -75,6 +90,46 @@ def test_a_turn_cut_at_its_limit_is_no_target(tmp_path: Path) -> None:
     assert cut
     trained = sum(t["target_turns"] for t in rows(run, "traces"))
     assert trained == sum(t["author"] == "teacher" for t in rows(run, "turns")) - len(cut)
+
+
+class Strict(Corridor):
+    async def step(self, text: str) -> Reply:
+        status = "ok" if text in ("forward", "climb") else "no_command"
+        return replace(await super().step(text), parse_status=status)
+
+
+class StrictCorridors(Corridors):
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        yield Strict(2 + int(task.task_id.split("/")[1]) % 5)
+
+
+@pytest.mark.parametrize("end_on", [(), ("any",), ("no_command",), ("unclosed",)])
+def test_a_turn_that_cannot_be_parsed_ends_the_episode_where_the_run_says_so(
+    tmp_path: Path, end_on: tuple[str, ...]
+) -> None:
+    async def muddled(ask: Ask) -> Answer:
+        answer = await expert(ask)
+        return replace(answer, text="mumble") if ask.seed % 3 == 0 else answer
+
+    run = run_of(tmp_path / "run", RECIPE, teacher=muddled, worlds=StrictCorridors(), end_on=end_on)
+    ends = {e["episode_id"]: e for e in rows(run, "episodes") if e["status"] == "bad_parse"}
+    bad = [t for t in rows(run, "turns") if t["parse_status"] == "no_command"]
+    assert {t["author"] for t in bad} == {"student", "teacher"}
+    if end_on in ((), ("unclosed",)):
+        assert not ends
+        return
+    last = {e: max(t["t"] for t in rows(run, "turns") if t["episode_id"] == e) for e in ends}
+    assert {(t["episode_id"], t["t"]) for t in bad} == set(last.items()), (
+        "each such turn is its episode's last"
+    )
+    assert all(e["R"] == 0 and not e["error"] for e in ends.values())
+    assert {t["text"] for t in bad} == {"stumble", "mumble"}, "the raw text is kept"
+    trained = [m for t in rows(run, "traces") for m in json.loads(t["messages"]) if m["train"]]
+    assert trained
+    assert "mumble" not in {m["content"] for m in trained}
+    with pytest.raises(DataError, match="end_on"):
+        run_of(tmp_path / "run", RECIPE, teacher=muddled, worlds=StrictCorridors())
 
 
 def test_an_overflow_ends_the_trace_before_the_teacher_is_paid_again(tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ def test_a_task_that_cannot_be_opened_is_a_failed_attempt(tmp_path: Path) -> Non
     summary = summarise_evaluation(evaluated(tmp_path / "run", worlds=Closed(), policy=expert))
     assert summary["status"] == {"environment_error": 3, "finished": 15}
     assert (summary["success"]["mean"], summary["success_of_scored"]["mean"]) == (15 / 18, 1.0)
+    run = evaluated(tmp_path / "run", policy=expert)
+    assert len(run.read("evaluations")) == len(run.read("episodes")) == 18
+    assert summarise_evaluation(run)["success"]["mean"] == 1.0, "the same command has tried it again"
     Closed.shut = tuple(f"corridor/{i}" for i in range(6))
     with pytest.raises(RunError, match="no such corridor"):
         evaluated(tmp_path / "none", worlds=Closed())

@@ -1,0 +1,43 @@
+"""Units whose world did not open are tried again by the same command, also once all others are done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from agentloop.rows import Rows
+from agentloop.types import Status
+from occupancy.runs import Run
+
+WITHDRAWN = ".withdrawn-"
+BROKEN = (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)
+
+
+def never_began(rows: Rows) -> str | None:
+    """What the world said, where a unit is one episode that failed before its first turn; else None."""
+    episodes = rows.get("episodes", ())
+    if len(episodes) != 1 or episodes[0]["status"] not in BROKEN or episodes[0]["length"]:
+        return None
+    return str(episodes[0]["error"])
+
+
+def withdraw_unopened(run: Run) -> bool:
+    """Take back the parts that say only what did not open; whether there are or have been any.
+
+    Nothing is deleted: such a part, which holds no turn, is renamed to `.withdrawn-…` and no longer read.
+    """
+    parts = run.folder / "parts"
+    for part in sorted(parts.glob("[0-9]*")):
+        if _unopened(part):
+            part.rename(parts / f"{WITHDRAWN}{part.name}-{len(list(parts.glob(WITHDRAWN + '*')))}")
+    return any(parts.glob(WITHDRAWN + "*"))
+
+
+def _unopened(part: Path) -> bool:
+    if (part / "turns.parquet").exists() or not (part / "episodes.parquet").exists():
+        return False
+    rows = pq.read_table(
+        part / "episodes.parquet", columns=["status", "length"], partitioning=None
+    ).to_pylist()
+    return all(row["status"] in BROKEN and not row["length"] for row in rows)

@@ -68,28 +68,24 @@ def _occupancy(given: argparse.Namespace) -> int:
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
     if given.fast:
         if run or given.engine == "ray":
-            raise InputError(
-                "--fast reads tables on this machine: give RUN/parts/*/turns.parquet, or leave it out"
-            )
+            raise InputError("--fast reads a table, on this machine: leave it out for a run, and over Ray")
         from occupancy.scan import scan_table
 
         found, names = scan_table(given.source, columns, memory=memory, workers=given.workers)
-    elif given.engine == "ray":
-        if run:
-            raise InputError("--engine ray reads Parquet files: give RUN/parts, or use --engine local")
-        from occupancy.on_ray import estimate_files
-
-        found, names = estimate_files(
-            given.source, columns, memory=memory, cell_memory=cell_memory, tasks_at_once=given.workers
-        )
     else:
         if run:
             turns = open_run_turns(given.source, columns, kind=given.kind, memory=memory)
             stream, n_empty, left_out = turns.stream, turns.n_empty, turns.n_left_out
         else:
             stream = open_turns(given.source, columns, memory=memory)
-        found = estimate_stream(stream, n_empty=n_empty, workers=given.workers, cell_memory=cell_memory)
-        names = stream.states.in_order
+        settings = {"n_empty": n_empty, "cell_memory": cell_memory}
+        if given.engine == "ray":
+            from occupancy.on_ray import estimate_on_ray
+
+            found, names = estimate_on_ray(stream, tasks_at_once=given.workers, **settings)
+        else:
+            found = estimate_stream(stream, workers=given.workers, **settings)
+            names = stream.states.in_order
     if given.json:
         print(json.dumps(_as_json(given, found, names, left_out)))  # noqa: T201
     else:

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from occupancy.columns import Columns, Names
+from occupancy.columns import Names
 from occupancy.errors import MissingExtra
 from occupancy.partial import CELL_MEMORY, Partial, partial_of, with_ids
 from occupancy.scan import RowGroups, batches_of, row_groups
-from occupancy.stream import MEMORY, ROW_BYTES, Together, TurnStream, joined, open_turns, starts_of, to_part
+from occupancy.stream import ROW_BYTES, Together, TurnStream, joined, starts_of, to_part
 from occupancy.stream_estimate import Pass, StreamEstimate
 
 Unit = TypeVar("Unit")
@@ -40,20 +39,19 @@ class Piece:
     tasks: list[Any]
 
 
-def estimate_files(
-    source: str | Path,
-    columns: Columns,
+def estimate_on_ray(
+    stream: TurnStream,
     *,
-    memory: int = MEMORY,
+    n_empty: int = 0,
     cell_memory: int = CELL_MEMORY,
     tasks_at_once: int | None = None,
 ) -> tuple[StreamEstimate, list[Any]]:
-    """Estimates of a Parquet file or folder and the texts of its states; `ray.init` first for a cluster."""
-    units = row_groups(open_turns(source, columns).files, memory // ROW_BYTES)
+    """As `estimate_stream`, and the texts of the states; `ray.init` first for a cluster of yours."""
+    units = row_groups(stream.files, stream.memory // ROW_BYTES)
     pieces = on_ray(
-        lambda unit: read_piece(unit, columns, cells=cell_memory > 0), units, tasks_at_once=tasks_at_once
+        lambda unit: read_piece(unit, stream, cells=cell_memory > 0), units, tasks_at_once=tasks_at_once
     )
-    return merge(pieces, cell_memory=cell_memory)
+    return merge(pieces, n_empty=n_empty, cell_memory=cell_memory)
 
 
 def on_ray(
@@ -78,11 +76,14 @@ def on_ray(
         yield ray.get(under_way.popleft())
 
 
-def read_piece(unit: RowGroups, columns: Columns, *, cells: bool = True) -> Piece:
+def read_piece(unit: RowGroups, stream: TurnStream, *, cells: bool = True) -> Piece:
     """Rows of a unit, cut into whole trajectories, which are summed up, and edges."""
-    stream = TurnStream([unit.file], columns)
-    found = batches_of(unit, columns, columns.needed, MEMORY)
-    batches = [{n: v.copy() for n, v in stream.arrays(batch).items()} for batch in found]
+    stream = TurnStream([unit.file], stream.columns, stream.memory, stream.keep, stream.read)
+    wanted = stream.columns.needed if stream.read is None else stream.read
+    found = map(stream.kept, batches_of(unit, stream.columns, wanted, stream.memory))
+    batches = [{n: v.copy() for n, v in stream.arrays(b).items()} for b in found if b.num_rows]
+    if not batches:
+        return Piece(None, (), np.empty(0, np.int64), [], [])
     rows = joined(batches)
     starts = starts_of(rows["trajectory"])
     names = stream.trajectories.in_order
@@ -102,13 +103,17 @@ def read_piece(unit: RowGroups, columns: Columns, *, cells: bool = True) -> Piec
     return Piece(inner, edges, firsts, stream.states.in_order, stream.tasks.in_order)
 
 
-def merge(pieces: Iterator[Piece], *, cell_memory: int = CELL_MEMORY) -> tuple[StreamEstimate, list[Any]]:
+def merge(
+    pieces: Iterator[Piece], *, n_empty: int = 0, cell_memory: int = CELL_MEMORY
+) -> tuple[StreamEstimate, list[Any]]:
     """Estimates from pieces in file order."""
     states, tasks, guard = Names(), Names(), Together("trajectory")
     total = Pass(cell_memory)
     edges: list[dict[str, Any]] = []
     number = -1
     for piece in pieces:
+        if not len(piece.firsts):
+            continue
         lookup = {"state": states.lookup(piece.states), "task": tasks.lookup(piece.tasks)}
         continues = bool(edges) and edges[-1]["name"] == piece.firsts[0]
         guard.see(piece.firsts[1:] if continues else piece.firsts)
@@ -123,4 +128,4 @@ def merge(pieces: Iterator[Piece], *, cell_memory: int = CELL_MEMORY) -> tuple[S
         rows = joined([{n: v for n, v in edge.items() if n != "name"} for edge in edges])
         part = to_part(rows, starts_of(rows["trajectory"]))
         total.add_sums(partial_of(part, cells=cell_memory > 0, workers=1))
-    return total.finish(), states.in_order
+    return total.finish(n_empty=n_empty), states.in_order

@@ -68,13 +68,7 @@ class TurnStream:
     def _part(self, rows: dict[str, Any], starts: Int64, guard: Together) -> Trajectories:
         self.n_parts += 1
         guard.see(rows["trajectory"][starts])
-        largest = int(rows["state"].max())
-        if largest >= MOST_STATES:
-            raise DataError(
-                f"column {self.columns.state!r} holds the state {largest}: expected ids below {MOST_STATES}; "
-                f"give hashes as text"
-            )
-        self.n_states = max(self.n_states, largest + 1)
+        self.n_states = max(self.n_states, int(rows["state"].max()) + 1)
         return to_part(rows, starts, n_states=self.n_states)
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
@@ -91,7 +85,7 @@ class TurnStream:
                         batch = reader.get_batch(number)
                         rows = self._rows(reader.schema.field(name) for name in self.columns.needed)
                         for begin in range(0, batch.num_rows, rows):
-                            yield rows, self._kept(batch.slice(begin, rows))
+                            yield rows, self.kept(batch.slice(begin, rows))
                 continue
             with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
                 schema = parquet.schema_arrow
@@ -100,9 +94,10 @@ class TurnStream:
                 wanted = self.columns.needed if self.read is None else self.read
                 rows = self._rows(schema.field(name) for name in wanted)
                 for batch in parquet.iter_batches(rows, columns=wanted):
-                    yield rows, self._kept(batch)
+                    yield rows, self.kept(batch)
 
-    def _kept(self, batch: Any) -> Any:
+    def kept(self, batch: Any) -> Any:
+        """The rows that count."""
         return batch if self.keep is None else self.keep(batch)
 
     def _rows(self, fields: Iterable[Any]) -> int:
@@ -118,6 +113,11 @@ class TurnStream:
         encoders = {"trajectory": self.trajectories, "state": self.states, "task": self.tasks}
         for name, encoder in encoders.items():
             rows[name] = ids_of(batch, getattr(names, name), encoder)
+        if batch.num_rows and int(rows["state"].max()) >= MOST_STATES:
+            raise DataError(
+                f"column {names.state!r} holds the state {rows['state'].max()}: expected ids below "
+                f"{MOST_STATES}; give hashes as text"
+            )
         if names.weight:
             rows["weight"] = numbers_of(batch, names.weight)
         if names.length:

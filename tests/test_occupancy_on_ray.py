@@ -1,6 +1,7 @@
 """The Ray engine; the cluster is real: two nodes on this machine, one of which dies half-way."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from test_occupancy_stream import COLUMNS, dense, table_of
 
 from occupancy import DataError, on_ray
 from occupancy.columns import Columns
+from occupancy.run_turns import open_run_turns
 from occupancy.scan import row_groups
 from occupancy.stream import open_turns
 from occupancy.stream_estimate import estimate_stream
@@ -20,7 +22,8 @@ from occupancy.stream_estimate import estimate_stream
 
 def of_pieces(file, columns, memory):
     units = row_groups([file], memory)
-    return on_ray.merge(on_ray.read_piece(unit, columns) for unit in units), len(units)
+    stream = open_turns(file, columns)
+    return on_ray.merge(on_ray.read_piece(unit, stream) for unit in units), len(units)
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,6 +62,22 @@ def test_a_trajectory_that_comes_back_in_another_piece_is_refused(tmp_path):
         of_pieces(file, Columns(), 1)
 
 
+@pytest.mark.parametrize("kind", ["rollout", "demo"])
+def test_a_run_over_ray_is_the_run_in_memory(kind):
+    """Units hold turns of every kind of episode; of some none counts."""
+    pilot = Path(__file__).parent.parent / "analysis" / "pilot"
+    turns = open_run_turns(pilot, kind=kind)
+    whole = estimate_stream(turns.stream, n_empty=3)
+    known = turns.stream.states.in_order
+    turns = open_run_turns(pilot, kind=kind)
+    units = row_groups(turns.stream.files, 1)
+    found, states = on_ray.merge((on_ray.read_piece(unit, turns.stream) for unit in units), n_empty=3)
+    assert found.tally.n_trajectories == whole.tally.n_trajectories > 3
+    order = [known.index(name) for name in states]
+    for name, share in found.occupancies.items():
+        assert share.probability.tobytes() == whole.occupancies[name].probability[order].tobytes()
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray leaves sockets and files of dead processes open
 def test_a_node_that_dies_changes_no_bit(tmp_path):
@@ -79,11 +98,12 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
     file, columns = tmp_path / "turns.parquet", Columns(features=("f",))
     pq.write_table(table, file, row_group_size=1500)
     units = row_groups([file], 1)
-    expected, _ = on_ray.merge(on_ray.read_piece(unit, columns) for unit in units)
+    stream = open_turns(file, columns)
+    expected, _ = on_ray.merge(on_ray.read_piece(unit, stream) for unit in units)
 
     def slowly(unit):
         time.sleep(0.2)
-        return on_ray.read_piece(unit, columns)
+        return on_ray.read_piece(unit, stream)
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
@@ -102,7 +122,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
         while len([node for node in ray.nodes() if node["Alive"]]) > 1:
             assert time.monotonic() < until, "the node was never seen to be dead"
             time.sleep(0.2)
-        again, _ = on_ray.estimate_files(file, columns, memory=1)
+        again, _ = on_ray.estimate_on_ray(open_turns(file, columns, memory=1))
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -48,6 +48,7 @@ def run_training(arguments: argparse.Namespace) -> int:
     from sft.rows import load_rows, read_classes
     from sft.settings import preset
     from sft.train import data_hash, train
+    from sft.turns import turn_rows
     from sft.world import join
 
     settings = preset(arguments.preset).replace(**dict(change(text) for text in arguments.set))
@@ -75,9 +76,10 @@ def run_training(arguments: argparse.Namespace) -> int:
     }
     held = None
     if result.held_out is not None and result.before is not None:
-        held = dataclasses.asdict(result.held_out) | {"before": dataclasses.asdict(result.before)}
+        held = _described(result.held_out) | {"before": _described(result.before)}
+    training_id = f"{Path(arguments.out).name}-{settings.hash}"
     row = {
-        "training_id": f"{Path(arguments.out).name}-{settings.hash}",
+        "training_id": training_id,
         "base": str(arguments.base),
         "data": json.dumps(described),
         "target_tokens": result.target_tokens,
@@ -85,7 +87,8 @@ def run_training(arguments: argparse.Namespace) -> int:
         "gpu_s": result.gpu_s,
         "held_out_nll": json.dumps(held),
     }
-    _record(arguments.runs[0], row)
+    turns = turn_rows(training_id, data, before=result.before, after=result.held_out)
+    _record(arguments.runs[0], row, turns)
     report = row | {"data": described, "held_out_nll": held, "chosen": str(result.chosen)}
     report["final_loss"] = result.losses[-1]
     if arguments.json:
@@ -95,13 +98,18 @@ def run_training(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _record(folder: str, row: dict[str, Any]) -> None:
+def _described(held: Any) -> dict[str, Any]:
+    """What the table `trainings` says of held-out turns; each of them is in `trained_turns`."""
+    return {name: value for name, value in dataclasses.asdict(held).items() if name != "by_turn"}
+
+
+def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> None:
     """One row a training, however often a finished one is started again."""
     from occupancy.runs import open_run
 
     run = open_run(folder)
     if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():
-        run.commit({"trainings": [row]})
+        run.commit({"trainings": [row], "trained_turns": turns})
 
 
 def change(text: str) -> tuple[str, Any]:

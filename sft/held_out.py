@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ class HeldOut:
     by_class: dict[str, tuple[float, int]]
     """Class of the context -> (mean, targets)."""
     by_depth_and_class: dict[str, dict[int, tuple[float, int]]]
+    by_turn: tuple[tuple[str, int, float, int], ...] = ()
+    """(episode, j of the teacher turn, mean, targets); empty where the rows name no episodes."""
 
 
 def split(rows: Rows, *, share: float, seed: int) -> tuple[Rows, Rows]:
@@ -59,6 +62,7 @@ def measure(
     deepest = int(rows.depth.max())
     sums = torch.zeros(len(rows.class_names), deepest + 1, dtype=torch.float64, device=world.device)
     counts = torch.zeros_like(sums)
+    turns = torch.zeros(2, len(rows), deepest + 1, dtype=torch.float64, device=world.device)
     was_training = objective.training
     objective.eval()
     for start in range(0, len(rows), batch):
@@ -68,11 +72,24 @@ def measure(
             _, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), None)
             cell = torch.from_numpy(pack.classes.astype(np.int64) * (deepest + 1) + pack.depth)
             cell = cell.to(world.device)
-            sums.view(-1).index_add_(0, cell, nll.double())
-            counts.view(-1).index_add_(0, cell, torch.ones_like(nll, dtype=torch.float64))
+            turn = torch.from_numpy(pack.rows.astype(np.int64) * (deepest + 1) + pack.depth)
+            turn = turn.to(world.device)
+            nll = nll.double()
+            for total, place in ((sums, cell), (turns[0], turn)):
+                total.view(-1).index_add_(0, place, nll)
+            for total, place in ((counts, cell), (turns[1], turn)):
+                total.view(-1).index_add_(0, place, torch.ones_like(nll))
     objective.train(was_training)
-    world.sum(sums, counts)
-    return _report(sums.cpu(), counts.cpu(), rows.class_names)
+    world.sum(sums, counts, turns)
+    by_turn = _by_turn(turns[0].cpu(), turns[1].cpu(), rows.episodes) if rows.episodes else ()
+    return dataclasses.replace(_report(sums.cpu(), counts.cpu(), rows.class_names), by_turn=by_turn)
+
+
+def _by_turn(
+    sums: Tensor, counts: Tensor, episodes: tuple[str, ...]
+) -> tuple[tuple[str, int, float, int], ...]:
+    places = counts.nonzero().tolist()
+    return tuple((episodes[i], j, float(sums[i, j] / counts[i, j]), int(counts[i, j])) for i, j in places)
 
 
 def _report(sums: Tensor, counts: Tensor, names: tuple[str, ...]) -> HeldOut:

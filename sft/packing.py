@@ -45,14 +45,18 @@ class Rows:
     class_names: tuple[str, ...]
     clusters: tuple[str, ...]
     """[n] what is held out together: the task."""
+    episodes: tuple[str, ...] = ()
+    """[n] trace that each row is of; empty where nobody asks."""
 
     def __post_init__(self) -> None:
         n = len(self.offsets) - 1
         sizes = [len(x) for x in (self.ids, self.targets, self.depth, self.classes)]
-        if set(sizes) != {int(self.offsets[-1])} or len(self.clusters) != n:
+        named = len(self.clusters) == n and len(self.episodes) in (0, n)
+        if set(sizes) != {int(self.offsets[-1])} or not named:
             raise DataError(
                 f"{n} rows have {sizes} ids, targets, depths and classes, offsets up to "
-                f"{int(self.offsets[-1])}, and {len(self.clusters)} clusters: expected equal numbers"
+                f"{int(self.offsets[-1])}, {len(self.clusters)} clusters and {len(self.episodes)} episodes: "
+                f"expected equal numbers"
             )
         counts = self.target_counts
         if n and (counts == 0).any():
@@ -90,6 +94,7 @@ class Rows:
             np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
             self.class_names,
             tuple(self.clusters[i] for i in index),
+            tuple(self.episodes[i] for i in index) if self.episodes else (),
         )
 
 
@@ -111,6 +116,8 @@ class Pack:
     """[M]"""
     classes: I32
     """[M]"""
+    rows: I32
+    """[M] row that each target is of, as it was given to be packed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +136,13 @@ class Batch:
         return self.packs[rank::world]
 
 
-def rows_of(rows: Sequence[Row], *, classes: Sequence[Sequence[str]], clusters: Sequence[str]) -> Rows:
+def rows_of(
+    rows: Sequence[Row],
+    *,
+    classes: Sequence[Sequence[str]],
+    clusters: Sequence[str],
+    episodes: Sequence[str] = (),
+) -> Rows:
     """Rendered rows end to end; classes[i][j - 1] is the class of the context of row i's teacher turn j."""
     names = tuple(sorted({name for row in classes for name in row}))
     number = {name: c for c, name in enumerate(names)}
@@ -146,6 +159,7 @@ def rows_of(rows: Sequence[Row], *, classes: Sequence[Sequence[str]], clusters: 
         np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
         names,
         tuple(clusters),
+        tuple(episodes),
     )
 
 
@@ -194,6 +208,7 @@ def make_pack(rows: Rows, index: Sequence[int], *, pad_to: int = 0) -> Pack:
         parts.ids[place].astype(np.int64),
         parts.depth[place],
         parts.classes[place],
+        np.repeat(np.asarray(index, np.int32), parts.target_counts),
     )
 
 
@@ -208,6 +223,7 @@ def empty_pack(pad_to: int = 0) -> Pack:
         none,
         none,
         none.astype(np.int16),
+        none.astype(np.int32),
         none.astype(np.int32),
     )
 

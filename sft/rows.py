@@ -22,6 +22,10 @@ class Data:
     """The rows of one or several runs, and where they come from."""
 
     rows: Rows
+    traces: tuple[RunTrace, ...]
+    """Those with something to train on."""
+    classes: tuple[Sequence[str], ...]
+    """Of each trace: the class of the context of each of its teacher turns."""
     counts: RenderCounts
     runs: tuple[str, ...]
     r_tokens: float
@@ -48,16 +52,20 @@ def load_rows(
     used = [trace for trace in traces if trace.rendered.rows]
     if not used:
         raise DataError(f"{[str(r) for r in runs]} hold no trace to train on: {count(traces)}")
-    flat = [(trace, row) for trace in used for row in trace.rendered.rows]
+    named = tuple(_classes(trace, classes) for trace in used)
+    flat = [(trace, own, row) for trace, own in zip(used, named, strict=True) for row in trace.rendered.rows]
     rows = rows_of(
-        [row for _, row in flat],
-        classes=[_classes(trace, classes) for trace, _ in flat],
-        clusters=[trace.cluster_id for trace, _ in flat],
+        [row for _, _, row in flat],
+        classes=[own for _, own, _ in flat],
+        clusters=[trace.cluster_id for trace, _, _ in flat],
+        episodes=[trace.episode_id for trace, _, _ in flat],
     )
     mixed = [trace for trace in used if on_policy(trace)]
     targets = sum(trace.rendered.target_tokens for trace in used)
     return Data(
         rows,
+        tuple(used),
+        named,
         count(traces),
         tuple(str(r) for r in runs),
         sum(trace.rendered.target_tokens for trace in mixed) / targets,

@@ -289,4 +289,5 @@ def _held(entry: dict[str, Any] | None) -> HeldOut | None:
         cells(entry["by_depth"], int),
         cells(entry["by_class"], str),
         {str(name): cells(found, int) for name, found in entry["by_depth_and_class"].items()},
+        tuple((str(e), int(j), float(nll), int(n)) for e, j, nll, n in entry.get("by_turn", ())),
     )

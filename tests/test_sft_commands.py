@@ -154,6 +154,21 @@ def test_train_writes_a_model_that_loads_and_a_row_of_the_run(
     held = json.loads(row["held_out_nll"])
     assert set(held["by_class"]) <= {"demonstration", "student prefix"}
     assert sum(n for _, n in held["by_depth"].values()) == held["targets"]
+    assert "by_turn" not in held
+    turns = bc.read("trained_turns").to_pylist()
+    assert len({(t["episode_id"], t["t"]) for t in turns}) == len(turns)
+    played = [t for run in (bc, op) for t in rows(run, "turns") if t["author"] == "teacher"]
+    assert {(t["episode_id"], t["t"]) for t in turns} <= {(t["episode_id"], t["t"]) for t in played}
+    out = [t for t in turns if t["held_out"]]
+    assert {t["cluster_id"] for t in out}.isdisjoint(t["cluster_id"] for t in turns if not t["held_out"])
+    assert sum(t["targets"] for t in turns if not t["held_out"]) == row["target_tokens"]
+    for name, found in (("nll", held), ("nll_before", held["before"])):
+        assert all((t[name] is not None) == t["held_out"] for t in turns)
+        assert sum(t[name] * t["targets"] for t in out) / held["targets"] == pytest.approx(found["nll"])
+        for kind, (nll, n) in found["by_class"].items():
+            own = [t for t in out if t["context_class"] == kind]
+            assert sum(t["targets"] for t in own) == n
+            assert sum(t[name] * t["targets"] for t in own) / n == pytest.approx(nll)
     data = json.loads(row["data"])
     assert 0 < data["r_tokens"] < 1
     assert data["C_tr"] == sum(r["C_tr"] for run in (bc, op) for r in rows(run, "traces"))

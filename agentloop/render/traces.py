@@ -12,6 +12,7 @@ from agentloop.render.spans import render_trace
 from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
 from occupancy.errors import DataError
 from occupancy.runs import Run, table_of
+from occupancy.tables import KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,11 @@ class RunTrace:
     episode_id: str
     task_id: str
     cluster_id: str
+    key: Mapping[str, Any]
+    """Columns of the key that the tables share."""
     messages: tuple[TraceMessage, ...]
+    turns: tuple[int, ...]
+    """t of each teacher turn in the messages."""
     rendered: Rendered
     C_tr: int
     """Output tokens of the turns that are trained on, as the provider counts them."""
@@ -76,39 +81,45 @@ def fill_row(
 
 def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Iterator[RunTrace]:
     """Every accepted trace of a run, in key order; those that the rule empties have no rows."""
-    traces = run.read("traces").select(["episode_id", "task_id", "messages", "C_tr"]).to_pylist()
+    traces = run.read("traces", columns=["episode_id", *KEY, "messages"]).to_pylist()
     columns = ["episode_id", "cluster_id"]
     clusters = {e["episode_id"]: e["cluster_id"] for e in run.read("episodes", columns=columns).to_pylist()}
-    outputs = _outputs(run)
+    taught = _taught(run)
     for row in traces:
         trace = row["episode_id"]
         if trace not in clusters:
             raise DataError(f"trace {trace} is no episode of {run.folder}: the run folder is not whole")
         messages = read_messages(row["messages"], trace=trace)
         rendered = render_trace(codec, messages, rule=rule, trace=trace)
-        c_tr = _c_tr(messages, rendered, outputs.get(trace, ()), trace)
-        yield RunTrace(trace, row["task_id"], clusters[trace], messages, rendered, c_tr)
+        own = taught.get(trace, {})
+        c_tr = _c_tr(messages, rendered, tuple(own.values()), trace)
+        key = {name: row[name] for name in KEY}
+        cluster = clusters[trace]
+        yield RunTrace(trace, row["task_id"], cluster, key, messages, tuple(own), rendered, c_tr)
 
 
 def rendered_traces(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> pa.Table:
     """The run's table `traces` with its rendered columns filled; the run itself is left as it is."""
-    outputs = _outputs(run)
+    taught = _taught(run)
     rows = run.read("traces").to_pylist()
     return table_of(
         "traces",
-        [fill_row(row, codec, rule=rule, outputs=outputs.get(row["episode_id"], ())) for row in rows],
+        [
+            fill_row(row, codec, rule=rule, outputs=tuple(taught.get(row["episode_id"], {}).values()))
+            for row in rows
+        ],
     )
 
 
-def _outputs(run: Run) -> dict[str, list[int]]:
-    """Output tokens of each teacher turn in the trace of an episode."""
-    outputs: dict[str, list[int]] = {}
+def _taught(run: Run) -> dict[str, dict[int, int]]:
+    """Episode -> t of each teacher turn in its trace -> output tokens of the turn."""
+    taught: dict[str, dict[int, int]] = {}
     columns = ["episode_id", "t", "author", "finish_reason", "output_tokens"]
     for turn in run.read("turns", columns=columns).to_pylist():
         # A turn that was cut is in no trace.
         if turn["author"] == "teacher" and turn["finish_reason"] != "length":
-            outputs.setdefault(turn["episode_id"], []).append(turn["output_tokens"])
-    return outputs
+            taught.setdefault(turn["episode_id"], {})[turn["t"]] = turn["output_tokens"]
+    return taught
 
 
 def count(traces: Sequence[RunTrace]) -> RenderCounts:

@@ -1,18 +1,24 @@
 """Weak scaling and equal loss curves on several GPUs of one host.
 
-    torchrun --nproc-per-node 4 benchmarks/sft_scaling.py --model 3b --mode weak --out scaling.jsonl
+    torchrun --nproc-per-node 4 benchmarks/sft_scaling.py --model 3b --mode alone --case liger:3
+    torchrun --nproc-per-node 4 benchmarks/sft_scaling.py --model 3b --mode weak --case liger:3
 
-weak: every GPU has 64 rows a step, whatever their number. curve: 64 rows a step over all GPUs, so that the
-losses must not depend on their number.
+alone: every GPU trains for itself, all at the same time: cards differ, and the sharded runs are compared with
+the mean card and with the slowest. weak: one sharded training, every GPU has 64 rows a step, whatever their
+number. curve: 64 rows a step over all GPUs, so that the losses must not depend on their number.
+A case is kernels:packs, and :reshard where parameters are gathered anew for every pass.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from sft_step import LENGTH, ROWS_A_STEP, Timer, config_of, make_rows, timer_rows, versions
 
 from sft import attention
@@ -22,71 +28,94 @@ from sft.optim import make_optimizer, rate
 from sft.packing import batches
 from sft.settings import Settings
 from sft.train import optimizer_step
-from sft.world import join, leave
+from sft.world import World, join, leave
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="3b", choices=["3b", "135m", "tiny"])
-    parser.add_argument("--mode", default="weak", choices=["weak", "curve"])
-    parser.add_argument("--attention", default="auto")
-    parser.add_argument("--kernels", default="compile")
-    parser.add_argument("--packs", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--warm", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=1e-5)
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--out", type=Path, default=Path("sft_scaling.jsonl"))
-    chosen = parser.parse_args()
-    world = join(sharded=chosen.precision == "fp32_master")
+def measured(run: str, chosen: argparse.Namespace, world: World) -> dict[str, Any]:
+    """One training of `chosen.steps` steps; the numbers are this GPU's own in mode alone."""
+    kernels, packs, *more = run.split(":")
     config = config_of(chosen.model)
-    batch = ROWS_A_STEP * (world.size if chosen.mode == "weak" else 1)
+    own = World(0, 1, world.device) if chosen.mode == "alone" else world
+    batch = ROWS_A_STEP * (own.size if chosen.mode == "weak" else 1)
     rows = make_rows(batch * chosen.steps, vocabulary=config.vocab_size, share=0.3)
     settings = Settings(
         lr=chosen.lr,
         batch=batch,
         row_tokens=LENGTH,
         epochs=1,
-        pack_tokens=LENGTH * chosen.packs,
+        pack_tokens=LENGTH * int(packs),
         attention=chosen.attention,
-        kernels=chosen.kernels,
+        kernels=kernels,
         precision=chosen.precision,
+        reshard="reshard" in more,
     )
     with world.device:
         model = load(config, settings)
     n = parameters(model)
-    objective = prepare(model, settings, world)
+    objective = prepare(model, settings, own)
     optimizer = make_optimizer(objective, settings)
     half = torch.float32 if chosen.precision == "fp32" else torch.bfloat16
     kernel = attention.choose(chosen.attention, world.device, half)
-    timer, losses = Timer(chosen.warm), []
-    pad = chosen.kernels == "compile"
+    timer = Timer(chosen.warm, steps=chosen.steps, profiled=chosen.profile and world.rank == 0)
+    if world.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    losses = []
+    pad = kernels == "compile"
     steps = batches(
-        rows, batch=batch, capacity=settings.pack_tokens, seed=0, epoch=0, world=world.size, pad=pad
+        rows, batch=batch, capacity=settings.pack_tokens, seed=0, epoch=0, world=own.size, pad=pad
     )
+    # A collection of Python's garbage would stop one GPU, and with it all others.
+    gc.collect()
+    gc.freeze()
     for k, step in enumerate(steps):
         lr = rate(k, chosen.steps, settings)
-        nll, _ = optimizer_step(objective, optimizer, step, lr=lr, clip=1.0, kernel=kernel, world=world)
+        nll, _ = optimizer_step(objective, optimizer, step, lr=lr, clip=1.0, kernel=kernel, world=own)
         losses.append(nll / step.targets)
         timer.step(step.ids)
-    if world.rank == 0:
-        report = timer.report(config, n, rows.take(timer_rows(rows, chosen.warm, batch)).lengths)
-        report["tokens_s_a_gpu"] = round(report["tokens_s"] / world.size, 1)
-        report["mfu"] = round(report["mfu"] / world.size, 4)
-        line = {
-            "mode": chosen.mode,
-            "model": chosen.model,
-            "gpus": world.size,
-            "attention": kernel,
-            "kernels": chosen.kernels,
-            "precision": chosen.precision,
-            "packs": chosen.packs,
-            **report,
-            "losses": [loss.item() for loss in losses],
-        }
-        print(json.dumps(line), flush=True)
-        with chosen.out.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({**line, **versions()}) + "\n")
+    report = timer.report(config, n, rows.take(timer_rows(rows, timer, batch)).lengths)
+    return {
+        "mode": chosen.mode,
+        "model": chosen.model,
+        "run": run,
+        "gpus": world.size,
+        "attention": kernel,
+        "precision": chosen.precision,
+        **report,
+        "tokens_s_a_gpu": round(report["tokens_s"] / own.size, 1),
+        "mfu": round(report["mfu"] / own.size, 4),
+        "losses": [round(loss.item(), 6) for loss in losses],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="3b", choices=["3b", "135m", "tiny"])
+    parser.add_argument("--mode", default="weak", choices=["alone", "weak", "curve"])
+    parser.add_argument("--case", action="append", required=True, help="kernels:packs[:reshard]")
+    parser.add_argument("--attention", default="auto")
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--warm", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=1e-5)
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--profile", action="store_true", help="profile rank 0's last step")
+    parser.add_argument("--out", type=Path, default=Path("sft_scaling.jsonl"))
+    chosen = parser.parse_args()
+    world = join(sharded=chosen.precision == "fp32_master")
+    for run in chosen.case:
+        line = measured(run, chosen, world)
+        if chosen.mode == "alone" and world.size > 1:
+            cards: list[Any] = [None] * world.size
+            dist.all_gather_object(cards, line["tokens_s"])
+            line["cards_tokens_s"] = cards
+            line["tokens_s_a_gpu"] = round(sum(cards) / world.size, 1)
+        if world.rank == 0:
+            print(json.dumps(line), flush=True)
+            with chosen.out.open("a", encoding="utf-8") as out:
+                out.write(json.dumps({**line, **versions()}) + "\n")
+        gc.collect()
+        torch._dynamo.reset()
+        if world.device.type == "cuda":
+            torch.cuda.empty_cache()
     leave()
 
 

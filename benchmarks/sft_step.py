@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import tempfile
 import time
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sft_profile import Profile
 
 from sft import attention
 from sft.flops import H100_BF16, parameters, step_flops
@@ -95,7 +97,7 @@ def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Rows:
 
 
 def ours(
-    config: Any, rows: Rows, *, steps: int, warm: int, kernel: str, kernels: str, packs: int
+    config: Any, rows: Rows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
 ) -> dict[str, Any]:
     settings = Settings(
         lr=1e-5,
@@ -113,7 +115,6 @@ def ours(
     objective = prepare(model, settings, world)
     optimizer = make_optimizer(objective, settings)
     chosen = attention.choose(kernel, DEVICE, torch.bfloat16 if DEVICE.type == "cuda" else torch.float32)
-    timer = Timer(warm)
     pad = kernels == "compile"
     losses, filled, room = [], 0, 0
     for k, batch in enumerate(
@@ -132,7 +133,7 @@ def ours(
         )
         losses.append(nll / batch.targets)
         timer.step(batch.ids)
-    lengths = rows.take(timer_rows(rows, warm)).lengths
+    lengths = rows.take(timer_rows(rows, timer)).lengths
     report = timer.report(config, parameters(model), lengths)
     return report | {
         "loss_first": losses[0].item(),
@@ -142,46 +143,67 @@ def ours(
     }
 
 
-def timer_rows(rows: Rows, warm: int, batch: int = ROWS_A_STEP) -> list[int]:
+def timer_rows(rows: Rows, timer: Timer, batch: int = ROWS_A_STEP) -> list[int]:
     """The rows of the timed steps, in training order."""
     order = np.random.default_rng([0, 0]).permutation(len(rows)).tolist()
-    return order[warm * batch :]
+    return order[timer.warm * batch : timer.last * batch]
 
 
 class Timer:
-    """Wall seconds and ids of the steps after `warm`, with the GPU waited for at both ends."""
+    """Seconds and ids of the steps after `warm`, read off the GPU without stopping it between steps.
 
-    def __init__(self, warm: int) -> None:
-        self.warm, self.steps, self.ids, self.seconds, self.start = warm, 0, 0, 0.0, 0.0
-        self.each: list[float] = []
+    With `profiled`, the last step is profiled and not timed: where its time went is printed.
+    """
+
+    def __init__(self, warm: int, *, steps: int, profiled: bool = False) -> None:
+        self.warm, self.last, self.done, self.ids = warm, steps - profiled, 0, 0
+        self.profile = Profile() if profiled else None
+        self.marks: list[Any] = []
 
     def step(self, ids: int) -> None:
-        self.steps += 1
-        if self.steps >= self.warm:
-            _wait()
-            now = time.perf_counter()
-            if self.steps > self.warm:
-                self.each.append(now - self.start)
-                self.seconds += now - self.start
-                self.ids += ids
-            self.start = now
+        self.done += 1
+        if self.warm <= self.done <= self.last:
+            self.marks.append(_mark())
+            self.ids += ids if self.done > self.warm else 0
+        if self.profile and self.done == self.last:
+            self.profile.start()
+        elif self.profile and self.done > self.last:
+            print(json.dumps({"profile": self.profile.stop()}), flush=True)
 
     def report(self, config: Any, n: int, lengths: Any) -> dict[str, Any]:
+        each = [_between(a, b) for a, b in itertools.pairwise(self.marks)]
         flops = step_flops(config, n, lengths) / float(lengths.sum())
-        rate_ = self.ids / self.seconds
-        return {
+        rate_ = self.ids / sum(each)
+        report = {
             "tokens_s": round(rate_, 1),
             "mfu": round(rate_ * flops / H100_BF16, 4),
-            "steps": len(self.each),
-            "step_s": [round(s, 4) for s in self.each],
-            "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2)
-            if DEVICE.type == "cuda"
-            else None,
+            "steps": len(each),
+            "step_s": [round(s, 4) for s in each],
         }
+        if DEVICE.type == "cuda":
+            report["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+            report["reserved_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
+            report["alloc_retries"] = torch.cuda.memory_stats().get("num_alloc_retries", 0)
+        return report
+
+
+def _mark() -> Any:
+    if DEVICE.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _between(a: Any, b: Any) -> float:
+    if DEVICE.type != "cuda":
+        return float(b - a)
+    b.synchronize()
+    return float(a.elapsed_time(b)) / 1e3
 
 
 def trl(
-    config: Any, rows: Rows, *, steps: int, warm: int, kernel: str, kernels: str, packs: int
+    config: Any, rows: Rows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
 ) -> dict[str, Any]:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, TrainerCallback
@@ -226,10 +248,10 @@ def trl(
         dataloader_num_workers=2 if cuda else 0,
         report_to=[],
         save_strategy="no",
+        logging_nan_inf_filter=False,  # it would stop the GPU at every pass
         logging_steps=steps,
         disable_tqdm=True,
     )
-    timer = Timer(warm)
 
     class Clock(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -241,7 +263,7 @@ def trl(
     )
     lengths = [len(x) for x in trainer.train_dataset["input_ids"]]
     trainer.train()
-    timer.ids = round(float(np.mean(lengths)) * packs * accumulate * len(timer.each))
+    timer.ids = round(float(np.mean(lengths)) * packs * accumulate * (timer.last - timer.warm))
     report = timer.report(config, n, rows.lengths)
     history = [h["loss"] for h in trainer.state.log_history if "loss" in h]
     return report | {
@@ -278,11 +300,6 @@ def _tokenizer(size: int) -> Any:
     )
 
 
-def _wait() -> None:
-    if DEVICE.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def versions() -> dict[str, Any]:
     from importlib import metadata
 
@@ -303,6 +320,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--warm", type=int, default=2, help="steps before the clock starts")
     parser.add_argument("--share", type=float, default=0.3, help="targets among all ids")
+    parser.add_argument("--profile", action="store_true", help="profile the last step")
     parser.add_argument("--out", type=Path, default=Path("sft_step.jsonl"))
     chosen = parser.parse_args()
     config = config_of(chosen.model)
@@ -318,7 +336,7 @@ def main() -> None:
                 config,
                 rows,
                 steps=chosen.steps,
-                warm=chosen.warm,
+                timer=Timer(chosen.warm, steps=chosen.steps, profiled=chosen.profile),
                 kernel=kernel,
                 kernels=kernels,
                 packs=int(packs),

@@ -16,6 +16,7 @@ import numpy as np
 from ragged import STATES, batch, cpu_ns, report
 
 from occupancy import Trajectories, cluster_sums, kernels, occupancy, ratio, tally
+from occupancy.estimate import weighted_sums
 
 Rivals = dict[str, Callable[[], Any]]
 
@@ -137,7 +138,10 @@ def main() -> None:
     )
     compare(
         "general w",
-        {"fewsteps kernel": lambda: kernels.sum_states(b.offsets, b.states, none, w, edges, sums) and None},
+        {
+            "fewsteps kernel": lambda: kernels.sum_states(b.offsets, b.states, none, w, edges, sums) and None,
+            "fewsteps, rounding carried": lambda: weighted_sums(b, none, w, 1),
+        },
         {"numpy bincount": lambda: np.bincount(b.states, w, minlength=STATES)} if rivals else {},
         N,
         given.runs,
@@ -148,6 +152,7 @@ def main() -> None:
             "mean": lambda: ratio(cluster_sums(b, convention="trajectory", workers=1)),
             "occupancy, pooled": lambda: occupancy(b, convention="pooled", workers=1),
             "occupancy, trajectory": lambda: occupancy(b, convention="trajectory", workers=1),
+            "occupancy, task": lambda: occupancy(b, convention="task", workers=1),
             "occupancy, weights": lambda: occupancy(b, convention="weights", workers=1),
         },
         {},

@@ -149,6 +149,8 @@ class Joint:
 
 
 def _grown(table: Int64, shape: tuple[int, ...]) -> Int64:
+    if table.shape == shape:
+        return table
     return np.pad(table, [(0, n - m) for m, n in zip(table.shape, shape, strict=True)])
 
 

@@ -5,13 +5,15 @@
 The trainer is TRL's; ours is the rollout: a group of episodes is played with whatever engine TRL was given
 (its own generation, or vLLM with `--set use_vllm=true`), token ids in, token ids out. Only sampled ids have
 a gradient, by TRL's `env_mask`. The defaults are the paper's follow-up: lr 1e-6, 16 tasks a step in groups
-of 8, 4 epochs.
+of 8, 4 epochs. Several processes play different numbers of turns: TRL's vLLM server, which answers all of them
+at once, would wait for ever; use vllm_mode="colocate".
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +36,7 @@ from agentloop.types import (
     Traits,
 )
 from occupancy.errors import DataError, FewstepsError, InputError, MissingExtra
+from sft.sampling import sample
 
 LR, TASKS, GROUP, EPOCHS = 1e-6, 16, 8, 4
 
@@ -137,12 +140,7 @@ class Rollouts:
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
         """One episode a prompt; TRL has repeated every task for its group."""
-
-        def generate(ids: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-            # Private, but the one place that knows every engine TRL can use.
-            return trainer._generate_single_turn(ids, None, {}, 1)
-
-        return self.play(prompts, generate)
+        return self.play(prompts, functools.partial(sample, trainer))
 
     def play(self, prompts: Sequence[str], generate: Generate) -> dict[str, Any]:
         """The same with any engine."""

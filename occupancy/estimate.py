@@ -124,6 +124,6 @@ def weighted_sums(
         return sums
 
     total = Total(S)
-    for sums in in_order(part, cuts(offsets, chunk_turns(S)), workers=workers):
+    for sums in in_order(part, cuts(offsets, 4 * chunk_turns(S)), workers=workers):
         total.add(sums)
     return total.value

@@ -68,7 +68,7 @@ def test_few_tasks_are_played_more_often() -> None:
 
 
 def test_more_replicates_leave_less_noise() -> None:
-    assert gain_variance(0.5, 1) > gain_variance(0.5, 4) > 0.25 * 0.5
+    assert gain_variance(0.5, 1) > gain_variance(0.5, 4) > 0.25 * 0.25
     two, eight = (design(budget=1e6, replicates=M) for M in (2, 8))
     assert two.sizes[0].se_G > eight.sizes[0].se_G
     assert two.sizes[0].price == eight.sizes[0].price  # the student's tokens are free

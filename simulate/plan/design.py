@@ -40,6 +40,8 @@ DEPTHS, DEEPER = (0, 1, 2, 3, 5), (8, 13, 21, 34)
 REPLICATES_FREE, REPLICATES_PAID = 4, 2
 CONTEXT_SHARE = 0.5
 """Share of an outcome's variance that is the context's own: what replicates do not average away."""
+GAIN_SHARE = 0.25
+"""Variance of the contexts' true gains, in units of p (1 - p)."""
 
 
 @dataclass(frozen=True)
@@ -213,9 +215,10 @@ class _Shop:
 def gain_variance(p: float, replicates: int) -> float:
     """Variance of one context's U_K - U_0, each a mean of replicates, at outcomes of variance p (1 - p).
 
-    The replicates' own noise, twice; and contexts gain as differently as their values differ.
+    The replicates' own noise, twice, and the spread of true gains between contexts. The two shares are
+    guesses: in worlds the error comes out a little large (docs/pilot_design.md).
     """
-    return p * (1 - p) * (2 * (1 - CONTEXT_SHARE) / replicates + CONTEXT_SHARE)
+    return p * (1 - p) * (2 * (1 - CONTEXT_SHARE) / replicates + GAIN_SHARE)
 
 
 def _wanted(shop: _Shop) -> int:

@@ -5,8 +5,8 @@
 The trainer is TRL's; ours is the rollout: a group of episodes is played with whatever engine TRL was given
 (its own generation, or vLLM with `--set use_vllm=true`), token ids in, token ids out. Only sampled ids have
 a gradient, by TRL's `env_mask`. The defaults are the paper's follow-up: lr 1e-6, 16 tasks a step in groups
-of 8, 4 epochs. Several processes play different numbers of turns: TRL's vLLM server, which answers all of them
-at once, would wait for ever; use vllm_mode="colocate".
+of 8, 4 epochs. Several processes play different numbers of turns: TRL's vLLM server, which answers all of
+them at once, would wait for ever; use vllm_mode="colocate".
 """
 
 from __future__ import annotations

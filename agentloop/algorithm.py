@@ -40,7 +40,7 @@ async def proposal(stage: Stage, key: Key) -> Rows:
     if job.live:
         return await _live_proposal(stage, key)
     rollout, rows = await student_episode(stage, key, Cast(job.student_name))
-    async with within_budget(job) as parts:
+    async with within_budget(stage) as parts:
         switch = await switch_of(stage, key, rollout)
         outcome = switch.outcome
         if not outcome:
@@ -51,7 +51,7 @@ async def proposal(stage: Stage, key: Key) -> Rows:
 
 async def demonstration(stage: Stage, key: Key) -> Rows:
     """The teacher plays the task from its start: pure behavioural cloning, or a pilot's demonstration."""
-    async with within_budget(stage.job) as parts:
+    async with within_budget(stage) as parts:
         _, outcome, rows = await _taught(stage, key, None, parent="", switch_turn=1)
         parts.append(rows)
     if stage.job.recipe.rho != "teacher":
@@ -73,7 +73,7 @@ async def _live_proposal(stage: Stage, key: Key) -> Rows:
     prefix, rows = await live_prefix(stage, key, turns=switch.t_prime - 1)
     outcome, parts = "invalid_switch" if prefix.reward is not None else "no_data", []
     if prefix.status is Status.SWITCHED:
-        async with within_budget(stage.job) as parts:
+        async with within_budget(stage) as parts:
             outcome, taught = await _continue(stage, key, prefix, switch.t_prime, standing=True)
             parts.extend(taught)
     return merged(rows, _proposal_row(key, stage.job, prefix, switch, outcome), *parts)

@@ -12,6 +12,7 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from occupancy.errors import BudgetStopped, InputError
 
@@ -85,6 +86,8 @@ class ContinuationBudget:
             raise InputError(f"--budget {limit}: expected at least 1")
         self.limit, self._added, self._counted = limit, spent, counted
         """`counted` tells what is spent where somebody else counts it; else continuations tell in `leave`."""
+        self._costs: dict[int, int] = {}
+        """By unit: one that is done again, since its machine died, is counted once."""
         self._running, self._largest = 0, limit
         self._changed = asyncio.Condition()
 
@@ -93,22 +96,23 @@ class ContinuationBudget:
         """What has been spent so far."""
         return self._added if self._counted is None else self._counted()
 
-    async def enter(self) -> None:
-        """Wait for leave to start a continuation; BudgetStopped once the limit is reached."""
+    async def enter(self, unit: int) -> None:
+        """Wait for leave to start a unit's continuation; BudgetStopped once the limit is reached."""
         async with self._changed:
             await self._changed.wait_for(self._may_go)
-            if self.spent >= self.limit:
+            if self.spent >= self.limit and unit not in self._costs:
                 raise BudgetStopped(
                     f"the budget is spent: {self.spent:,} of {self.limit:,}; resume with a larger --budget"
                 )
             self._running += 1
 
-    async def leave(self, cost: int | None) -> None:
+    async def leave(self, unit: int, cost: int | None) -> None:
         """Tell what the continuation has cost; None where it was given up."""
         async with self._changed:
             self._running -= 1
             if cost is not None:
-                self._added += cost
+                self._added += cost - self._costs.get(unit, 0)
+                self._costs[unit] = cost
                 # Twice the largest seen: the next one may be larger than any before.
                 seen = self._largest if self._largest < self.limit else 0
                 self._largest = min(max(seen, 2 * cost, 1), self.limit)
@@ -117,3 +121,15 @@ class ContinuationBudget:
     def _may_go(self) -> bool:
         room = self.limit - self.spent - (self._running + 1) * self._largest
         return self._running == 0 or room >= 0
+
+
+class Continuations(Protocol):
+    """A `ContinuationBudget`, here or in the process that holds it."""
+
+    async def enter(self, unit: int) -> None:
+        """See `ContinuationBudget`."""
+        ...
+
+    async def leave(self, unit: int, cost: int | None) -> None:
+        """See `ContinuationBudget`."""
+        ...

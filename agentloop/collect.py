@@ -19,18 +19,17 @@ from agentloop.jobs import job_of, left_of, play_unit, units_of
 from agentloop.ledger import Ledger
 from agentloop.ledger_report import refuse_lost_ledger
 from agentloop.metered import OwnBooks
-from agentloop.parts import Job
 from agentloop.prices import PICO
 from agentloop.reopen import withdraw_unopened
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending, task_hash
-from agentloop.types import Author, Environments, Policy, Status
+from agentloop.types import Environments, Policy, Status
 from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run
 
-__all__ = ["Settings", "Spending", "begin_run", "books_of", "collect", "open_or_create"]
+__all__ = ["Settings", "Spending", "begin_run", "books_of", "collect", "continuations_of", "open_or_create"]
 
 
 async def collect(
@@ -57,7 +56,7 @@ async def collect(
             job = job_of(
                 settings, environments, spending, student=student, teacher=teacher, books=books.__getitem__
             )
-            job = _within(job, run, spending, books["teacher"])
+            job = replace(job, continuation_budget=continuations_of(run, spending, books["teacher"]))
             again = withdraw_unopened(run)
             left = left_of(units, run)
             committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
@@ -110,22 +109,14 @@ def books_of(settings: Settings, spending: Spending, ledger: Ledger) -> dict[str
     return {"teacher": teacher, "student": student}
 
 
-def _within(job: Job, run: Run, spending: Spending, teacher: OwnBooks) -> Job:
-    """The job with its budget for whole continuations, where there is one."""
-    if spending.budget is None or not (spending.matched or spending.axis == "training"):
-        return job
+def continuations_of(run: Run, spending: Spending, teacher: OwnBooks) -> ContinuationBudget | None:
+    """The budget for whole continuations, where there is one."""
+    if spending.budget is None or not spending.by_continuation:
+        return None
     limit = int(spending.budget)
     if spending.axis == "training":
-        spent = sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
-        return replace(job, continuation_budget=ContinuationBudget(limit, spent=spent))
-
-    def counted() -> int:
-        return teacher.total
-
-    def cost(rows: Rows) -> int:
-        return sum(t["output_tokens"] for t in rows.get("turns", ()) if t["author"] == Author.TEACHER)
-
-    return replace(job, continuation_budget=ContinuationBudget(limit, counted=counted), cost=cost)
+        return ContinuationBudget(limit, spent=sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()))
+    return ContinuationBudget(limit, counted=lambda: teacher.total)
 
 
 def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
@@ -136,7 +127,7 @@ def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
             "not "
             "known; give --prices from the start, or use --axis inference"
         )
-    if spending.budget is None or spending.axis == "training" or spending.matched:
+    if spending.budget is None or spending.by_continuation:
         return None
     spent = ledger.charged(spending.axis)
     if spending.prices is None or not money:

@@ -11,6 +11,8 @@ from agentloop.evaluate_commands import add_evaluate
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from agentloop.matched import Proof
+    from agentloop.on_ray import Seams
     from agentloop.rows import Rows
     from agentloop.settings import Settings, Spending
     from agentloop.types import Environments
@@ -159,6 +161,8 @@ def _collect(given: argparse.Namespace) -> int:
         turn_tokens=given.turn_tokens,
         retries=given.retries,
     )
+    if len(settings) > 1 and given.ray:
+        return asyncio.run(_matched_on_ray(given, settings, spending))
     if len(settings) > 1:
         return asyncio.run(
             _run(given, environments, spending, lambda **seams: _matched(given, settings, **seams))
@@ -182,23 +186,44 @@ async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> i
 
 
 async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spending) -> int:
-    from agentloop.arguments import pairs
-    from agentloop.on_ray import Seams, collect_on_ray
+    from agentloop.on_ray import collect_on_ray
 
-    environment = {"workers": given.workers, **pairs("--env-set", given.env_set)}
-    seams = Seams(given.env, given.student, given.teacher, environment)
-    await collect_on_ray(given.out, settings, seams, machines=given.ray, spending=spending)
+    await collect_on_ray(given.out, settings, _seams(given), machines=given.ray, spending=spending)
     _show(given, status="finished")
     return 0
 
 
+async def _matched_on_ray(
+    given: argparse.Namespace, settings: dict[str, Settings], spending: Spending
+) -> int:
+    from agentloop.matched import match
+    from agentloop.on_ray import collect_on_ray
+
+    async def one(place: Path, wanted: Settings, limited: Spending) -> None:
+        await collect_on_ray(place, wanted, _seams(given), machines=given.ray, spending=limited)
+
+    return _prove(given, await match(given.out, settings, spending, one))
+
+
+def _seams(given: argparse.Namespace) -> Seams:
+    from agentloop.arguments import pairs
+    from agentloop.on_ray import Seams
+
+    environment = {"workers": given.workers, **pairs("--env-set", given.env_set)}
+    return Seams(given.env, given.student, given.teacher, environment)
+
+
 async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
+    from agentloop.matched import collect_matched
+
+    return _prove(given, await collect_matched(given.out, settings, **seams))
+
+
+def _prove(given: argparse.Namespace, proof: Proof) -> int:
     import json
 
     from agentloop.ledger_commands import print_proof
-    from agentloop.matched import collect_matched
 
-    proof = await collect_matched(given.out, settings, **seams)
     if given.json:
         print(json.dumps(proof.to_dict()))  # noqa: T201 -- standard output is what --json is for
     else:

@@ -12,7 +12,7 @@ from agentloop.reopen import never_began
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
 from agentloop.switching import refuse_live, refuse_recipe
-from agentloop.types import EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
+from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
 from agentloop.units import NotOpened, Unit
 from occupancy.errors import InputError
 from occupancy.runs import Run
@@ -76,6 +76,8 @@ def job_of(
         forks=getattr(environments, "forks", False),
         teacher_ids=teacher_ids,
     )
+    if spending.by_continuation and spending.axis != "training":
+        job = replace(job, cost=_teacher_tokens)
     return replace(job, handback=settings.handback, replicates=settings.replicates) if settings.pilot else job
 
 
@@ -93,6 +95,10 @@ async def play_unit(unit: Unit, environments: Environments, job: Job) -> Rows | 
         return NotOpened(unopened(job, unit.key, error), str(error))
     why = never_began(rows)
     return rows if why is None else NotOpened(rows, why)
+
+
+def _teacher_tokens(rows: Rows) -> int:
+    return sum(turn["output_tokens"] for turn in rows.get("turns", ()) if turn["author"] == Author.TEACHER)
 
 
 def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:
@@ -116,7 +122,7 @@ def _refuse_live(settings: Settings, environments: Environments) -> None:
 
 def _meter(role: str, settings: Settings, spending: Spending, books: Books) -> Meter:
     name = settings.teacher if role == "teacher" else settings.student
-    limited = spending.budget is not None and spending.axis != "training" and not spending.matched
+    limited = spending.budget is not None and not spending.by_continuation
     return Meter(
         books,
         role,

@@ -6,7 +6,7 @@ less than one continuation. A recipe that runs out of tasks before has spent les
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,28 @@ async def collect_matched(
     progress: Progress = lambda done, total, rows: None,
 ) -> Proof:
     """Collect each of the named settings into `folder`/NAME for the same budget; inference or training."""
+
+    async def one(place: Path, wanted: Settings, limited: Spending) -> None:
+        await collect(
+            place,
+            wanted,
+            environments=environments,
+            student=student,
+            teacher=teacher,
+            spending=limited,
+            progress=progress,
+        )
+
+    return await match(folder, settings, spending, one)
+
+
+async def match(
+    folder: str | Path,
+    settings: Mapping[str, Settings],
+    spending: Spending,
+    one: Callable[[Path, Settings, Spending], Awaitable[object]],
+) -> Proof:
+    """Let `one` collect each of the named settings into `folder`/NAME with the same spending."""
     if spending.budget is None or spending.axis == "money":
         raise InputError(
             f"several recipes with budget {spending.budget} on the axis {spending.axis}: give --budget "
@@ -89,15 +111,7 @@ async def collect_matched(
     for name, wanted in settings.items():
         stopped = False
         try:
-            await collect(
-                Path(folder) / name,
-                wanted,
-                environments=environments,
-                student=student,
-                teacher=teacher,
-                spending=replace(spending, matched=True),
-                progress=progress,
-            )
+            await one(Path(folder) / name, wanted, replace(spending, matched=True))
         except BudgetStopped:
             stopped = True
         matches.append(

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentloop.collect import begin_run, books_of, refuse_nothing
+from agentloop.collect import begin_run, books_of, continuations_of, refuse_nothing
 from agentloop.jobs import job_of, left_of, play_unit
 from agentloop.ledger import CallKey, Charge, Ledger
 from agentloop.reopen import withdraw_unopened
@@ -23,7 +23,7 @@ from agentloop.settings import Settings, Spending
 from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
 from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import FewstepsError, InputError, MissingExtra, RunError
-from occupancy.runs import Run
+from occupancy.runs import Run, open_run
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,13 @@ async def collect_on_ray(
 ) -> Run:
     """Like `collect`, on `machines` actors with `cpus` and `gpus` each; `ray.init` first for a cluster.
 
-    Raises RunError when every actor has died. A budget on C_tr, and matched budgets, need one machine.
+    Raises RunError when every actor has died.
     """
     try:
         import ray
     except ImportError as error:
         raise MissingExtra("ray", "ray") from error
     spending = spending or Spending()
-    if spending.budget is not None and (spending.matched or spending.axis == "training"):
-        raise InputError(
-            f"--axis {spending.axis} on many machines: what a continuation adds is known too late there; use "
-            f"--axis inference or money, or one machine"
-        )
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
     environments = seams.open()[0]
@@ -100,7 +95,11 @@ class Keeper:
     def __init__(self, folder: Path, settings: Settings, spending: Spending) -> None:
         self._ledger = Ledger(folder / "ledger.sqlite")
         self._books = books_of(settings, spending, self._ledger)
+        self._continuations = continuations_of(open_run(folder), spending, self._books["teacher"])
         self._open: dict[int, tuple[str, str, Charge]] = {}
+        self._inside: set[tuple[str, int]] = set()
+        """Machines and the units whose continuations they play, where these have a budget."""
+        self._dead: set[str] = set()
 
     async def begin(self, worker: str, role: str, key: CallKey, most: Charge) -> Any:
         """See `Books.begin`; a spent budget is an answer, since an exception would lose its type."""
@@ -126,8 +125,31 @@ class Keeper:
         _, role, most = self._open.pop(attempt)
         self._books[role].give_up(attempt, most)
 
+    async def enter(self, worker: str, unit: int) -> Any:
+        """See `ContinuationBudget.enter`."""
+        if self._continuations is None:
+            return None
+        try:
+            await self._continuations.enter(unit)
+        except FewstepsError as error:
+            return _Refused(type(error), str(error))
+        self._inside.add((worker, unit))
+        if worker in self._dead:  # it died while it waited
+            await self.leave(worker, unit, None)
+        return None
+
+    async def leave(self, worker: str, unit: int, cost: int | None) -> None:
+        """See `ContinuationBudget.leave`."""
+        # A machine that was given up may still be heard: it has left already.
+        if self._continuations is not None and (worker, unit) in self._inside:
+            self._inside.remove((worker, unit))
+            await self._continuations.leave(unit, cost)
+
     async def forget(self, worker: str) -> None:
         """The machine has died: its open calls may have been billed."""
+        self._dead.add(worker)
+        for _, unit in [place for place in self._inside if place[0] == worker]:
+            await self.leave(worker, unit, None)
         for attempt in [attempt for attempt, (who, _, _) in self._open.items() if who == worker]:
             await self.give_up(attempt)
 
@@ -167,12 +189,27 @@ class RemoteBooks:
         self._keeper.give_up.remote(attempt)
 
 
+class RemoteContinuations:
+    """A machine's way to the budget for whole continuations."""
+
+    def __init__(self, keeper: Any, worker: str) -> None:
+        self._keeper, self._worker = keeper, worker
+
+    async def enter(self, unit: int) -> None:
+        """See `ContinuationBudget`."""
+        _open(await self._keeper.enter.remote(self._worker, unit))
+
+    async def leave(self, unit: int, cost: int | None) -> None:
+        """See `ContinuationBudget`."""
+        await self._keeper.leave.remote(self._worker, unit, cost)
+
+
 class Worker:
     """The actor on a machine: it plays units."""
 
     def __init__(self, keeper: Any, name: str, seams: Seams, settings: Settings, spending: Spending) -> None:
         self._environments, student, teacher = seams.open()
-        self._job = job_of(
+        job = job_of(
             settings,
             self._environments,
             spending,
@@ -180,6 +217,8 @@ class Worker:
             teacher=teacher,
             books=lambda role: RemoteBooks(keeper, name, role),
         )
+        remote = RemoteContinuations(keeper, name) if spending.by_continuation else None
+        self._job = replace(job, continuation_budget=remote)
 
     async def play(self, unit: Unit) -> Rows | NotOpened | _Refused:
         """A unit's rows, or why the run must stop."""

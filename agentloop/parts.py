@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentloop.budget import ContinuationBudget
+from agentloop.budget import Continuations
 from agentloop.episode import History, Play, Played, boundary, context_ids, one_line, play, start
 from agentloop.replay import ReplayDesync, replay
 from agentloop.rows import Cast, Key, Rows, episode_rows, merged
@@ -54,7 +54,7 @@ class Job:
     """The environment can take snapshots."""
     teacher_ids: bool = False
     """The teacher's token ids are the student tokenizer's."""
-    continuation_budget: ContinuationBudget | None = None
+    continuation_budget: Continuations | None = None
     cost: Callable[[Rows], int] = lambda rows: sum(trace["C_tr"] for trace in rows.get("traces", ()))
     """What a continuation with these rows takes out of that budget."""
 
@@ -86,17 +86,18 @@ class Stage:
 
 
 @asynccontextmanager
-async def within_budget(job: Job) -> AsyncIterator[list[Rows]]:
+async def within_budget(stage: Stage) -> AsyncIterator[list[Rows]]:
     """Leave to let the teacher continue, where the job's budget asks for it; put the rows into the list."""
+    job = stage.job
     rows: list[Rows] = []
     if job.continuation_budget is None:
         yield rows
         return
-    await job.continuation_budget.enter()
+    await job.continuation_budget.enter(stage.order)
     try:
         yield rows
     finally:
-        await job.continuation_budget.leave(job.cost(merged(*rows)))
+        await job.continuation_budget.leave(stage.order, job.cost(merged(*rows)))
 
 
 async def student_episode(

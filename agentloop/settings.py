@@ -139,3 +139,8 @@ class Spending:
             raise InputError(f"--budget {self.budget:g}: expected a number above 0")
         if self.retries < 0 or not self.backoff_s >= 0:
             raise InputError(f"retries={self.retries}, backoff_s={self.backoff_s}: expected 0 or more")
+
+    @property
+    def by_continuation(self) -> bool:
+        """Whether the budget is passed by less than one continuation, and not kept call by call."""
+        return self.budget is not None and (self.matched or self.axis == "training")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pickle
 import threading
@@ -18,7 +19,7 @@ from toy_world import Bounded
 from agentloop.collect import Settings, Spending
 from agentloop.on_ray import Seams, collect_on_ray
 from agentloop.types import Answer, Ask, CallFailed, Usage
-from occupancy.errors import BudgetStopped, InputError
+from occupancy.errors import BudgetStopped
 from occupancy.recipe import preset
 from occupancy.runs import Run, open_run
 
@@ -103,9 +104,59 @@ def test_a_budget_holds_over_machines(tmp_path: Path, cluster: Any) -> None:
     assert [a["output_tokens"] for a in attempts(run)] == [a["output_tokens"] for a in attempts(whole)]
 
 
-def test_a_budget_for_whole_continuations_needs_one_machine(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="use --axis inference or money"):
-        collected(tmp_path / "run", budget=300, axis="training")
+def test_a_budget_for_whole_continuations_is_passed_by_less_than_one(tmp_path: Path, cluster: Any) -> None:
+    limit = 400
+    with pytest.raises(BudgetStopped, match="larger --budget"):
+        collected(tmp_path / "run", budget=limit, axis="training")
+    C_tr = [t["C_tr"] for t in rows(open_run(tmp_path / "run"), "traces")]
+    assert limit <= sum(C_tr) < limit + max(C_tr)
+    run = collected(tmp_path / "run", budget=10**6, axis="training")
+    assert rows(run, "traces") == rows(run_of(tmp_path / "whole", RECIPE, tasks="12"), "traces")
+
+
+@pytest.mark.parametrize("axis", ["inference", "training"])
+def test_recipes_are_matched_over_machines_and_the_proof_is_printed(
+    tmp_path: Path, cluster: Any, axis: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from analysis.cli import main
+
+    command = f"collect --env {SEAMS.environment} --student drunk --teacher {SEAMS.teacher} --tasks 24"
+    command += (
+        f" --recipe op-short --recipe op-success --set n=2 --out {tmp_path / 'runs'} --workers 4 --ray 2"
+    )
+    assert main([*command.split(), "--budget", "300", "--axis", axis, "--json"]) == 0
+    proof = json.loads(capsys.readouterr().out)
+    assert proof["matched"]
+    assert [run["name"] for run in proof["runs"]] == ["op-short", "op-success"]
+    assert all(0 <= run["spent"] - 300 <= run["largest"] for run in proof["runs"])
+
+
+def test_a_continuation_of_a_dead_machine_holds_no_place_in_the_budget() -> None:
+    from agentloop.budget import ContinuationBudget
+    from agentloop.on_ray import Keeper
+
+    async def main() -> None:
+        keeper = object.__new__(Keeper)
+        keeper._continuations = budget = ContinuationBudget(100)
+        keeper._open, keeper._inside, keeper._dead = {}, set(), set()
+        await keeper.enter("dies", 0)
+        waiting = asyncio.ensure_future(keeper.enter("dies", 1))
+        other = asyncio.ensure_future(keeper.enter("lives", 2))
+        await asyncio.sleep(0)
+        assert not waiting.done(), "nothing is known of a continuation's cost yet: one at a time"
+        await keeper.forget("dies")
+        await asyncio.wait_for(asyncio.gather(waiting, other), timeout=5)
+        assert keeper._inside == {("lives", 2)}
+        await keeper.leave("dies", 0, 40)  # a voice from the dead
+        await keeper.leave("lives", 2, 30)
+        for _ in range(2):  # done twice, counted once
+            await keeper.enter("lives", 0)
+            await keeper.leave("lives", 0, 80)
+        assert budget.spent == 110
+        assert isinstance((await keeper.enter("lives", 3)).error(), BudgetStopped)
+        assert await keeper.enter("lives", 0) is None, "a unit that is done again is paid for"
+
+    asyncio.run(main())
 
 
 def test_a_failed_call_survives_the_way_to_the_ledger() -> None:

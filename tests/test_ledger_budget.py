@@ -154,16 +154,16 @@ def test_continuations_go_one_by_one_near_the_limit() -> None:
     async def main() -> None:
         budget, running, most = ContinuationBudget(100), 0, 0
 
-        async def continuation() -> None:
+        async def continuation(unit: int) -> None:
             nonlocal running, most
-            await budget.enter()
+            await budget.enter(unit)
             running += 1
             most = max(most, running if budget.spent > 60 else 0)
             await asyncio.sleep(0)
             running -= 1
-            await budget.leave(13)
+            await budget.leave(unit, 13)
 
-        done = await asyncio.gather(*(continuation() for _ in range(30)), return_exceptions=True)
+        done = await asyncio.gather(*(continuation(unit) for unit in range(30)), return_exceptions=True)
         assert 100 <= budget.spent < 113
         assert most == 1
         assert sum(isinstance(result, BudgetStopped) for result in done) == 30 - budget.spent // 13

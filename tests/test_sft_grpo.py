@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from families import codec, tokenizer_of
+from test_collect_algorithm import run_of
 from tiny_models import tiny_config
 from toy_world import Corridors
 
@@ -17,8 +18,10 @@ from agentloop.render import TraceMessage, render_trace
 from agentloop.render.codec import decode, encode_turn
 from agentloop.types import Message, Replay, Reply, Task
 from occupancy.errors import InputError
+from occupancy.recipe import preset
 from sft.grpo import Rollouts, Trajectory, reward, train_grpo
 from sft.packing import rows_of
+from sft.rows import load_rows
 from sft.settings import Settings
 from sft.train import train
 
@@ -151,3 +154,42 @@ def test_smoke_run_of_trl_from_an_sft_checkpoint(tmp_path: Path) -> None:
     rewards = [entry["reward"] for entry in logged]
     assert 0.1 < rewards[0] < 0.9
     assert sum(rewards[-3:]) / 3 > rewards[0] + 0.1
+
+
+def test_trl_trains_on_episodes_of_several_turns(tmp_path: Path) -> None:
+    """From a student of demonstrations; a turn has at most 8 ids, so longer completions hold several."""
+    pytest.importorskip("trl")
+    tokenizer = tokenizer_of("chatml")
+    tokenizer.model_max_length = 1024
+    shown = run_of(tmp_path / "bc", preset("pure-bc", n=1, T_max=12))
+    rows = load_rows([shown.folder], codec("chatml")).rows
+    taught = train(
+        rows.take(list(range(len(rows))) * 40),
+        base=tiny_config(vocab_size=len(tokenizer), max_position_embeddings=1024),
+        settings=Settings(
+            lr=1e-2, batch=8, row_tokens=1024, epochs=2, precision="fp32", held_out=0.0, rule="last"
+        ),
+        out=tmp_path / "sft",
+        tokenizer=tokenizer,
+    )
+    world = Corridors()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logged = train_grpo(
+            str(taught.chosen),
+            world,
+            world.tasks("2"),
+            str(tmp_path / "grpo"),
+            num_generations=4,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            num_train_epochs=1,
+            max_completion_length=8,
+            use_cpu=True,
+            bf16=False,
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+    assert logged[0]["completions/mean_length"] > 8
+    assert logged[0]["reward"] > 0.2
+    assert 0 <= logged[0]["grad_norm"] < float("inf")

@@ -44,7 +44,9 @@ class Counts:
     trajectories: Int64
     """[Q] trajectories of each task that have a turn."""
     lengths: Int64
-    """[T] trajectories of each length from 0 up."""
+    """[L] lengths above 0 that occur, rising."""
+    many: Int64
+    """[L] trajectories of each."""
 
     def mass(self, convention: str) -> Float64:
         """[Q] B_q of each task."""
@@ -57,15 +59,14 @@ class Counts:
     def cancels(self, convention: str) -> bool:
         """Whether all turns have the same weight."""
         if convention == "trajectory":
-            return int((self.lengths[1:] > 0).sum()) == 1
+            return len(self.lengths) == 1
         used = self.turns[self.turns > 0]
         return convention == "pooled" or bool(used.min() == used.max())
 
     def ess(self, convention: str) -> float:
         """(sum w)^2 / sum w^2 over the turns, for weights that do not cancel."""
         if convention == "trajectory":
-            T = np.flatnonzero(self.lengths[1:]) + 1
-            many = self.lengths[T]
+            T, many = self.lengths, self.many
         else:
             T, many = np.unique(self.turns[self.turns > 0], return_counts=True)
         return float(many.sum()) ** 2 / float((many / T).sum())
@@ -80,7 +81,30 @@ def _counts(trajectories: Trajectories, cluster: Int64, tasks: Int64) -> Counts:
     T = trajectories.lengths
     turns = np.bincount(cluster, T, minlength=len(tasks)).astype(np.int64)
     many = np.bincount(cluster, T > 0, minlength=len(tasks)).astype(np.int64)
-    return Counts(tasks, turns, many, np.bincount(T).astype(np.int64))
+    return Counts(tasks, turns, many, *_occurring(T[T > 0]))
+
+
+def _occurring(T: Int64) -> tuple[Int64, Int64]:
+    """Distinct values, rising, and how often each occurs."""
+    if _sparse(T):
+        values, many = np.unique(T, return_counts=True)
+        return values, many
+    counts = np.bincount(T)
+    values = np.flatnonzero(counts)
+    return values, counts[values]
+
+
+def _one_over(T: Int64) -> tuple[Int64, Int64]:
+    """The words of each 1/T."""
+    if _sparse(T):
+        return reciprocals(T)
+    high, low = reciprocals(np.arange(int(T.max()) + 1))
+    return high[T], low[T]
+
+
+def _sparse(T: Int64) -> bool:
+    """Whether a table by value would be larger than the values are many."""
+    return int(T.max()) > max(1 << 16, len(T))
 
 
 def exact_shares(trajectories: Trajectories, convention: str, workers: int | None) -> Shares:
@@ -92,7 +116,7 @@ def exact_shares(trajectories: Trajectories, convention: str, workers: int | Non
         high, low = np.full(len(trajectories), ONE), np.zeros(len(trajectories), np.int64)
     elif convention == "trajectory":
         sums = tally(trajectories, workers=workers).inverse_lengths
-        high, low = (word[trajectories.lengths] for word in reciprocals(np.arange(len(counts.lengths))))
+        high, low = _one_over(trajectories.lengths)
     else:
         high, low = (word[cluster] for word in reciprocals(counts.turns))
         sums = _summed(trajectories, high, low, workers)

@@ -121,9 +121,10 @@ class Parts:
         turns, many = np.zeros((2, len(tasks)), np.int64)
         np.add.at(turns, at, np.concatenate([c.turns for c in self.counts]))
         np.add.at(many, at, np.concatenate([c.trajectories for c in self.counts]))
-        longest = max(len(c.lengths) for c in self.counts)
-        lengths = sum(np.pad(c.lengths, (0, longest - len(c.lengths))) for c in self.counts)
-        return Counts(tasks, turns, many, np.asarray(lengths))
+        lengths, at = np.unique(np.concatenate([c.lengths for c in self.counts]), return_inverse=True)
+        of_length = np.zeros(len(lengths), np.int64)
+        np.add.at(of_length, at, np.concatenate([c.many for c in self.counts]))
+        return Counts(tasks, turns, many, lengths, of_length)
 
 
 def joined(parts: Sequence[ClusterSums]) -> ClusterSums:

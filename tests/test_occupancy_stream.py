@@ -133,6 +133,22 @@ def test_errors_of_a_stream_in_parts_are_those_in_memory(few_rows, tmp_path_fact
             assert one.standard_error == pytest.approx(other.standard_error, rel=1e-7, abs=1e-12)
 
 
+def test_one_long_trajectory_among_few_takes_no_table_by_length(few_rows, tmp_path):
+    lengths = np.array([1, 1 << 17, 2, 2])
+    owner = np.repeat(np.arange(4), lengths)
+    table = pa.table({"trajectory": owner, "state": owner % 3, "task": owner // 2})
+    pq.write_table(table, tmp_path / "turns.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TurnStream, "_rows", lambda self, fields: 1 << 17)
+        found = estimate_stream(open_turns(tmp_path, Columns()))
+        patch.setattr(TurnStream, "_rows", lambda self, fields: 1 << 20)
+        whole = estimate_stream(open_turns(tmp_path, Columns()))
+    assert (found.n_parts, whole.n_parts) == (2, 1)
+    for name, share in whole.occupancies.items():
+        assert bits(found.occupancies[name]) == bits(share)
+    assert whole.occupancies["trajectory"].probability.tolist() == pytest.approx([0.5, 0.25, 0.25])
+
+
 def test_more_pairs_of_task_and_state_than_allowed_are_refused(few_rows, tmp_path):
     n = 40
     table = pa.table({"trajectory": np.arange(n), "state": np.arange(n), "task": np.arange(n) // 2})

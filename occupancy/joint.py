@@ -12,6 +12,7 @@ from occupancy.types import Int32, Int64
 MOST_CELLS = 1 << 22
 """Above this many cells of (T, state) the words of 1/T are summed by state instead."""
 WAITING, HELD = 1 << 21, 1 << 30
+LONGEST = 1 << 22
 
 
 class Joint:
@@ -48,6 +49,8 @@ class Joint:
     def _fits(self, states: Int64, T: Int64) -> bool:
         """Whether there are cells for these, after adding some."""
         shape = (int(T.max()) + 1, int(states.max()) + 1)
+        if shape[0] > LONGEST:
+            raise DataError(f"a trajectory of {shape[0] - 1:,} turns: more than --fast counts; leave it out")
         if shape[0] > self.cells.shape[0] or shape[1] > self.cells.shape[1]:
             self._count()
             wanted = (max(shape[0], self.cells.shape[0]), max(shape[1], self.cells.shape[1]))

@@ -23,7 +23,7 @@ from occupancy.chunks import Total, count_workers, in_order
 from occupancy.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.errors import DataError
 from occupancy.estimate import Occupancy
-from occupancy.joint import Joint
+from occupancy.joint import LONGEST, Joint
 from occupancy.partial import grown
 from occupancy.stream import ARROW, MEMORY, Together, open_turns
 from occupancy.stream_estimate import StreamEstimate, require_positive
@@ -31,7 +31,6 @@ from occupancy.types import Float64, Int64
 
 UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
 ROW_BYTES, TEXT_BYTES = 48, 240
-LONGEST = 1 << 24
 
 
 @dataclass(frozen=True)

@@ -144,3 +144,10 @@ def test_columns_of_any_integer_type_give_the_same(tmp_path, monkeypatch, dtype)
             found = scan.scan_table(tmp_path, known)[0]
             assert found.tally.trajectory.tolist() == [0.25, 0.75]
             assert found.occupancies["weights"].probability == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_a_trajectory_too_long_to_count_by_length_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(joint, "LONGEST", 4)
+    pq.write_table(pa.table({"trajectory": [1] * 5, "state": [0] * 5}), tmp_path / "turns.parquet")
+    with pytest.raises(DataError, match="a trajectory of 5 turns: more than --fast counts"):
+        scan.scan_table(tmp_path, Columns())

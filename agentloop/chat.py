@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from socket import gaierror
 from typing import Any
 
@@ -79,11 +81,10 @@ class ChatPolicy:
             failure.args = (self._clean(str(failure)),)
             raise failure from None
         except openai.APIStatusError as error:
-            wait = error.response.headers.get("retry-after", "")
             raise _status_failure(
                 error.status_code,
                 self._clean(error.response.text[:2000]),
-                wait_s=float(wait) if wait.replace(".", "", 1).isdigit() else None,
+                wait_s=_wait(error.response.headers.get("retry-after", "")),
             ) from None
         except (ValueError, openai.APIResponseValidationError) as error:
             raise _malformed(f"the response is no JSON: {self._clean(str(error))[:200]}", None) from None
@@ -188,7 +189,7 @@ def read_usage(given: Any, model: str) -> Usage | None:
 def _said(message: Mapping[str, Any], thinking: str) -> str:
     content = message.get("content") or ""
     if isinstance(content, list):
-        content = "".join(part.get("text", "") for part in content)
+        content = "".join(part.get("text") or "" for part in content)
     thought = message.get("reasoning_content") or message.get("reasoning")
     return f"<think>{thought}</think>\n{content}" if thinking == "keep" and thought else str(content)
 
@@ -202,7 +203,9 @@ def _counted(text: str, ids: Sequence[int] | None) -> Usage:
 
 def _logprob(given: Any) -> float | None:
     tokens = given.get("content") if isinstance(given, dict) else None
-    return None if tokens is None else float(sum(token["logprob"] for token in tokens))
+    found = [token.get("logprob") for token in tokens] if tokens is not None else [None]
+    known = [float(x) for x in found if isinstance(x, int | float)]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exception:
@@ -218,6 +221,16 @@ def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exceptio
         return CallFailed(told, kind="server", retry=True, billed=billed, wait_s=wait_s)
     kind, billed = _STATUS.get(status, ("refused", "no"))
     return CallFailed(told, kind=kind, retry=status in _STATUS, billed=billed, wait_s=wait_s)
+
+
+def _wait(told: str) -> float | None:
+    """Seconds of a Retry-After header, which holds seconds or a date."""
+    if told.replace(".", "", 1).isdigit():
+        return float(told)
+    try:
+        return max(parsedate_to_datetime(told).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None
 
 
 def _malformed(what: str, usage: Usage | None) -> CallFailed:
@@ -249,4 +262,5 @@ def _detail(given: Mapping[str, Any], part: str, name: str) -> Any:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    plausible = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
+    return value if plausible else None

@@ -74,13 +74,20 @@ async def collect(
 
 
 def refuse_nothing(run: Run) -> None:
-    """RunError where the environment failed in every episode: that is no result."""
-    ended = run.read("episodes", columns=["status", "error"]).to_pylist()
-    if ended and all(row["status"] in (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED) for row in ended):
-        raise RunError(
-            f"the environment failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
-            f"repair it, and collect into a new folder"
-        )
+    """RunError where the environment, or a model, failed in every episode of its own: that is no result."""
+    rows = run.read("episodes", columns=["kind", "status", "error"]).to_pylist()
+    taught = [row for row in rows if row["kind"] in ("continuation", "demo")]
+    played = [row for row in rows if row["kind"] in ("rollout", "evaluation")]
+    for what, ended, failures in (
+        ("environment", rows, (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)),
+        ("teacher", taught, (Status.TEACHER_FAILED,)),
+        ("student", played, (Status.STUDENT_FAILED,)),
+    ):
+        if ended and all(row["status"] in failures for row in ended):
+            raise RunError(
+                f"the {what} failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
+                f"repair it, and collect into a new folder"
+            )
 
 
 def begin_run(folder: str | Path, settings: Settings, environments: Environments) -> tuple[Run, list[Unit]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from agentloop.collect import open_or_create
+from agentloop.collect import open_or_create, refuse_nothing
 from agentloop.episode import Played
 from agentloop.ledger import Ledger
 from agentloop.metered import Meter, OwnBooks, metered
@@ -97,6 +97,7 @@ async def evaluate(
             ledger.close()
     if stop is not None:
         raise stop
+    refuse_nothing(run)
     return run
 
 

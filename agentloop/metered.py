@@ -27,6 +27,9 @@ from occupancy.errors import InputError, RunError
 OVERHEAD_TOKENS = 32
 """Most tokens that a chat template writes around one message."""
 
+MOST_WAIT_S = 600.0
+"""Longest wait that a server may ask for; a longer one stops the run."""
+
 
 class ServerLost(RunError):
     """A server answers nobody any more: the run stops without making its failures data, and can be
@@ -162,7 +165,13 @@ class _Metered:
                 if attempt == self._meter.retries:
                     self._give_up(failure)
                     raise
-                await asyncio.sleep(self._wait(ask, attempt, failure))
+                wait = self._wait(ask, attempt, failure)
+                if wait > MOST_WAIT_S:
+                    raise ServerLost(
+                        f"{self._meter.role} {self._meter.name!r} asks to wait {wait:,.0f} s ({failure}): "
+                        f"run the same command again then; what was bought is kept"
+                    ) from failure
+                await asyncio.sleep(wait)
             else:
                 self._failed_in_a_row = 0
                 return answer

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_collect_algorithm import attempts, rows
+from test_collect_algorithm import attempts, rows, run_of
 from toy_world import Corridors
 
-from agentloop.chat import ChatPolicy, read_answer, read_usage
+from agentloop.chat import ChatPolicy, _wait, read_answer, read_usage
 from agentloop.chat_spec import ChatSpec, address, identity, parse_chat
 from agentloop.collect import Settings, Spending, collect
 from agentloop.metered import ServerLost
 from agentloop.policies import open_policy
 from agentloop.tool_text import calls_in, tool_messages, turn_text
-from agentloop.types import Ask, CallFailed, ContextOverflow, Message
+from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Message
 from benchmarks.mock_server import Mock
-from occupancy.errors import InputError
+from occupancy.errors import InputError, RunError
 from occupancy.recipe import preset
 from occupancy.runs import Run, open_run
 
@@ -106,6 +108,46 @@ def test_turns_end_at_the_benchmarks_stop_strings_and_keep_them() -> None:
     assert read("I think", 2) == read("I think", None) == "I think"
     with pytest.raises(InputError, match="inside a token"):
         parse_chat("openai:m@http://127.0.0.1:1/v1,stop=1,token_ids=1")
+
+
+def test_nonsense_in_a_response_is_unknown_and_never_breaks_the_books() -> None:
+    def answer(usage: object, **choice: object) -> Answer:
+        whole = {"message": {"content": [{"text": "go"}, {"text": None}]}, "finish_reason": "stop"} | choice
+        return read_answer({"choices": [whole], "usage": usage}, SPEC)
+
+    for output in (10**30, -3, 3.5, "3", True, None):
+        found = answer({"completion_tokens": output, "prompt_tokens": 10**30})
+        assert (found.text, found.usage.output, found.usage.reported) == ("go", 2, False)
+    tokens = [{"logprob": -1.0}, {"logprob": None}]
+    assert answer(None, logprobs={"content": tokens}).logprob is None
+    assert answer(None, logprobs={"content": tokens[:1]}).logprob == -1.0
+
+
+def test_a_wait_may_be_a_date_and_a_long_one_stops_the_run(tmp_path: Path) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    assert 80 < (_wait(later) or 0) <= 90
+    assert [_wait(told) for told in ("7", "2.5", "soon", "", "Wed, 21 Oct 2015 07:28:00 GMT")] == [
+        7.0,
+        2.5,
+        None,
+        None,
+        0.0,
+    ]
+
+    async def busy(ask: Ask) -> Answer:
+        raise CallFailed("later", kind="rate_limit", retry=True, billed="no", wait_s=86_400.0)
+
+    with pytest.raises(ServerLost, match="asks to wait for 86,400 s"):
+        run_of(tmp_path / "run", RECIPE, teacher=busy)
+    assert not rows(open_run(tmp_path / "run"), "traces")
+
+
+def test_a_teacher_that_never_answers_is_no_result(tmp_path: Path) -> None:
+    async def broken(ask: Ask) -> Answer:
+        raise CallFailed("<html>", kind="malformed", retry=True, billed="perhaps")
+
+    with pytest.raises(RunError, match=r"the teacher failed in all 4 episodes .*<html>"):
+        run_of(tmp_path / "run", RECIPE, teacher=broken, tasks="2", spending=Spending(retries=1, backoff_s=0))
 
 
 def test_the_key_is_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

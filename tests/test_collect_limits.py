@@ -28,8 +28,9 @@ from agentloop.types import (
     Task,
     Usage,
 )
-from occupancy.errors import DataError
+from occupancy.errors import DataError, RunError
 from occupancy.recipe import preset
+from occupancy.runs import open_run
 
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 
@@ -164,8 +165,9 @@ def test_a_policys_own_timeout_is_not_the_episodes(tmp_path: Path) -> None:
     async def teacher(ask: Ask) -> Answer:
         raise TimeoutError("the model is asleep")
 
-    run = run_of(tmp_path / "run", RECIPE, teacher=teacher, wall_s=60)
-    assert set(statuses(run, "continuation")) == {"teacher_failed"}
+    with pytest.raises(RunError, match="the teacher failed in all 16 episodes .*the model is asleep"):
+        run_of(tmp_path / "run", RECIPE, teacher=teacher, wall_s=60)
+    assert set(statuses(open_run(tmp_path / "run"), "continuation")) == {"teacher_failed"}
 
 
 def test_retries_are_counted_and_shown_beside_what_was_accepted(tmp_path: Path) -> None:

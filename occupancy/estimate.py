@@ -23,9 +23,9 @@ class Occupancy:
     probability: Float64
     """[S] sums to 1."""
     standard_error: Float64 | None
-    """[S] clustered by task; None with a single task."""
+    """[S] clustered by task; None with a single task, and where a table was read without."""
     n_tasks: int
-    """Tasks with weight: the clusters of the standard error."""
+    """Tasks with weight: the clusters of the standard error; 0 where a scan did not read them."""
     n_trajectories: int
     """B, empty ones included."""
     n_empty: int

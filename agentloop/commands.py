@@ -161,7 +161,7 @@ def _collect(given: argparse.Namespace) -> int:
         turn_tokens=given.turn_tokens,
         retries=given.retries,
     )
-    if len(settings) > 1 and given.ray:
+    if len(settings) > 1 and given.ray is not None:
         return asyncio.run(_matched_on_ray(given, settings, spending))
     if len(settings) > 1:
         return asyncio.run(
@@ -169,7 +169,7 @@ def _collect(given: argparse.Namespace) -> int:
         )
     (only,) = settings.values()
     try:
-        if given.ray:
+        if given.ray is not None:
             return asyncio.run(_on_ray(given, only, spending))
         return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))
     except BudgetStopped:

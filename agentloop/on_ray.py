@@ -62,6 +62,8 @@ async def collect_on_ray(
         import ray
     except ImportError as error:
         raise MissingExtra("ray", "ray") from error
+    if machines < 1:
+        raise InputError(f"--ray {machines}: expected at least 1 machine")
     spending = spending or Spending()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)

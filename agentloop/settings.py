@@ -135,8 +135,10 @@ class Spending:
             raise InputError(f"--axis {self.axis}: expected one of {', '.join(AXES)}")
         if self.axis == "money" and self.budget is not None and self.prices is None:
             raise InputError("--axis money without a price table: give --prices FILE.toml")
-        if self.budget is not None and not self.budget > 0:
-            raise InputError(f"--budget {self.budget:g}: expected a number above 0")
+        if self.budget is not None and not 0 < self.budget < float("inf"):
+            raise InputError(f"--budget {self.budget:g}: expected a number above 0, or none for no limit")
+        if self.turn_tokens is not None and self.turn_tokens < 1:
+            raise InputError(f"--turn-tokens {self.turn_tokens}: expected at least 1")
         if self.retries < 0 or not self.backoff_s >= 0:
             raise InputError(f"retries={self.retries}, backoff_s={self.backoff_s}: expected 0 or more")
 

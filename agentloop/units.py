@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentloop.rows import Key, Rows, merged
-from occupancy.errors import BudgetStopped, RunError
+from occupancy.errors import BudgetStopped, InputError, RunError
 from occupancy.runs import Run
 
 COMMIT_EVERY_S = 2.0
@@ -109,6 +109,8 @@ async def work(
     not open is written once all others are done, and a resume tries it again. RunError where none opens;
     `again`: these have been written as not opened before, so many of them in a row are no surprise.
     """
+    if at_once < 1:
+        raise InputError(f"{at_once} tasks at a time: expected at least 1, see --workers")
     waiting = iter(units)
     stops: list[BudgetStopped] = []
     closed: list[NotOpened] = []

@@ -165,7 +165,7 @@ def test_a_policys_own_timeout_is_not_the_episodes(tmp_path: Path) -> None:
     async def teacher(ask: Ask) -> Answer:
         raise TimeoutError("the model is asleep")
 
-    with pytest.raises(RunError, match="the teacher failed in all 16 episodes .*the model is asleep"):
+    with pytest.raises(RunError, match=r"the teacher failed in all 16 episodes .*the model is asleep"):
         run_of(tmp_path / "run", RECIPE, teacher=teacher, wall_s=60)
     assert set(statuses(open_run(tmp_path / "run"), "continuation")) == {"teacher_failed"}
 

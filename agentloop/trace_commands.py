@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 from occupancy.errors import InputError, MissingExtra
@@ -26,6 +27,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     _add_rendering(show)
     show.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
     show.add_argument("--limit", type=int, default=3, help="most traces to show, 0 = all")
+    show.add_argument("--html", metavar="FILE", help="write a page instead, to look at in a browser")
     show.set_defaults(handler=show_traces)
     render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
     _add_rendering(render)
@@ -73,6 +75,7 @@ def show_traces(arguments: argparse.Namespace) -> int:
     """Print the rendered traces of a run."""
     from agentloop.render import LengthRule, Overflow, load_codec
     from agentloop.render.traces import count, render_run
+    from agentloop.trace_page import trace_page
     from occupancy.runs import open_run
 
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
@@ -88,6 +91,10 @@ def show_traces(arguments: argparse.Namespace) -> int:
     shown = traces[: arguments.limit or None]
     if arguments.json:
         print(json.dumps({"counts": counts, "traces": [as_json(t, codec) for t in shown]}))  # noqa: T201
+        return 0
+    if arguments.html:
+        page = trace_page([as_json(t, codec) for t in shown], counts, title=f"Traces of {arguments.run}")
+        Path(arguments.html).write_text(page, "utf-8", errors="replace")
         return 0
     _print(shown, counts, codec)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
@@ -126,6 +127,25 @@ def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "targets are underlined" in printed
     assert "Reach the end." in printed
+
+
+def test_the_page_shows_every_token_and_marks_targets(op: Run, base: Path, tmp_path: Path) -> None:
+    command = ["traces", "show", str(op.folder), "--tokenizer", str(base), "--limit", "0"]
+    assert main([*command, "--html", str(tmp_path / "traces.html")]) == 0
+    page = ElementTree.fromstring(
+        "<main>" + (tmp_path / "traces.html").read_text("utf-8").split("<main>")[1].removesuffix("</html>")
+    )
+    traces = list(render_run(op, codec()))
+    blocks = page.findall("details/pre")
+    assert len(blocks) == sum(len(t.rendered.rows) for t in traces)
+    marked = 0
+    for block, row in zip(blocks, (r for t in traces for r in t.rendered.rows), strict=True):
+        whole = codec().tokenizer.decode(row.ids.tolist(), clean_up_tokenization_spaces=False)
+        assert "".join(block.itertext()) == whole
+        targets = [s for s in block if "target" in s.attrib["class"].split()]
+        assert all("teacher" in s.attrib["class"].split() for s in targets)
+        marked += sum(int(s.attrib["title"].split(", ")[1].removesuffix(" ids")) for s in targets)
+    assert marked == sum(t.rendered.target_tokens for t in traces)
 
 
 def test_show_names_a_trace_that_is_not_there(

@@ -117,6 +117,8 @@ def _collect(given: argparse.Namespace) -> int:
     from agentloop.settings import Settings, Spending
     from occupancy.errors import BudgetStopped, InputError
 
+    if given.workers < 1:
+        raise InputError(f"--workers {given.workers}: expected at least 1")
     changes = pairs("--set", given.set)
     if "teacher" in changes:
         raise InputError(f"--set teacher={changes['teacher']}: name the teacher with --teacher alone")

@@ -48,7 +48,10 @@ async def _run(given: argparse.Namespace) -> Any:
     from agentloop.chat_spec import identity
     from agentloop.evaluate import Evaluation, evaluate
     from agentloop.policies import open_environments, open_policy
+    from occupancy.errors import InputError
 
+    if given.workers < 1:
+        raise InputError(f"--workers {given.workers}: expected at least 1")
     settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed)
     chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
     environments = open_environments(given.env, **chosen)

@@ -49,7 +49,7 @@ WRONG = [
     (collect("--budget", "inf"), 2, "--budget inf"),
     (collect("--budget", "nan"), 2, "--budget nan"),
     (collect("--turn-tokens", "0"), 2, "--turn-tokens 0"),
-    (collect("--workers", "0"), 2, "see --workers"),
+    (collect("--workers", "0"), 2, "--workers 0"),
     (collect("--ray", "-2"), 2, "--ray -2"),
     (collect("--end-on", "ok"), 2, "other than ok"),
     (collect("--recipe", "file"), 2, "--recipe file cannot be read"),

@@ -18,7 +18,7 @@ from agentloop.render.types import TraceMessage, read_messages
 from analysis.cli import main
 from occupancy.errors import DataError
 from occupancy.recipe import preset
-from occupancy.runs import Run
+from occupancy.runs import Run, open_run
 
 Trained = Counter[tuple[tuple[tuple[str, str], ...], str]]
 """How often each turn is trained on, after which messages (role, text)."""
@@ -56,6 +56,21 @@ def test_masks_by_message(run: Run, tmp_path: Path, form: str, key: str) -> None
             if m["role"] == "assistant" and m[key]:
                 found[tuple((b["role"], b["content"]) for b in row["messages"][:at]), m["content"]] += 1
     assert found == wanted(run)
+
+
+@pytest.mark.parametrize(("form", "importer"), [("verl", "verl"), ("axolotl", "chat")])
+def test_exports_are_read_back_with_their_authors(
+    run: Run, tmp_path: Path, form: str, importer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(run, form, tmp_path / "out")
+    (file,) = (tmp_path / "out").glob("train.*")
+    assert main(["import", str(file), "--format", importer, "--out", str(tmp_path / "back")]) == 0
+    back = open_run(tmp_path / "back")
+    found = Counter((t["task_id"], t["author"], t["text"]) for t in rows(back, "turns"))
+    stored = [(t["task_id"], json.loads(t["messages"])) for t in rows(run, "traces")]
+    said = [(task, m) for task, messages in stored for m in messages if m["role"] == "assistant"]
+    assert found == Counter((task, m["author"], m["content"]) for task, m in said)
+    assert {author for _, author, _ in found} == {"student", "teacher"}
 
 
 def test_trl_trains_on_completions(run: Run, tmp_path: Path) -> None:

@@ -93,11 +93,13 @@ def _rows(run: Run, form: str, model: str | None) -> Iterator[dict[str, Any]]:
         from agentloop.render import load_codec
 
         exporter = tokens(load_codec(str(model)))
-    traces = run.read("traces", columns=["episode_id", "messages"]).to_pylist()
+    traces = run.read("traces", columns=["episode_id", "task_id", "messages"]).to_pylist()
     if not traces:
         raise DataError(f"{run.folder} holds no accepted trace: collect some first")
     for trace in traces:
-        yield from exporter(read_messages(trace["messages"], trace=trace["episode_id"]), trace["episode_id"])
+        messages = read_messages(trace["messages"], trace=trace["episode_id"])
+        for row in exporter(messages, trace["episode_id"]):
+            yield row | {"task_id": trace["task_id"]}
 
 
 def _write_lines(file: Path, rows: list[dict[str, Any]]) -> None:

@@ -10,6 +10,9 @@
     tokens        ids and labels (-100 where nothing is trained), rendered here: any trainer that takes
                   tokenised rows, and the only form that keeps sampled ids
 
+Where a row is a whole trace its messages name their authors and the row its task, so that `fewsteps import`
+(verl, and chat for axolotl) reads it back; the trainers read neither.
+
 A trace that a format cannot hold is refused by name, with the reason; nothing is left out silently.
 """
 
@@ -28,12 +31,15 @@ IGNORED = -100
 
 def verl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace; a key on every message, so that Parquet has one type for them."""
-    yield {"messages": [_plain(m) | {"trainable": m.train} for m in messages], "trace": trace}
+    yield {
+        "messages": [_plain(m) | {"trainable": m.train, "author": m.author} for m in messages],
+        "trace": trace,
+    }
 
 
 def axolotl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace."""
-    yield {"messages": [_plain(m) | {"train": m.train} for m in messages], "trace": trace}
+    yield {"messages": [_plain(m) | {"train": m.train, "author": m.author} for m in messages], "trace": trace}
 
 
 def trl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:

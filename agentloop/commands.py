@@ -308,10 +308,14 @@ def _print(summary: dict[str, Any]) -> None:
         share = "-" if row["success"] is None else f"{row['success']:.3f}"
         ended = ", ".join(f"{status} {count}" for status, count in row["status"].items())
         table.add_row(kind, str(row["episodes"]), share, f"{row['success_of_all']:.3f}", ended)
-    outcomes = ", ".join(f"{outcome} {count}" for outcome, count in summary["proposals"].items())
+    outcomes = summary["proposals"]
     console = Console(markup=False)
     console.print(table)
-    console.print(f"{summary['status']}; proposals: {outcomes or 'none'}")
+    counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
+    console.print(f"{summary['status']}; proposals: {counts or 'none'}")
+    if len(outcomes) > 1:
+        means = (f"{o} {p['t_prime']:.1f} of {p['T']:.1f}" for o, p in summary["prefixes"].items())
+        console.print(f"mean t' of mean T, before and after filters and errors: {', '.join(means)}")
     console.print(
         f"C_i {summary['C_i']:,} teacher tokens bought in {summary['attempts']:,} attempts "
         f"({summary['failed_attempts']} failed, {summary['lost_attempts']} lost); "

@@ -22,7 +22,7 @@ from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
 from agentloop.reopen import never_began, withdraw_unopened
 from agentloop.rows import Cast, Key, Rows, merged
-from agentloop.settings import task_hash
+from agentloop.settings import check_end_on, task_hash
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
 from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
 from occupancy.errors import DataError, InputError
@@ -42,8 +42,11 @@ class Evaluation:
     seed: int = 0
     success_at: float = 1.0
     """Success is R >= this threshold."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses that end an attempt as `bad_parse`; see `Settings`."""
 
     def __post_init__(self) -> None:
+        check_end_on(self.end_on)
         if self.attempts < 1:
             raise InputError(f"attempts={self.attempts}: expected at least 1 of each task")
 
@@ -81,7 +84,16 @@ async def evaluate(
         ledger = Ledger(run.folder / "ledger.sqlite")
         if traits_of(policy).paid:
             policy = metered(policy, _meter(ledger, settings.policy))
-        job = Job(recipe, policy, policy, settings.policy, "", environments.version, settings.seed)
+        job = Job(
+            recipe,
+            policy,
+            policy,
+            settings.policy,
+            "",
+            environments.version,
+            settings.seed,
+            end_on=settings.end_on,
+        )
         units = _units(tasks, settings.attempts)
         again = withdraw_unopened(run)
         done = _done(run)
@@ -152,6 +164,7 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
         "tasks": settings.tasks,
         "attempts": settings.attempts,
         "seed": settings.seed,
+        "end_on": sorted(settings.end_on),
         "environment": environments.version,
         "n_tasks": len(tasks),
         "task_hash": task_hash(task.task_id for task in tasks),

@@ -23,6 +23,12 @@ def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )
+    command.add_argument(
+        "--end-on",
+        default="",
+        metavar="STATUS,...",
+        help="parse statuses that end an attempt, or 'any' (default: none)",
+    )
     command.add_argument("--json", action="store_true", help="one JSON object on standard output")
     command.set_defaults(handler=_evaluate)
 
@@ -52,7 +58,8 @@ async def _run(given: argparse.Namespace) -> Any:
 
     if given.workers < 1:
         raise InputError(f"--workers {given.workers}: expected at least 1")
-    settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed)
+    end_on = tuple(given.end_on.split(",")) if given.end_on else ()
+    settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed, end_on=end_on)
     chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
     environments = open_environments(given.env, **chosen)
     opened: list[Any] = [environments]

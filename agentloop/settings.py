@@ -59,10 +59,7 @@ class Settings:
             )
         if self.wall_s is not None and not self.wall_s > 0:
             raise InputError(f"wall_s={self.wall_s}: expected seconds above 0, or nothing for no limit")
-        if not all(self.end_on) or "ok" in self.end_on:
-            raise InputError(
-                f"end_on={self.end_on}: expected parse statuses other than ok, or 'any' for all of them"
-            )
+        check_end_on(self.end_on)
         for task_id, n in self.n_of_task.items():
             if n < 0:
                 raise InputError(
@@ -103,6 +100,14 @@ class Settings:
                 "demo_tasks": self.demo_tasks,
             }
         return info
+
+
+def check_end_on(statuses: tuple[str, ...]) -> None:
+    """InputError for a parse status that ends no episode."""
+    if not all(statuses) or "ok" in statuses:
+        raise InputError(
+            f"end_on={statuses}: expected parse statuses other than ok, or 'any' for all of them"
+        )
 
 
 def task_hash(task_ids: Iterable[str]) -> str:

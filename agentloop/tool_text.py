@@ -40,7 +40,11 @@ def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
         parts = _PARTS.fullmatch(block[1])
         if parts is None:
             return block[0]
-        calls.append((json.loads(parts[1]), parts[2].strip()))
+        try:
+            name = json.loads(parts[1])
+        except ValueError:
+            return block[0]
+        calls.append((name, parts[2].strip()))
         return ""
 
     return _CALL.sub(take, text), calls

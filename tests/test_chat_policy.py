@@ -266,6 +266,10 @@ def test_tool_calls_become_text_and_text_becomes_tool_calls() -> None:
     text = turn_text("Let me look.", [("search", raw), ("open", "{broken")])
     said, calls = calls_in(text)
     assert (said, calls) == ("Let me look.", [("search", raw), ("open", "{broken")])
+    # A name that is no JSON string makes no call: the block stays text, and no later turn fails for it.
+    for name in (r"a\x", "a\nb"):
+        odd = f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
+        assert calls_in(odd) == (odd, [])
     context = [
         Message("user", "q", "task"),
         Message("assistant", text, "teacher"),

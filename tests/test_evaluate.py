@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from toy_world import Corridors, drunk, expert
 
 from agentloop.evaluate import Evaluation, evaluate, success, summarise_evaluation
-from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Task
+from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Reply, Task
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.runs import Run
 
@@ -60,6 +62,29 @@ def test_the_same_settings_give_the_same_scores_and_a_stopped_one_goes_on(tmp_pa
     assert resumed.read("evaluations").equals(whole.read("evaluations"))
     with pytest.raises(DataError, match="attempts=3"):
         evaluated(tmp_path / "stopped", attempts=4)
+
+
+def test_an_attempt_ends_on_a_bad_parse_where_the_evaluation_says_so(tmp_path: Path) -> None:
+    class Deaf(Corridors):
+        @asynccontextmanager
+        async def open(self, task: Task) -> AsyncIterator[Environment]:
+            async with super().open(task) as env:
+                step = env.step
+
+                async def strict(text: str) -> Reply:
+                    return replace(await step(text), parse_status="ok" if text == "forward" else "odd")
+
+                env.step = strict  # type: ignore[method-assign]
+                yield env
+
+    settings = Evaluation("drunk", "6", 3, seed=2, end_on=("odd",))
+    run = asyncio.run(evaluate(tmp_path / "run", settings, environments=Deaf(), policy=drunk))
+    status = summarise_evaluation(run)["status"]
+    assert set(status) == {"bad_parse", "finished"}
+    bad = [e for e in run.read("episodes").to_pylist() if e["status"] == "bad_parse"]
+    assert all(e["R"] == 0 for e in bad)
+    with pytest.raises(DataError, match="end_on"):
+        evaluated(tmp_path / "run")
 
 
 def test_attempts_that_broke_count_as_failures_and_are_told_apart(tmp_path: Path) -> None:

@@ -70,6 +70,17 @@ def test_sampled_turns_carry_the_logprob_of_their_ids(folder: Path) -> None:
         assert answer.logprob == pytest.approx(own, abs=1e-3)
 
 
+def test_log_probabilities_can_be_left_out(folder: Path) -> None:
+    wanted = asks(2)
+    given = answers(folder, wanted, options=",temperature=0,logprobs=0")
+    assert [a.logprob for a in given] == [None, None]
+    assert [a.token_ids for a in given] == [
+        a.token_ids for a in answers(folder, wanted, options=",temperature=0")
+    ]
+    policy = open_token_policy(f"transformers:{folder},logprobs=0")
+    assert policy.traits.gives == {"text", "usage", "token_ids"}
+
+
 def test_the_window_is_the_models_own(folder: Path) -> None:
     with pytest.raises(ContextOverflow, match="do not fit 256"):
         answers(folder, [asks(200)[-1]])

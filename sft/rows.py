@@ -29,9 +29,9 @@ class Data:
     counts: RenderCounts
     runs: tuple[str, ...]
     r_tokens: float
-    """Share of targets from on-policy traces: those with a student turn in their context."""
+    """Share of targets from D_OP: traces that a rollout was switched for, at its first turn too."""
     r_tasks: float
-    """Share of tasks with an on-policy trace among those with any trace."""
+    """Share of tasks with a trace in D_OP among those with any trace."""
 
 
 def load_rows(
@@ -74,8 +74,8 @@ def load_rows(
 
 
 def on_policy(trace: RunTrace) -> bool:
-    """Whether the student played a part of the trace."""
-    return any(m.author == "student" for m in trace.messages)
+    """Whether the trace is in D_OP; demonstrations have no rollout."""
+    return int(trace.key["rollout"]) >= 0
 
 
 def read_classes(file: str | Path) -> Classes:
@@ -92,7 +92,8 @@ def read_classes(file: str | Path) -> Classes:
 def _classes(trace: RunTrace, classes: Classes | None) -> Sequence[str]:
     turns = sum(m.author == "teacher" for m in trace.messages)
     if classes is None:
-        return ["student prefix" if on_policy(trace) else "demonstration"] * turns
+        prefix = any(m.author == "student" for m in trace.messages)
+        return ["student prefix" if prefix else "demonstration"] * turns
     own = classes.get(trace.episode_id, ())
     if len(own) != turns:
         raise DataError(f"{trace.episode_id} has {turns} teacher turns, but {len(own)} classes are given")

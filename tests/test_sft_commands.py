@@ -191,6 +191,11 @@ def test_train_writes_a_model_that_loads_and_a_row_of_the_run(
             assert sum(t[name] * t["targets"] for t in own) / n == pytest.approx(nll)
     data = json.loads(row["data"])
     assert 0 < data["r_tokens"] < 1
+    continued = {t["episode_id"] for t in rows(op, "traces")}
+    assert any(t["context_class"] == "demonstration" for t in turns if t["episode_id"] in continued)
+    own = {name: [t for t in turns if (t["episode_id"] in continued) == name] for name in (True, False)}
+    share = sum(t["targets"] for t in own[True]) / sum(t["targets"] for t in turns)
+    assert data["r_tokens"] == pytest.approx(share)
     assert data["C_tr"] == sum(r["C_tr"] for run in (bc, op) for r in rows(run, "traces"))
     AutoModelForCausalLM.from_pretrained(report["chosen"])
     assert AutoTokenizer.from_pretrained(report["chosen"]).chat_template

@@ -29,6 +29,16 @@ _SEEDS = 16
 
 
 @dataclass(frozen=True, eq=False)
+class Owned:
+    """Labels that were paid before the budget, such as a pilot's: in the training set, not in the budget."""
+
+    demos: Float64
+    """[X, A] the teacher's turns of demonstrations, by context and action."""
+    on_policy: Float64
+    """[X, A] those of continuations."""
+
+
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """One recipe at one mix and budget, over seeds."""
 
@@ -80,6 +90,7 @@ def truth(
     rounds: int = 1,
     keep_demos: bool = True,
     student: Tabular = Tabular(),  # noqa: B008 - frozen
+    owned: Owned | None = None,
     seeds: int = 64,
     seed: int = 0,
     se: float | None = None,
@@ -90,13 +101,15 @@ def truth(
 
     r = 0 is pure BC, r = 1 makes its prefixes with pi_0. `rounds` splits the recipe's share in equal parts,
     each collected by the student trained on all before. `keep_demos=False` trains the final student on D_OP
-    alone. With `se`, seeds are added until the standard error is at most that, `most_seeds` at most.
+    alone. `owned` labels are trained on beside what is bought. With `se`, seeds are added until the standard
+    error is at most that, `most_seeds` at most.
     Two calls with the same seed differ only by what is asked, not by their draws.
     """
     check(world, recipe, budget=budget, r=r, axis=axis, rounds=rounds, seeds=seeds, seed=seed)
     on_policy = 0 if recipe.rho == "teacher" else round(budget * r)
     plan = _plan(recipe, on_policy, budget - on_policy, axis)
-    setting = _Setting(world, plan, rounds, keep_demos, student)
+    nothing = np.zeros_like(world.base)
+    setting = _Setting(world, plan, rounds, keep_demos, student, owned or Owned(nothing, nothing))
     with ThreadPoolExecutor(workers) as pool:
         done = 0
         parts: list[tuple[Float64, Int64]] = []
@@ -121,6 +134,7 @@ class _Setting:
     rounds: int
     keep_demos: bool
     student: Tabular
+    owned: Owned
 
     def play(self, seed: int, wanted: int, begin: int) -> tuple[Float64, Int64]:
         from simulate import pipeline_kernels as kernels
@@ -136,6 +150,8 @@ class _Setting:
                 world.start,
                 world.chances,
                 world.base,
+                self.owned.demos,
+                self.owned.on_policy,
                 keys,
                 self.rounds,
                 self.student.kappa,

@@ -299,6 +299,8 @@ def pipeline(
     start: Float64,
     chances: Float64,
     base: Float64,
+    owned_demos: Float64,
+    owned_on_policy: Float64,
     keys: np.ndarray,
     rounds: int,
     kappa: float,
@@ -309,11 +311,12 @@ def pipeline(
 ) -> float:
     """Demonstrations, student, rounds of collection and training, evaluation: pass@1 of the last student.
 
+    owned_demos, owned_on_policy: [X, A] labels that were paid before, trained on beside the new ones.
     The ledger [LEDGER] is filled; `student` [X, A] ends as the trained student.
     """
     T = keys.shape[1] - 1
     buffers = np.empty(T, np.int32), np.empty(T, np.int32), np.empty(T, np.int64)
-    demos, counts = np.zeros(base.shape), np.zeros(base.shape)
+    demos, counts = owned_demos.copy(), owned_on_policy.copy()
     collect_demos(tables, plan, keys, demos, ledger, buffers)
     learn(base, demos, kappa, alpha, student)
     proposal = 0

@@ -19,6 +19,7 @@ import numpy as np
 from occupancy import Recipe, preset
 from occupancy.errors import InputError
 from occupancy.runs import Run, create_run
+from simulate.outcome import Owned
 from simulate.types import Float64, World
 
 STUDENT, TEACHER = "student", "teacher"
@@ -125,6 +126,16 @@ def pilot_rows(
         "replicates": size.replicates,
     }
     return recipe, info, rows
+
+
+def labels_of(world: World, rows: Rows) -> Owned:
+    """What the teacher's turns in a pilot's rows teach a student of that world."""
+    owned = Owned(np.zeros_like(world.base), np.zeros_like(world.base))
+    for turn in rows["turns"]:
+        if turn["author"] == TEACHER:
+            table = owned.demos if turn["kind"] == "demo" else owned.on_policy
+            table[world.contexts[turn["state_id"]], int(turn["text"].rsplit(" ", 1)[1])] += 1.0
+    return owned
 
 
 def _attempt(

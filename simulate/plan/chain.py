@@ -1,4 +1,4 @@
-"""The class chain: what a student that is teacher-like with chance p_x in class x would do.
+"""The class chain: how student and teacher move between classes of contexts, and what a context costs.
 
 Axes: D draws of the bootstrap, X classes, T turns. Every function works on all draws at once.
 """
@@ -32,10 +32,12 @@ class Kernels:
     """[D, X]"""
     T_max: int
 
-    def mixed(self, p: Floats) -> tuple[Floats, Floats]:
-        """Kernel [D, X, X] and winning chance [D, X] of the student that is teacher-like with chance p."""
-        q = p[..., None]
-        return (1 - q) * self.student + q * self.teacher, (1 - p) * self.student_wins + p * self.teacher_wins
+    def of(self, draw: int) -> Floats:
+        """[2, X, X + 2] laws of student and teacher in one draw, success and failure last."""
+        inner = np.stack([self.student[draw], self.teacher[draw]])
+        wins = np.stack([self.student_wins[draw], self.teacher_wins[draw]])
+        loses = np.maximum(1.0 - inner.sum(2) - wins, 0.0)
+        return np.concatenate([inner, wins[..., None], loses[..., None]], axis=2)
 
 
 def kernels(pilot: Pilot, classes: Classes, weights: Floats) -> Kernels:
@@ -69,49 +71,16 @@ def kernels(pilot: Pilot, classes: Classes, weights: Floats) -> Kernels:
     )
 
 
-def value(start: Floats, kernel: Floats, wins: Floats, *, T_max: int) -> Floats:
-    """[D] chance of success within T_max turns."""
-    law, total = start, np.zeros(len(start))
-    for _ in range(T_max):
-        total = total + (law * wins).sum(1)
-        law = _turn(law, kernel)
-    return np.asarray(total)
-
-
-def success_from(kernel: Floats, wins: Floats, *, T_max: int) -> Floats:
-    """[D, X] chance of success within T_max turns from each class."""
-    V = np.zeros_like(wins)
-    for _ in range(T_max):
-        V = wins + np.einsum("dxy,dy->dx", kernel, V)
-    return V
-
-
-def contexts(
-    start: Floats,
-    kernel: Floats,
-    wins: Floats,
-    *,
-    T_max: int,
-    law: str = "uniform",
-    failed_only: bool = False,
-) -> Floats:
-    """[D, X] law of the accepted contexts of one rollout; its sum is the chance of acceptance.
-
-    law: uniform (t' ~ Unif{1..T}: weight E[1/T | x_t]) or fixed (t' ~ Unif{1..T_max}: weight 1/T_max).
-    failed_only: rollouts without success only.
-    """
-    ends = 1.0 - kernel.sum(2) - wins * failed_only
+def contexts(start: Floats, kernel: Floats, *, T_max: int) -> Floats:
+    """[D, X] law of the context at a turn t' ~ Unif{1..T} of one rollout: weight E[1/T | x_t]."""
+    ends = 1.0 - kernel.sum(2)
     alive = [start]
     for _ in range(T_max - 1):
         alive.append(_turn(alive[-1], kernel))
-    total = np.zeros_like(start)
-    later = np.zeros_like(start)
+    total, later = np.zeros_like(start), np.full_like(start, 1.0 / T_max)
     for t in range(T_max, 0, -1):
-        weight = 1.0 / t if law == "uniform" else 1.0 / T_max
-        if t == T_max:
-            later = (1.0 - wins * failed_only) * weight
-        else:
-            later = ends * weight + np.einsum("dxy,dy->dx", kernel, later)
+        if t < T_max:
+            later = ends / t + np.einsum("dxy,dy->dx", kernel, later)
         total += alive[t - 1] * later
     return total
 

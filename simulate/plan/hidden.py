@@ -59,8 +59,12 @@ class _Expected:
     loglik: float
 
 
-def fit(pilot: Pilot, label: Ints, symbol: Ints, *, n: int, sweeps: int = SWEEPS) -> Hidden:
-    """Refine a first labelling [N] of the steps into n hidden classes that show the symbols [N]."""
+def fit(pilot: Pilot, label: Ints, symbol: Ints, *, silent: Floats, sweeps: int = SWEEPS) -> Hidden:
+    """Refine a first labelling [N] of the steps into hidden classes that show the symbols [N].
+
+    silent: [X] how likely each class is to show nothing (symbol -1), up to a common factor.
+    """
+    n = len(silent)
     steps = pilot.steps
     batches = [_batch(steps, teacher=author) for author in (False, True)]
     gamma = np.full((len(steps), n), 0.3 / n)
@@ -70,8 +74,8 @@ def fit(pilot: Pilot, label: Ints, symbol: Ints, *, n: int, sweeps: int = SWEEPS
     path = []
     for _ in range(sweeps + 1):
         shows = np.full((int(symbol.max()) + 1, n), SYMBOL_PSEUDO)
-        np.add.at(shows, symbol, gamma)
-        shows /= shows.sum(0)
+        np.add.at(shows, symbol[symbol >= 0], gamma[symbol >= 0])
+        shows = np.vstack([shows / shows.sum(0), silent])
         found = [
             _expect(batch, kernel, law, shows[symbol[batch.rows]])
             for batch, kernel, law in zip(batches, kernels, begin, strict=True)

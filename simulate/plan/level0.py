@@ -36,6 +36,10 @@ class Purchase:
     """The pilot's own price comes out of the budget."""
     already_tokens: int = 0
     """Teacher tokens of the runs whose data are sunk."""
+    owned_demos: int = 0
+    """Those of demonstrations, in runs other than the pilot."""
+    owned_on_policy: int = 0
+    """Those of continuations."""
 
     def __post_init__(self) -> None:
         if self.axis not in AXES:

@@ -1,7 +1,8 @@
 """The plan with a model of what the student learns: pass@1 of every recipe, depth and share, with bands.
 
 It needs contexts that come again (state ids, or equal contexts in several tasks) and demonstrations.
-Where they are missing, or where hand-backs show no gain at all, the answer is Level 0's.
+Where they are missing, or where hand-backs show no gain at all, the answer is Level 0's. The pilot's own
+traces are part of what is trained on, whether its price is charged or not.
 """
 
 from __future__ import annotations
@@ -15,23 +16,27 @@ import numpy as np
 
 from occupancy.recipe import INF, preset
 from simulate.plan import level0
-from simulate.plan.classes import LEAST_REPEATED, find_classes, repeated_share
+from simulate.plan.classes import find_classes
 from simulate.plan.costs import costs_of_contexts, demo_cost
 from simulate.plan.level0 import Purchase
 from simulate.plan.marginal import chances, not_worse
 from simulate.plan.model import build
 from simulate.plan.pilot import Flags, Floats, Pilot
-from simulate.plan.predict import Option, Predictions, predict
+from simulate.plan.predict import Option, Predictions, Spending, predict
 from simulate.plan.report import Candidate, Plan
+from simulate.plan.steps import LEAST_REPEATED, repeated_share
 
+DEPTHS = (1.0, 2.0, 3.0, 5.0)
 SHARES = (0.25, 0.5, 0.75, 1.0)
 FILTERED = ("op-success", "op-critical", "oec")
-DRAWS = 200
+DRAWS = 150
+MOST_UNSPENT = 0.1
+"""Share of draws in which a filter may accept too little to spend the budget."""
 DISCREPANCY = 0.03
 """Standard deviation of what the model gets wrong in pass@1 of all candidates alike."""
 TILT = 0.05
 """The same between the ends of the range of K and of r, for each unit of pass@1 still to gain."""
-LARGEST_GAP = 0.1
+LARGEST_GAP = 0.2
 """A class chain that misses the student's measured J by more than this has not found the classes."""
 
 
@@ -44,22 +49,29 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
     if lacking:
         return replace(base, warnings=(*base.warnings, f"no pass@1 is predicted: {lacking}"))
     options = options_of(pilot)
+    depths = sorted({int(min(option.K, pilot.recipe.T_max)) for option in options})
     model = build(
         pilot,
         find_classes(pilot),
-        depths=(*(int(k) for k in pilot.contexts.k), pilot.recipe.T_max),
+        depths=tuple(depths),
         each=costs_of_contexts(pilot, axis=purchase.axis, prices=purchase.prices),
         demo_each=demo_cost(pilot, axis=purchase.axis, prices=purchase.prices),
         draws=DRAWS,
         seed=seed,
     )
-    found = predict(model, options, budget=level0.left_to_spend(pilot, purchase))
+    spending = Spending(
+        level0.left_to_spend(pilot, purchase),
+        by_training=purchase.axis == "training",
+        owned_demos=purchase.owned_demos,
+        owned_on_policy=purchase.owned_on_policy,
+    )
+    found = predict(model, options, spending=spending, seed=seed)
     if abs(found.gap[0]) > LARGEST_GAP:
         return replace(
             base,
             warnings=(
                 *base.warnings,
-                f"no pass@1 is predicted: the class chain misses the student's measured J by "
+                f"no pass@1 is predicted: the imagined worlds miss the student's measured J by "
                 f"{found.gap[0]:+.3f} (expected at most {LARGEST_GAP}); more rollouts, or state ids that "
                 f"tell more of the state, would help",
             ),
@@ -68,12 +80,13 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
 
 
 def options_of(pilot: Pilot) -> list[Option]:
-    """What is compared: pure BC, every measured depth at four shares, and the filtered recipes."""
-    depths = (*(float(k) for k in pilot.contexts.k), INF)
+    """What is compared: pure BC, op-short at every depth and four shares, and the filtered recipes."""
+    finite = {*DEPTHS, *(float(k) for k in pilot.contexts.k)}
+    depths = (*sorted(K for K in finite if pilot.recipe.T_max > K), INF)
     return [
         Option("pure-bc", INF, 0.0),
         *(Option("op-short", K, r) for K, r in product(depths, SHARES)),
-        *(Option(name, INF, r) for name, r in product(FILTERED, (0.5, 0.75))),
+        *(Option(name, INF, r) for name, r in product(FILTERED, SHARES[1:])),
     ]
 
 
@@ -83,7 +96,7 @@ def _lacking(pilot: Pilot, base: Plan) -> str:
         return "hand-backs must have shown what at least one depth is worth besides the whole continuation"
     if not np.isfinite(pilot.demos.R).any():
         return "it needs demonstrations (`fewsteps collect --pilot` plays them)"
-    repeated = repeated_share(pilot.steps)
+    repeated = repeated_share(pilot.steps.node, pilot.steps.cluster, pilot.steps.teacher)
     if repeated < LEAST_REPEATED:
         return (
             f"only {repeated:.0%} of the student's turns are at contexts that another task met too "
@@ -100,6 +113,7 @@ def _decided(
     J = found.J[1:] + _tilt(options, found.J[1:], rng)
     mean = found.J[1:].mean(0)
     supplied = found.demos <= (pilot.pool if pilot.pool_stated else math.inf)
+    supplied &= found.unspent <= MOST_UNSPENT
     score = np.where(supplied, mean, -np.inf)
     best = int(np.argmax(score))
     kept = not_worse(mean[supplied], J[:, supplied])
@@ -132,8 +146,8 @@ def _decided(
         base,
         status="ranked" if not kept.all() else "no_preference",
         level=1,
-        recommended=candidates[best] if not kept.all() else base.recommended,
-        fall_back=bool(kept.all()),
+        recommended=candidates[best],
+        fall_back=False,
         not_worse=tuple(c for c, keep in zip(usable, kept, strict=True) if keep),
         candidates=tuple(usable),
         unit="pass@1",
@@ -152,16 +166,19 @@ def _tilt(options: list[Option], J: Floats, rng: np.random.Generator) -> Floats:
 def _about(found: Predictions, options: list[Option], supplied: Flags) -> tuple[str, ...]:
     said = [
         f"pass@1 is from a model with a wide prior on the learning curve: a ranking only, its bands are not "
-        f"calibrated. Before pinning, the class chain misses the student's measured J by {found.gap[0]:+.3f} "
-        f"and the teacher's by {found.gap[1]:+.3f}",
+        f"calibrated. Before pinning, the imagined worlds miss the student's measured J by "
+        f"{found.gap[0]:+.3f} and the teacher's by {found.gap[1]:+.3f}",
+        "the pilot's own traces are counted as trained on; r is the share of what is bought beside them, and "
+        "prefixes are made by the student trained on all demonstrations, the pilot's included",
         "leap is not compared: its switch time is the teacher's choice, which no uniform draw shows; "
         "oec is compared without its repetition filter",
     ]
     refused = [o for o, have in zip(options, supplied, strict=True) if not have]
     if refused:
         said.append(
-            f"{len(refused)} candidates need more demonstrations than the pool has tasks and are left out: a "
-            f"teacher that always plays a task in the same way shows nothing new"
+            f"{len(refused)} candidates are left out (first: {refused[0].recipe}, r={refused[0].r:g}): they "
+            f"need more demonstrations than the pool has tasks, or their filters accept too little to spend "
+            f"the budget"
         )
     return tuple(said)
 
@@ -173,30 +190,42 @@ def _still_true(base: Plan) -> tuple[str, ...]:
 
 
 def _candidate(pilot: Pilot, option: Option, found: Predictions, at: int, **known: Any) -> Candidate:
-    contexts, demos = int(found.contexts[at]), int(found.demos[at])
     bc = option.recipe == "pure-bc"
-    n = max(math.ceil((demos if bc else contexts) / pilot.pool), 1)
-    changes: dict[str, Any] = {} if bc else {"K": option.K, "rho": "pi_0" if option.r == 1 else "pi_1"}
+    proposals = int(found.demos[at] if bc else found.proposals[at])
+    n = max(math.ceil(proposals / pilot.pool), 1)
     recipe = preset(
         option.recipe,
         n=n,
         teacher=pilot.teacher,
         T_max=pilot.recipe.T_max,
         success_at=pilot.recipe.success_at,
-        **changes,
+        **({} if bc else {"K": option.K}),
     )
-    op_tasks, bc_tasks = contexts // n, demos // n if bc else min(demos, pilot.pool)
+    demos = int(found.demos[at])
+    tasks = proposals // n
+    op_tasks, bc_tasks = (0, tasks) if bc else (tasks, min(demos, pilot.pool))
     return Candidate(
         recipe=option.recipe,
         recipe_hash=recipe.hash,
         K=option.K,
         n=n,
-        tasks=bc_tasks if bc else op_tasks,
+        tasks=tasks,
         r_tokens=option.r,
         r_tasks=op_tasks / max(op_tasks + bc_tasks, 1),
-        contexts=contexts,
+        contexts=int(found.contexts[at]),
         demos=demos,
         cost_inference=float(found.tokens[at]),
         cost_training=float(found.trained[at]),
+        target_tokens=float(found.trained[at] * _retold(pilot)),
         **known,
     )
+
+
+def _retold(pilot: Pilot) -> float:
+    """Student-tokenizer tokens trained on for one teacher token that is; NaN without a tokenizer."""
+    turns = (pilot.contexts.turns, pilot.demo_turns)
+    student, output = (
+        sum(float((amount * part.trained).sum()) for amount, part in zip(amounts, turns, strict=True))
+        for amounts in ([part.student for part in turns], [part.output for part in turns])
+    )
+    return student / output if output else math.nan

@@ -12,7 +12,8 @@ import numpy as np
 from simulate.plan import chain
 from simulate.plan.classes import Classes
 from simulate.plan.costs import costs_of_contexts, demo_cost
-from simulate.plan.coverage import law_posterior, mastery
+from simulate.plan.coverage import law_posterior
+from simulate.plan.imagined import Ground, survey
 from simulate.plan.pilot import Floats, Ints, Pilot, by_cluster
 
 KAPPA, KAPPA_SPREAD = 1.5, 0.8
@@ -23,37 +24,28 @@ KAPPA, KAPPA_SPREAD = 1.5, 0.8
 class Model:
     """Kernels, coverage, prices and measured ends; see `build`."""
 
+    ground: Ground
     kernels: chain.Kernels
     depths: tuple[int, ...]
     """[M] in turns; inf is T_max."""
     law: Ints
-    """[D, X] the grid's law of each class's contexts."""
+    """[2, D, X] the grid's law of each class's contexts, and of its states."""
     kappa: Floats
     """[D]"""
     tokens: Floats
     """[D, X] tokens of a teacher turn."""
-    demo: Floats
-    """[D, X] turns of a demonstration in each class."""
-    demo_price: Floats
-    """[D] on the axis."""
-    demo_tokens: Floats
-    """[D]"""
     scale: Floats
-    """[D, M] measured tokens of a context over the chain's, at the pilot's student."""
+    """[D, M] measured tokens of a context over the chain's."""
     price: Floats
-    """[D, M] price on the axis of one teacher token."""
+    """[D, M] price on the axis of one teacher token of a context."""
+    demo_scale: Floats
+    """[D] the same two of a demonstration."""
+    demo_price: Floats
+    """[D]"""
     student: Floats
     """[D] measured J of the student."""
     teacher: Floats
     """[D] measured J of the teacher, from its demonstrations."""
-
-    def learnt(self, labels: Floats) -> Floats:
-        """[D, X] chance of being teacher-like after so many labelled turns [D, X]."""
-        return mastery(labels, self.law, self.kappa)
-
-    def J(self, learnt: Floats) -> Floats:
-        """[D] pass@1 of the student that has learnt so much [D, X], by the chain."""
-        return chain.value(self.kernels.start, *self.kernels.mixed(learnt), T_max=self.kernels.T_max)
 
 
 @dataclass(frozen=True)
@@ -103,25 +95,25 @@ def build(
         for amount in (np.ones(len(steps)), steps.tokens)
     )
     tokens = (spent + steps.tokens[steps.teacher].mean()) / (played + 1.0)
-    shown = steps.kind == 2
-    turns = tasks.total(_by_class(classes, shown, np.ones(len(steps))), steps.cluster[shown])
     column = np.array(depths) - 1
-    measured = tasks.mean(
-        costs_of_contexts(pilot, axis="inference", prices=None)[:, column], contexts.cluster
-    )
-    switch = chain.contexts(kernels.start, kernels.student, kernels.student_wins, T_max=kernels.T_max)
+    bought = tasks.mean(costs_of_contexts(pilot, axis="inference", prices=None)[:, column], contexts.cluster)
+    shown = tasks.mean(demo_cost(pilot, axis="inference", prices=None), demos.cluster)
+    switch = chain.contexts(kernels.start, kernels.student, T_max=kernels.T_max)
     modelled = (chain.exposure(switch, kernels.teacher, depths=list(depths)) * tokens).sum(2).T
+    whole = chain.exposure(kernels.start, kernels.teacher, depths=[kernels.T_max])[0]
     return Model(
+        ground=survey(pilot, classes),
         kernels=kernels,
         depths=depths,
-        law=_laws(law_posterior(steps, classes), draws, rng),
+        law=np.stack(
+            [_laws(law_posterior(what, steps, classes), draws, rng) for what in (steps.node, steps.state)]
+        ),
         kappa=KAPPA * np.exp(np.append(0.0, KAPPA_SPREAD * rng.standard_normal(draws))),
         tokens=tokens,
-        demo=turns / np.maximum(tasks.total(np.ones(len(demos.R)), demos.cluster), 1e-12)[:, None],
-        demo_price=tasks.mean(demo_each, demos.cluster),
-        demo_tokens=tasks.mean(demo_cost(pilot, axis="inference", prices=None), demos.cluster),
-        scale=measured / modelled,
-        price=tasks.mean(each[:, column], contexts.cluster) / measured,
+        scale=bought / modelled,
+        price=tasks.mean(each[:, column], contexts.cluster) / bought,
+        demo_scale=shown / (whole * tokens).sum(1),
+        demo_price=tasks.mean(demo_each, demos.cluster) / shown,
         student=tasks.mean(pilot.rollouts.R, pilot.rollouts.cluster),
         teacher=tasks.mean(demos.R, demos.cluster),
     )

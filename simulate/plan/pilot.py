@@ -109,7 +109,9 @@ class Steps:
     teacher: Flags
     """[N] played by the teacher."""
     node: Ints
-    """[N] identity of the context before the turn: its state id where every turn has one, else its hash."""
+    """[N] identity of the context before the turn: see `steps`."""
+    state: Ints
+    """[N] what tells more of where the episode is, where the environment says; else the same."""
     after: Ints
     """[N] index of the next step of the episode; -1 where it was the last."""
     final: Floats

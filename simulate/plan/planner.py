@@ -35,13 +35,17 @@ def plan(
     if seed < 0:
         raise InputError(f"--seed {seed}: expected a whole number of at least 0")
     check(what_if)
-    sunk = {Path(run).resolve() for run in already}
+    sunk, own = {Path(run).resolve() for run in already}, Path(folder).resolve()
+    paid = [teacher_tokens(run) for run in sunk]
+    others = [teacher_tokens(run) for run in sunk - {own}]
     purchase = Purchase(
         budget,
         axis=axis,
         prices=prices,
-        charged=Path(folder).resolve() not in sunk,
-        already_tokens=sum(teacher_tokens(run) for run in sunk),
+        charged=own not in sunk,
+        already_tokens=sum(map(sum, paid)),
+        owned_demos=sum(demos for demos, _ in others),
+        owned_on_policy=sum(rest for _, rest in others),
     )
     pilot = read_pilot(folder)
     if pool is not None and pool < len(pilot.clusters):

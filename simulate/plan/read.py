@@ -116,10 +116,12 @@ def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None
         )
 
 
-def teacher_tokens(folder: str | Path) -> int:
-    """Teacher output tokens of any run folder: what it has cost on the inference axis."""
-    turns = open_run(folder).read("turns", columns=["author", "output_tokens"]).to_pandas()
-    return int(turns.loc[turns["author"] == "teacher", "output_tokens"].sum())
+def teacher_tokens(folder: str | Path) -> tuple[int, int]:
+    """Teacher output tokens of any run folder, of its demonstrations and of all else: what it has cost."""
+    turns = open_run(folder).read("turns", columns=["author", "kind", "output_tokens"]).to_pandas()
+    taught = turns[turns["author"] == "teacher"]
+    shown = taught["kind"] == "demo"
+    return int(taught["output_tokens"][shown].sum()), int(taught["output_tokens"][~shown].sum())
 
 
 def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFrame:

@@ -167,12 +167,11 @@ def collect_command(plan: Plan) -> str:
     best, made = plan.recommended, plan.pilot
     split = str(made["task_spec"]).partition(":")[0]
     depth = [] if best.recipe == "pure-bc" else ["--set", f"K={K_text(best.K)}"]
-    rho = ["--set", "rho=pi_0"] if best.r_tokens == 1 else []
     start = [] if made["success_at"] == 1 else ["--set", f"success_at={made['success_at']}"]
     return shlex.join(
         [
             *("fewsteps", "collect", "--env", made["environment"].split()[0], "--recipe", best.recipe),
-            *(*depth, "--set", f"n={best.n}", *rho, "--set", f"T_max={made['T_max']}", *start),
+            *(*depth, "--set", f"n={best.n}", "--set", f"T_max={made['T_max']}", *start),
             *("--student", made["student"], "--teacher", made["teacher"]),
             *("--tasks", f"{'SPLIT' if split[:1] in ('', '@') else split}:{best.tasks}", "--out", "RUN"),
         ]

@@ -2,7 +2,8 @@
 
 In each world a pilot is played and planned from at several budgets. The planner's choice is then played
 with the budget less the pilot's price, and so are all candidates, to see what the plan's predictions are
-worth; fixed rules need no pilot and get the whole budget. The pilot's own traces are not trained on.
+worth; the pilot's own traces are trained on beside what they buy. Fixed rules need no pilot and get the
+whole budget.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from occupancy.errors import InputError
 from occupancy.recipe import INF, K_text
 from occupancy.runs import create_run
 from simulate.families import MIXED, Family, draw_worlds, family
-from simulate.outcome import truth
+from simulate.outcome import Owned, truth
 from simulate.plan.planner import plan
 from simulate.plan.read import teacher_tokens
 from simulate.plan.report import Candidate, Plan
-from simulate.playing import POOL, PilotSize, pilot_rows
+from simulate.playing import POOL, PilotSize, labels_of, pilot_rows
 from simulate.types import World
 from simulate.worldfile import read_world_file
 
@@ -36,6 +37,8 @@ MULTIPLES = (5, 20)
 RULE_R = 0.5
 """Share of fixed rules, and of plans that say nothing about r."""
 RULES = (*(("op-short", float(K), RULE_R) for K in (1, 2, 3, 5, INF)), ("pure-bc", INF, 0.0))
+SHOWN = (("op-critical", INF, 0.75),)
+"""A rule beside them that nobody would call the obvious one; see docs/planner.md."""
 Row = dict[str, Any]
 Option = tuple[str, float, float]
 """Recipe, K and r by tokens."""
@@ -81,23 +84,25 @@ def judge_worlds(
 def judge(numbered: tuple[int, tuple[str, World]], *, effort: Effort) -> tuple[list[Row], list[Row]]:
     """One world, its number being the seed of its pilot: rows of options played, and of plans made.
 
-    role of an option: planner (its choice) and candidate at what is left after the pilot; free (the
-    planner's choice, had the pilot cost nothing), whole (all candidates) and rule at the whole budget.
+    role of an option: planner (its choice) and candidate at what is left after the pilot; only (the best
+    guess among op-short and pure BC, likewise); free (the planner's choice, had the pilot cost nothing and
+    taught nothing), rule and shown at the whole budget.
     """
     number, (name, world) = numbered
     options: list[Row] = []
     plans: list[Row] = []
     with TemporaryDirectory() as folder:
         pilot, shuffled = (Path(folder) / kind for kind in ("pilot", "shuffled"))
-        _write_pilots(world, pilot, shuffled, size=effort.size, seed=number)
-        price = teacher_tokens(pilot)
+        owned = _write_pilots(world, pilot, shuffled, size=effort.size, seed=number)
+        price = sum(teacher_tokens(pilot))
         for multiple in effort.multiples:
             whole = multiple * price
             found = plan(pilot, budget=whole, seed=number, pool=POOL)
             control = plan(shuffled, budget=whole, seed=number, pool=POOL)
             at = {"world": world.name, "family": name, "multiple": multiple, "price": price}
             plans.append(at | _decision(found) | {"shuffled_status": control.status})
-            options += (at | row for row in _played(world, found, whole=whole, price=price, effort=effort))
+            played = _played(world, found, owned, whole=whole, price=price, effort=effort)
+            options += (at | row for row in played)
     return options, plans
 
 
@@ -121,13 +126,14 @@ def _families(spec: str) -> list[Family]:
     return [family(name.strip()) for name in (spec or ",".join(MIXED)).split(",")]
 
 
-def _write_pilots(world: World, pilot: Path, shuffled: Path, *, size: PilotSize, seed: int) -> None:
+def _write_pilots(world: World, pilot: Path, shuffled: Path, *, size: PilotSize, seed: int) -> Owned:
     """A pilot, and the same one with its rewards shuffled over all episodes: it says nothing about K."""
     recipe, info, rows = pilot_rows(world, size=size, seed=seed)
     create_run(pilot, recipe, info).commit(rows)
     rewards = np.random.default_rng(seed).permutation([row["R"] for row in rows["episodes"]])
     lies = [row | {"R": float(R)} for row, R in zip(rows["episodes"], rewards, strict=True)]
     create_run(shuffled, recipe, info).commit(rows | {"episodes": lies})
+    return labels_of(world, rows)
 
 
 def _decision(found: Plan) -> Row:
@@ -140,23 +146,32 @@ def _decision(found: Plan) -> Row:
     }
 
 
-def _played(world: World, found: Plan, *, whole: int, price: int, effort: Effort) -> Iterator[Row]:
+def _played(
+    world: World, found: Plan, owned: Owned, *, whole: int, price: int, effort: Effort
+) -> Iterator[Row]:
     left, T = whole - price, world.horizon
     known: dict[tuple[Option, int], Row] = {}
 
     def play(option: Option, budget: int) -> Row:
         if (option, budget) not in known:
-            known[option, budget] = _truth(world, option, budget=budget, T=T, effort=effort)
+            known[option, budget] = _truth(
+                world, option, budget=budget, T=T, owned=owned if budget == left else None, effort=effort
+            )
         return known[option, budget]
 
     chosen = _option(found.recommended)
     yield {"role": "planner"} | _said(found.recommended) | play(chosen, left)
     yield {"role": "free"} | _said(None) | play(chosen, whole)
+    plain = [c for c in found.candidates if c.recipe in ("op-short", "pure-bc") and c.value is not None]
+    guess = max(plain, key=lambda c: c.value or 0.0, default=found.recommended)
+    if found.fall_back:
+        guess = found.recommended
+    yield {"role": "only"} | _said(None) | play(_option(guess), left)
     for candidate in found.candidates:
         yield {"role": "candidate"} | _said(candidate) | play(_option(candidate), left)
-        yield {"role": "whole"} | _said(None) | play(_option(candidate), whole)
-    for rule in RULES:
-        yield {"role": "rule"} | _said(None) | play(rule, whole)
+    for role, rules in (("rule", RULES), ("shown", SHOWN)):
+        for rule in rules:
+            yield {"role": role} | _said(None) | play(rule, whole)
 
 
 def _option(candidate: Candidate) -> Option:
@@ -169,13 +184,15 @@ def _said(candidate: Candidate | None) -> Row:
     return {column: None if candidate is None else getattr(candidate, name) for column, name in names.items()}
 
 
-def _truth(world: World, option: Option, *, budget: int, T: int, effort: Effort) -> Row:
+def _truth(world: World, option: Option, *, budget: int, T: int, owned: Owned | None, effort: Effort) -> Row:
     """J of an option; None where its filters accept so little that the budget cannot be spent."""
     name, K, r = option
     recipe = preset(name, T_max=T, **({"K": K} if name == "op-short" else {}))
     row: Row = {"recipe": name, "K": str(K_text(K)), "r": r, "budget": budget}
     try:
-        outcome = truth(world, recipe, budget=budget, r=r, seeds=effort.truth_seeds, se=effort.se)
+        outcome = truth(
+            world, recipe, budget=budget, r=r, owned=owned, seeds=effort.truth_seeds, se=effort.se
+        )
     except RunError as unspendable:
         return row | {"J": None, "se": None, "C_i": None, "note": str(unspendable)}
     return row | {"J": outcome.mean, "se": outcome.se, "C_i": outcome.C_i, "note": ""}

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAN = ["world", "multiple"]
-PLANNERS = {"planner": "planner", "free": "planner, pilot free"}
+PLANNERS = {
+    "planner": "planner",
+    "free": "planner, pilot free",
+    "only": "planner, op-short and BC only",
+}
+SHOWN = "not a rule: "
 ALL = "all"
 
 
@@ -28,9 +33,12 @@ def frames(options: list[Row], plans: list[Row]) -> tuple[pd.DataFrame, pd.DataF
 def regrets(options: pd.DataFrame) -> pd.DataFrame:
     """One row a world, multiple and rule: J of the best option played there minus the rule's."""
     best = options.groupby(PLAN)["J"].max().rename("best").reset_index()
-    ruled = options[options["role"].isin((*PLANNERS, "rule"))].merge(best, on=PLAN)
+    ruled = options[options["role"].isin((*PLANNERS, "rule", "shown"))].merge(best, on=PLAN)
     short = "K=" + ruled["K"] + " r=" + ruled["r"].map("{:g}".format)
     fixed = short.where(ruled["recipe"] == "op-short", ruled["recipe"])
+    fixed = fixed.where(
+        ruled["role"] != "shown", SHOWN + ruled["recipe"] + " r=" + ruled["r"].map("{:g}".format)
+    )
     ruled["rule"] = ruled["role"].map(PLANNERS).fillna(fixed)
     ruled["regret"] = ruled["best"] - ruled["J"]
     return ruled[["world", "family", "multiple", "rule", "regret"]]
@@ -67,7 +75,8 @@ def summary(options: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
     for multiple, made in plans.groupby("multiple"):
         own = quality[quality["multiple"] == multiple]
         mine = regret[regret["multiple"] == multiple]
-        fixed = mine[~mine["rule"].isin(PLANNERS.values())].groupby("rule", sort=False)["regret"].mean()
+        rules = ~mine["rule"].isin(PLANNERS.values()) & ~mine["rule"].str.startswith(SHOWN)
+        fixed = mine[rules].groupby("rule", sort=False)["regret"].mean()
         out["budgets"][str(multiple)] = {
             "regret": {
                 str(rule): _families(part, "regret") for rule, part in mine.groupby("rule", sort=False)

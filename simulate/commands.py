@@ -57,6 +57,14 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
     plan.add_argument(
+        "--calibrate",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="runs with small trainings on the pilot's traces, and evaluations of their students: how much "
+        "a label teaches",
+    )
+    plan.add_argument(
         "--what-if",
         action="append",
         default=[],
@@ -146,6 +154,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         pool=arguments.pool,
         seed=arguments.seed,
         what_if=arguments.what_if,
+        calibrate=arguments.calibrate,
     )
     return _show(arguments, found.to_dict(), lambda: table(found), collect_command(found))
 

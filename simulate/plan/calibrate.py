@@ -64,6 +64,11 @@ class Posterior:
         cell = rng.choice(len(self.grid), size=n, p=self.weights)
         return np.asarray(np.exp(low[cell] + (high - low)[cell] * rng.random(n)))
 
+    def to_dict(self) -> dict[str, float]:
+        """Centre and 90 % band, for JSON."""
+        low, high = self.band()
+        return {"centre": self.centre, "low": low, "high": high}
+
     def band(self) -> tuple[float, float]:
         """90 % of the weight."""
         running = np.cumsum(self.weights)

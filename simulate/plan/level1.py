@@ -16,8 +16,10 @@ import numpy as np
 
 from occupancy.recipe import INF, preset
 from simulate.plan import level0
+from simulate.plan.calibrate import Posterior
 from simulate.plan.classes import find_classes
-from simulate.plan.costs import costs_of_contexts, demo_cost
+from simulate.plan.costs import costs_of_contexts, demo_cost, pilot_price
+from simulate.plan.larger import larger_pilot
 from simulate.plan.level0 import Purchase
 from simulate.plan.marginal import chances, not_worse
 from simulate.plan.model import build
@@ -40,8 +42,11 @@ LARGEST_GAP = 0.2
 """A class chain that misses the student's measured J by more than this has not found the classes."""
 
 
-def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
-    """Plan from a pilot in memory; the bootstrap is drawn with `seed`."""
+def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0, kappa: Posterior | None = None) -> Plan:
+    """Plan from a pilot in memory; the bootstrap is drawn with `seed`.
+
+    kappa: what training runs said of the learning curve.
+    """
     base = level0.plan_pilot(pilot, purchase, seed=seed)
     if base.status == "pilot_too_small" or not base.gain_exists:
         return base
@@ -58,6 +63,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
         demo_each=demo_cost(pilot, axis=purchase.axis, prices=purchase.prices),
         draws=DRAWS,
         seed=seed,
+        kappa=kappa,
     )
     spending = Spending(
         level0.left_to_spend(pilot, purchase),
@@ -76,7 +82,11 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
                 f"tell more of the state, would help",
             ),
         )
-    return _decided(pilot, purchase, base, options=options, found=found, seed=seed)
+    plan = _decided(pilot, purchase, base, options=options, found=found, seed=seed, kappa=kappa)
+    price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
+    more = larger_pilot(pilot, model, options, found.J, plan, spending=spending, price=price, seed=seed)
+    known = None if kappa is None else kappa.to_dict()
+    return replace(plan, calibrated=kappa is not None, pilot=plan.pilot | {"evsi": more, "kappa": known})
 
 
 def options_of(pilot: Pilot) -> list[Option]:
@@ -107,7 +117,14 @@ def _lacking(pilot: Pilot, base: Plan) -> str:
 
 
 def _decided(
-    pilot: Pilot, purchase: Purchase, base: Plan, *, options: list[Option], found: Predictions, seed: int
+    pilot: Pilot,
+    purchase: Purchase,
+    base: Plan,
+    *,
+    options: list[Option],
+    found: Predictions,
+    seed: int,
+    kappa: Posterior | None,
 ) -> Plan:
     rng = np.random.default_rng(seed)
     J = found.J[1:] + _tilt(options, found.J[1:], rng)
@@ -151,7 +168,7 @@ def _decided(
         not_worse=tuple(c for c, keep in zip(usable, kept, strict=True) if keep),
         candidates=tuple(usable),
         unit="pass@1",
-        warnings=(*_about(found, options, supplied), *_still_true(base)),
+        warnings=(*_about(found, options, supplied, kappa), *_still_true(base)),
     )
 
 
@@ -163,10 +180,19 @@ def _tilt(options: list[Option], J: Floats, rng: np.random.Generator) -> Floats:
     return np.asarray(TILT * left * rng.standard_normal((len(J), 2)) @ place.T)
 
 
-def _about(found: Predictions, options: list[Option], supplied: Flags) -> tuple[str, ...]:
+def _about(
+    found: Predictions, options: list[Option], supplied: Flags, kappa: Posterior | None
+) -> tuple[str, ...]:
+    low, high = (0.0, 0.0) if kappa is None else kappa.band()
+    curve = (
+        "pass@1 is from a model with a wide prior on the learning curve: a ranking only, its bands are not "
+        "calibrated"
+        if kappa is None
+        else f"pass@1 is from a model whose learning curve was calibrated by trainings: half of a context is "
+        f"learnt after {kappa.centre:.2g} labelled turns ({low:.2g} to {high:.2g} at 90 %)"
+    )
     said = [
-        f"pass@1 is from a model with a wide prior on the learning curve: a ranking only, its bands are not "
-        f"calibrated. Before pinning, the imagined worlds miss the student's measured J by "
+        f"{curve}. Before pinning, the imagined worlds miss the student's measured J by "
         f"{found.gap[0]:+.3f} and the teacher's by {found.gap[1]:+.3f}",
         "the pilot's own traces are counted as trained on; r is the share of what is bought beside them, and "
         "prefixes are made by the student trained on all demonstrations, the pilot's included",

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulate.plan import chain
+from simulate.plan.calibrate import KAPPA, KAPPA_SPREAD, Posterior
 from simulate.plan.classes import Classes
 from simulate.plan.costs import costs_of_contexts, demo_cost
 from simulate.plan.coverage import law_posterior
 from simulate.plan.imagined import Ground, survey
 from simulate.plan.pilot import Floats, Ints, Pilot, by_cluster
-
-KAPPA, KAPPA_SPREAD = 1.5, 0.8
-"""Prior of the learning curve: labelled turns after which half of a context is learnt, log-normal."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,12 @@ def build(
     demo_each: Floats,
     draws: int,
     seed: int,
+    kappa: Posterior | None = None,
 ) -> Model:
     """Estimate the model for the pilot and `draws` bootstraps of its tasks.
 
     each: [C, T_max] price of a context at every K; demo_each: [B] price of a demonstration.
+    kappa: what trainings said of the learning curve; None for its wide prior.
     """
     rng = np.random.default_rng(seed)
     Q = len(pilot.clusters)
@@ -108,7 +108,7 @@ def build(
         law=np.stack(
             [_laws(law_posterior(what, steps, classes), draws, rng) for what in (steps.node, steps.state)]
         ),
-        kappa=KAPPA * np.exp(np.append(0.0, KAPPA_SPREAD * rng.standard_normal(draws))),
+        kappa=_kappas(kappa, draws, rng),
         tokens=tokens,
         scale=bought / modelled,
         price=tasks.mean(each[:, column], contexts.cluster) / bought,
@@ -117,6 +117,13 @@ def build(
         student=tasks.mean(pilot.rollouts.R, pilot.rollouts.cluster),
         teacher=tasks.mean(demos.R, demos.cluster),
     )
+
+
+def _kappas(known: Posterior | None, draws: int, rng: np.random.Generator) -> Floats:
+    """[D] the centre first."""
+    if known is not None:
+        return np.append(known.centre, known.draws(draws, rng))
+    return np.asarray(KAPPA * np.exp(np.append(0.0, KAPPA_SPREAD * rng.standard_normal(draws))))
 
 
 def _by_class(classes: Classes, which: np.ndarray, amount: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from occupancy.errors import InputError
@@ -12,6 +13,8 @@ from simulate.plan.level0 import Purchase
 from simulate.plan.level1 import plan_pilot
 from simulate.plan.read import read_pilot, teacher_tokens
 from simulate.plan.report import Plan
+from simulate.plan.trained import learn_kappa
+from simulate.plan.trainings import read_trainings
 from simulate.plan.what_if import answers, check
 
 
@@ -25,12 +28,14 @@ def plan(
     pool: int | None = None,
     seed: int = 0,
     what_if: Sequence[str] = (),
+    calibrate: Sequence[str | Path] = (),
 ) -> Plan:
     """Plan from a run folder. budget: teacher tokens, or money on the money axis.
 
     already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
     pool: tasks that the budget can be spread over; None for those of the pilot.
     what_if: questions that are answered beside it; see `simulate.plan.what_if`.
+    calibrate: runs with trainings on the pilot's traces, and evaluations of them.
     """
     if seed < 0:
         raise InputError(f"--seed {seed}: expected a whole number of at least 0")
@@ -52,8 +57,15 @@ def plan(
         raise InputError(
             f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
         )
+    kappa = None
+    if calibrate:
+        kappa = learn_kappa(pilot, read_trainings(calibrate, pilot, folder), seed=seed)
     if pool is not None:
         pilot = replace(pilot, pool=pool, pool_stated=True)
-    found = plan_pilot(pilot, purchase, seed=seed)
-    asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=found, seed=seed)
+    found = plan_pilot(pilot, purchase, seed=seed, kappa=kappa)
+    if kappa is not None and not found.calibrated:
+        unused = "the trainings are not used: this plan has no model of what the student learns"
+        found = replace(found, warnings=(*found.warnings, unused))
+    replan = partial(plan_pilot, seed=seed, kappa=kappa)
+    asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=found, replan=replan)
     return replace(found, what_if=asked)

@@ -156,6 +156,8 @@ def sentences(plan: Plan) -> Sequence[str]:
     lines = [said, f"value: {plan.unit}."]
     if not plan.calibrated:
         lines.append("Not calibrated by training runs: a ranking only.")
+    if more := plan.pilot.get("evsi"):
+        lines.append(str(more["said"]))
     lines += [f"? {answer['said']}" for answer in plan.what_if]
     return [*lines, *(f"! {warning}" for warning in plan.warnings)]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from occupancy.recipe import K_text
 from simulate.plan.costs import Prices
 from simulate.plan.guesses import Guesses
 from simulate.plan.level0 import Purchase
-from simulate.plan.level1 import plan_pilot
 from simulate.plan.pilot import Pilot
 from simulate.plan.read import read_pilot
 from simulate.plan.report import Candidate, Plan
@@ -38,17 +37,28 @@ Answer = dict[str, Any]
 
 
 def answers(
-    folder: str | Path, questions: Sequence[str], *, pilot: Pilot, purchase: Purchase, found: Plan, seed: int
+    folder: str | Path,
+    questions: Sequence[str],
+    *,
+    pilot: Pilot,
+    purchase: Purchase,
+    found: Plan,
+    replan: Callable[[Pilot, Purchase], Plan],
 ) -> tuple[Answer, ...]:
-    """One answer a question, each against `found`, the plan as asked."""
+    """One answer a question, each against `found`, the plan as asked; `replan` plans anew in the same way."""
     answered = []
     for question in questions:
         name, _, value = question.partition("=")
         if name == "prices":
             other = replace(purchase, prices=Prices.from_toml(value))
-            answered.append(_moved(question, found, plan_pilot(pilot, other, seed=seed)))
+            answered.append(_moved(question, found, replan(pilot, other)))
         elif name == "T_max":
-            answered.append(_shorter(folder, question, pilot, purchase, found, seed=seed))
+            cut = _shorter(folder, question, pilot)
+            moved = _moved(question, found, replan(cut, purchase))
+            lost, every = len(pilot.contexts) - len(cut.contexts), len(pilot.contexts)
+            if lost:
+                moved["said"] += f" {lost} of {every} contexts lie beyond that turn and are left out."
+            answered.append(moved | {"contexts_left_out": lost})
         else:
             tasks, attempts = map(int, value.split("x"))
             answered.append(evaluation(question, pilot, found, tasks=tasks, attempts=attempts))
@@ -66,25 +76,12 @@ def check(questions: Sequence[str]) -> None:
             raise InputError(f"--what-if {question!r}: expected at least 2 tasks and 1 attempt, as 200x4")
 
 
-def _shorter(
-    folder: str | Path,
-    question: str,
-    pilot: Pilot,
-    purchase: Purchase,
-    found: Plan,
-    *,
-    seed: int,
-) -> Answer:
+def _shorter(folder: str | Path, question: str, pilot: Pilot) -> Pilot:
     try:
         cut = read_pilot(folder, T_max=int(question.partition("=")[2]))
     except DataError as error:
         raise InputError(f"--what-if {question!r} leaves no pilot to plan from: {error}") from error
-    cut = replace(cut, pool=max(pilot.pool, len(cut.clusters)), pool_stated=pilot.pool_stated)
-    lost = len(pilot.contexts) - len(cut.contexts)
-    moved = _moved(question, found, plan_pilot(cut, purchase, seed=seed))
-    if lost:
-        moved["said"] += f" {lost} of {len(pilot.contexts)} contexts lie beyond that turn and are left out."
-    return moved | {"contexts_left_out": lost}
+    return replace(cut, pool=max(pilot.pool, len(cut.clusters)), pool_stated=pilot.pool_stated)
 
 
 def _moved(question: str, found: Plan, other: Plan) -> Answer:

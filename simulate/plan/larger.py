@@ -1,0 +1,87 @@
+"""Whether a larger pilot would have been worth its price, for a plan's JSON and table.
+
+What a task of the pilot loses is the part of its tokens that the recommended recipe would not have bought:
+its traces are training data too. Draws also hold the noise of what happens to be bought, which no pilot
+takes away, so the value is an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simulate.plan.costs import per_context
+from simulate.plan.evsi import evsi
+from simulate.plan.model import Model
+from simulate.plan.pilot import Floats, Pilot
+from simulate.plan.predict import Option, Spending, predict
+from simulate.plan.report import Plan
+
+MORE = 0.25
+"""Of the budget: the step over which the gain of a further token is measured."""
+SLOPE_DRAWS = 30
+
+
+def larger_pilot(
+    pilot: Pilot,
+    model: Model,
+    options: Sequence[Option],
+    J: Floats,
+    plan: Plan,
+    *,
+    spending: Spending,
+    price: float,
+    seed: int,
+) -> dict[str, Any]:
+    """The value of more tasks beside the plan's, in pass@1; price: of the pilot, on the axis.
+
+    J: [D, O] draws of the options, the pilot's own first. Options that are no candidates are left out.
+    """
+    compared = {Option(c.recipe, c.K, c.r_tokens or 0.0): c.pass_at_1 or 0.0 for c in plan.candidates}
+    best = max(compared, key=compared.__getitem__)
+    lost = lost_share(pilot, best)
+    found = evsi(
+        J[1:, [option in compared for option in options]],
+        tasks=len(pilot.clusters),
+        task_price=pilot.tokens / len(pilot.clusters),
+        gain_per_token=slope(model, best, spending, seed=seed) * price / pilot.tokens * lost,
+        unresolved=np.log(model.kappa[1:, None]),
+    )
+    more = found.best_extra_tasks
+    said = (
+        f"A larger pilot: 1,000 teacher tokens of it are worth {found.per_1000_tokens:.2g} of pass@1 at "
+        f"most, and cost {found.price_per_1000_tokens:.2g}, as {lost:.0%} of them would not be bought "
+        f"anyway: " + (f"up to {more} more tasks pay." if more else "no more tasks pay.")
+    )
+    return found.to_dict() | {"lost_share": lost, "said": said}
+
+
+def lost_share(pilot: Pilot, option: Option) -> float:
+    """Share of the pilot's tokens that the option would not have bought."""
+    T_max, contexts = pilot.recipe.T_max, pilot.contexts
+    wanted = np.full(len(contexts), option.recipe != "pure-bc")
+    if option.recipe == "op-critical":
+        wanted &= contexts.parent < pilot.recipe.success_at
+    each = per_context(contexts, contexts.turns.output, T_max=T_max)[wanted].sum(0)
+    kept = float(each[int(min(option.K, T_max)) - 1])
+    demos = float(pilot.demo_turns.output.sum()) * (option.r < 1)
+    return 1.0 - (kept + demos) / pilot.tokens
+
+
+def slope(model: Model, option: Option, spending: Spending, *, seed: int) -> float:
+    """Pass@1 for one more unit of the budget, by playing the option at two budgets with the same draws."""
+    few = thinned(model, SLOPE_DRAWS)
+    richer = replace(spending, budget=(1 + MORE) * spending.budget)
+    low, high = (predict(few, [option], spending=s, seed=seed).J.mean() for s in (spending, richer))
+    return max(float(high - low) / (MORE * spending.budget), 0.0)
+
+
+def thinned(model: Model, draws: int) -> Model:
+    """The model with its first draws only: the rest is read by the number of the draw."""
+    first = slice(0, draws)
+    return replace(
+        model, kappa=model.kappa[first], student=model.student[first], teacher=model.teacher[first]
+    )

@@ -1,0 +1,75 @@
+"""kappa from trained students: pass@1 that the model expects after given turns, at every kappa of a grid.
+
+The turns are the pilot's own, so it is known which contexts they label: nothing of a purchase is guessed.
+Each draw of the model is an imagined world in which the pilot's labels are replaced by those of the
+training, and the ends are pinned to what was measured, as in `predict`.
+
+Axes: G contexts of the pilot, D draws, N values of kappa.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from occupancy.errors import InputError
+from simulate.plan.calibrate import GRID, Posterior, kappa_posterior
+from simulate.plan.classes import find_classes
+from simulate.plan.costs import costs_of_contexts, demo_cost
+from simulate.plan.imagined_kernels import value
+from simulate.plan.model import Model, build
+from simulate.plan.pilot import Floats, Pilot
+from simulate.plan.predict import world_of
+from simulate.plan.steps import LEAST_REPEATED, repeated_share
+from simulate.plan.trainings import Training, held_out
+
+DRAWS = 24
+
+
+def learn_kappa(pilot: Pilot, trainings: Sequence[Training], *, seed: int = 0) -> Posterior:
+    """Posterior of kappa from trainings on the pilot's traces that started from the pilot's student."""
+    repeated = repeated_share(pilot.steps.node, pilot.steps.cluster, pilot.steps.teacher)
+    if not np.isfinite(pilot.demos.R).any() or repeated < LEAST_REPEATED:
+        raise InputError(
+            f"--calibrate: the pilot has {len(pilot.demos.R)} demonstrations, and {repeated:.0%} of the "
+            f"student's turns are at contexts that another task met; a model needs some, and "
+            f"{LEAST_REPEATED:.0%}; plan without --calibrate"
+        )
+    model = build(
+        pilot,
+        find_classes(pilot),
+        depths=(pilot.recipe.T_max,),
+        each=costs_of_contexts(pilot, axis="inference", prices=None),
+        demo_each=demo_cost(pilot, axis="inference", prices=None),
+        draws=DRAWS,
+        seed=seed,
+    )
+    evaluated = [one for one in trainings if np.isfinite(one.J)]
+    predicted = np.zeros((len(evaluated), len(model.kappa), len(GRID)))
+    for at, one in enumerate(evaluated):
+        predicted[at] = expected(model, one.labels, GRID, seed=seed)
+    return kappa_posterior(
+        predicted,
+        np.array([one.J for one in evaluated]),
+        np.array([one.se for one in evaluated]),
+        loglik=held_out(trainings),
+    )
+
+
+def expected(model: Model, labels: Floats, grid: Floats, *, seed: int = 0) -> Floats:
+    """[D, N] pass@1 after training on labels [G] of each context of the pilot, at kappa in grid [N]."""
+    D, T_max = len(model.kappa), model.kernels.T_max
+    own = replace(model, ground=replace(model.ground, demos=labels, on_policy=np.zeros_like(labels)))
+    J, ends = np.zeros((D, len(grid))), np.zeros((D, 2))
+    for draw in range(D):
+        world = world_of(own, draw, seed=seed)
+        read, crowd = world.places.unit, world.places.kappa / model.kappa[draw]
+        ends[draw] = [value(world.places, np.full(len(read), p), T_max) for p in (0.0, 1.0)]
+        for at, kappa in enumerate(grid):
+            learnt = world.demos / (world.demos + kappa * crowd)
+            J[draw, at] = value(world.places, learnt[read], T_max)
+    width = ends[:, 1] - ends[:, 0]
+    stretch = (model.teacher - model.student) / np.maximum(width, max(float(width.mean()) / 2, 1e-3))
+    return np.asarray(np.clip(model.student[:, None] + (J - ends[:, :1]) * stretch[:, None], 0.0, 1.0))

@@ -22,13 +22,14 @@ import numpy as np
 from occupancy import RunError, preset
 from occupancy.errors import InputError
 from occupancy.recipe import INF, K_text
-from occupancy.runs import create_run
+from occupancy.runs import create_run, open_run
 from simulate.families import MIXED, Family, draw_worlds, family
 from simulate.outcome import Owned, truth
 from simulate.plan.planner import plan
 from simulate.plan.read import teacher_tokens
 from simulate.plan.report import Candidate, Plan
 from simulate.playing import POOL, PilotSize, labels_of, pilot_rows
+from simulate.small_runs import SmallRun, train_small
 from simulate.types import World
 from simulate.worldfile import read_world_file
 
@@ -53,6 +54,8 @@ class Effort:
     se: float | None = 0.001
     """Standard error of every truth; None for just `truth_seeds`."""
     truth_seeds: int = 32
+    calibrate: bool = False
+    """Plans are calibrated by two students, trained on half of the pilot and on all of it."""
 
 
 def worlds_to_judge(spec: str, count: int, *, seed: int) -> list[tuple[str, World]]:
@@ -95,9 +98,10 @@ def judge(numbered: tuple[int, tuple[str, World]], *, effort: Effort) -> tuple[l
         pilot, shuffled = (Path(folder) / kind for kind in ("pilot", "shuffled"))
         owned = _write_pilots(world, pilot, shuffled, size=effort.size, seed=number)
         price = sum(teacher_tokens(pilot))
+        small = _trained(world, pilot, seed=number) if effort.calibrate else []
         for multiple in effort.multiples:
             whole = multiple * price
-            found = plan(pilot, budget=whole, seed=number, pool=POOL)
+            found = plan(pilot, budget=whole, seed=number, pool=POOL, calibrate=small)
             control = plan(shuffled, budget=whole, seed=number, pool=POOL)
             at = {"world": world.name, "family": name, "multiple": multiple, "price": price}
             plans.append(at | _decision(found) | {"shuffled_status": control.status})
@@ -134,6 +138,15 @@ def _write_pilots(world: World, pilot: Path, shuffled: Path, *, size: PilotSize,
     lies = [row | {"R": float(R)} for row, R in zip(rows["episodes"], rewards, strict=True)]
     create_run(shuffled, recipe, info).commit(rows | {"episodes": lies})
     return labels_of(world, rows)
+
+
+def _trained(world: World, pilot: Path, *, seed: int) -> list[Path]:
+    """Students trained on parts of the pilot: no teacher token is bought for them."""
+    folders = []
+    for share in (0.5, 1.0):
+        folders.append(pilot.parent / f"trained-{share:g}")
+        train_small(world, open_run(pilot), folders[-1], size=SmallRun(share=share), seed=seed)
+    return folders
 
 
 def _decision(found: Plan) -> Row:

@@ -32,6 +32,11 @@ def add_validate(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     validate.add_argument("--seeds", type=int, default=40, help="worlds, in equal shares (default 40)")
     validate.add_argument("--seed", type=int, default=0, help="which worlds are drawn (default 0)")
+    validate.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="calibrate each plan by two students trained on half of its pilot and on all of it",
+    )
     validate.add_argument("--workers", type=int, help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
     validate.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -52,7 +57,9 @@ def _validate(arguments: argparse.Namespace) -> int:
         raise InputError(f"--workers {workers}: expected at least 1")
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
     with _bar(len(worlds)) as advance:
-        judged = judge_worlds(worlds, effort=Effort(), workers=workers, progress=advance)
+        judged = judge_worlds(
+            worlds, effort=Effort(calibrate=arguments.calibrate), workers=workers, progress=advance
+        )
     options, plans = frames(*judged)
     found = summary(options, plans)
     folder.mkdir(parents=True, exist_ok=True)

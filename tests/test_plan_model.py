@@ -33,7 +33,7 @@ from simulate.plan.imagined_kernels import (
     value,
 )
 from simulate.plan.level0 import Purchase
-from simulate.plan.level1 import options_of, plan_pilot
+from simulate.plan.level1 import band, options_of, plan_pilot
 from simulate.plan.model import Model, build
 from simulate.plan.pilot import Pilot
 from simulate.plan.predict import Spending, predict, world_of
@@ -255,6 +255,18 @@ def test_plan_predicts_with_bands(pilot: Pilot) -> None:
     assert sum(c["p_best"] for c in found["candidates"]) == pytest.approx(1)
     assert found["recommended"]["r_tokens"] is not None
     assert any("ranking only" in w for w in found["warnings"])
+
+
+@given(st.floats(0, 2), st.integers(0, 1000))
+def test_bands_hold_the_middle_of_the_draws_and_widen_with_the_discrepancy(wide: float, seed: int) -> None:
+    J = np.random.default_rng(seed).beta(8, 2, (400, 5))
+    low, high = band(J, wide, np.random.default_rng(seed))
+    narrow = band(J, 0.0, np.random.default_rng(seed))
+    assert narrow == pytest.approx(np.quantile(J, (0.05, 0.95), axis=0))
+    assert ((low >= 0) & (low <= high) & (high <= 1)).all()
+    assert (low <= np.median(J, axis=0)).all()
+    if wide > 1:
+        assert (high - low > narrow[1] - narrow[0]).all()
 
 
 def test_contexts_that_never_repeat_leave_the_answer_to_level_0(tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
 """The planner: from a pilot's run folder to the recipe that the budget should buy.
 
-pilot     what a pilot holds, as validated arrays      read      a run folder as a Pilot
-costs     m(K) of every K, on all three axes           handback  G(K), what K teacher turns are worth
-marginal  the rule that weighs one against the other   level0    the plan with almost no assumptions
-steps     turns as steps of a chain                    classes   contexts that promise the same
-hidden    classes fitted to whole episodes             coverage  what n labels teach of a class
-chain     the student over classes                     model     all that a prediction needs
-predict   pass@1 of every option                       level1    the plan with a model
-doubts    what to know before believing a plan         report    the plan as JSON and as a table
-planner   from a run folder to a plan
+before a pilot     design    how large it should be               guesses    what that is reckoned from
+reading one        read      a run folder as a Pilot              pilot      what it holds, validated arrays
+                   steps     turns as steps of a chain            horizon    the same with a shorter T_max
+without a model    costs     m(K) of every K, on all three axes   handback   G(K), what K teacher turns bring
+                   marginal  one weighed against the other        level0     the plan from these alone
+with a model       classes   contexts that promise the same       hidden     classes fitted to whole episodes
+                   chain     moves between classes                coverage   how often contexts come again
+                   imagined  worlds that could have left it       imagined_kernels  recipes played in them
+                   model     all that a prediction needs          predict    pass@1 of every option
+                   level1    the plan with a model
+calibration        trainings training runs, read                  trained    what the model expects of them
+                   calibrate the learning curve's posterior
+what to make of it doubts    what to know before believing it     evsi, larger  what a larger pilot is worth
+                   what_if   other prices, horizons, evaluations  report     the plan as JSON and as a table
+all of it          planner   from a run folder to a plan
 """

@@ -34,8 +34,9 @@ FILTERED = ("op-success", "op-critical", "oec")
 DRAWS = 150
 MOST_UNSPENT = 0.1
 """Share of draws in which a filter may accept too little to spend the budget."""
-DISCREPANCY = 0.03
-"""Standard deviation of what the model gets wrong in pass@1 of all candidates alike."""
+DISCREPANCY, CALIBRATED = 0.3, 0.18
+"""Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each factor
+of e that the budget lies beyond the pilot; the second where trainings calibrated the learning curve."""
 TILT = 0.05
 """The same between the ends of the range of K and of r, for each unit of pass@1 still to gain."""
 LARGEST_GAP = 0.2
@@ -134,8 +135,9 @@ def _decided(
     score = np.where(supplied, mean, -np.inf)
     best = int(np.argmax(score))
     kept = not_worse(mean[supplied], J[:, supplied])
-    noise = DISCREPANCY * rng.standard_normal((len(J), 1))
-    low, high = np.clip(np.quantile(J + noise, (0.05, 0.95), axis=0), 0.0, 1.0)
+    own = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
+    beyond = math.log1p(level0.left_to_spend(pilot, purchase) / own)
+    low, high = band(J, (DISCREPANCY if kappa is None else CALIBRATED) * beyond, rng)
     first = chances(np.where(supplied, J, -np.inf))
     regret = (J[:, supplied].max(1, keepdims=True) - J).mean(0)
     money = level0.money_of(pilot, purchase)
@@ -170,6 +172,12 @@ def _decided(
         unit="pass@1",
         warnings=(*_about(found, options, supplied, kappa), *_still_true(base)),
     )
+
+
+def band(J: Floats, discrepancy: float, rng: np.random.Generator) -> Floats:
+    """[2, O] 90 % bands of draws [D, O] whose chance to fail is off by one log-normal factor a draw."""
+    factor = np.exp(discrepancy * rng.standard_normal((len(J), 1)))
+    return np.asarray(np.clip(np.quantile(1.0 - (1.0 - J) * factor, (0.05, 0.95), axis=0), 0.0, 1.0))
 
 
 def _tilt(options: list[Option], J: Floats, rng: np.random.Generator) -> Floats:

@@ -35,8 +35,8 @@ DRAWS = 150
 MOST_UNSPENT = 0.1
 """Share of draws in which a filter may accept too little to spend the budget."""
 DISCREPANCY, CALIBRATED = 0.3, 0.18
-"""Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each factor
-of e that the budget lies beyond the pilot; the second where trainings calibrated the learning curve."""
+"""Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each
+factor of e that the budget lies beyond the pilot; the second where trainings calibrated the curve."""
 TILT = 0.05
 """The same between the ends of the range of K and of r, for each unit of pass@1 still to gain."""
 LARGEST_GAP = 0.2

@@ -10,6 +10,9 @@ from simulate.figures import COLOURS, DPI
 if TYPE_CHECKING:
     import pandas as pd
 
+NOT_DRAWN = ("planner, pilot free", "K=2 r=0.5", "K=5 r=0.5")
+"""Rules that the tables have, and that would crowd the bars."""
+
 
 def save_figures(found: dict[str, Any], options: pd.DataFrame, folder: Path) -> list[Path]:
     """Write planner_regret.png, and planner_bands.png where plans have bands; returns their paths."""
@@ -26,11 +29,12 @@ def regret_figure(found: dict[str, Any]) -> Any:
     """Mean regret of planner and fixed rules, by family, with one standard error over worlds."""
     figure, axes = _panels(len(found["budgets"]), width=5.2)
     for axis, (multiple, part) in zip(axes, found["budgets"].items(), strict=True):
-        for row, (rule, families) in enumerate(part["regret"].items()):
-            places = [i + 0.8 * row / len(part["regret"]) for i in range(len(families))]
+        shown = {rule: cells for rule, cells in part["regret"].items() if rule not in NOT_DRAWN}
+        for row, (rule, families) in enumerate(shown.items()):
+            places = [i + 0.8 * row / len(shown) for i in range(len(families))]
             means = [cell["mean"] for cell in families.values()]
             errors = [cell["se"] or 0.0 for cell in families.values()]
-            width = 0.7 / len(part["regret"])
+            width = 0.7 / len(shown)
             colour = COLOURS[row % len(COLOURS)]
             axis.bar(places, means, width, yerr=errors, color=colour, label=rule, error_kw={"lw": 0.7})
         axis.set_xticks([i + 0.35 for i in range(len(families))], list(families))

@@ -1,6 +1,7 @@
 import argparse
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +131,7 @@ def run(*arguments):
 
 
 def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("simulate.validate.Effort", lambda: TINY)
+    monkeypatch.setattr("simulate.validate.Effort", lambda **asked: replace(TINY, **asked))
     given = ("--worlds", "short,any", "--seeds", 2, "--seed", 1, "--workers", 1)
     assert run(*given, "--out", tmp_path / "a", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -143,6 +144,16 @@ def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkey
     assert "shuffled rewards" in printed
     first, again = (pd.read_parquet(tmp_path / x / "options.parquet") for x in "ab")
     pd.testing.assert_frame_equal(first, again)
+
+
+def test_plans_can_be_calibrated_by_students_trained_on_their_pilot(worlds):
+    size = PilotSize(tasks=30, demos=20, handback=(0, 1, 3))
+    effort = replace(TINY, size=size, multiples=(6,), calibrate=True)
+    options, plans = frames(*judge_worlds(worlds[:1], effort=effort))
+    plain, _ = frames(*judge_worlds(worlds[:1], effort=replace(effort, calibrate=False)))
+    assert plans["level"].tolist() == [1]
+    said = [rows[rows["role"] == "candidate"]["predicted"].mean() for rows in (options, plain)]
+    assert said[0] != said[1]
 
 
 def test_what_cannot_be_judged_is_refused(tmp_path):

@@ -3,6 +3,11 @@
 An engine is given these ids, so that a later turn continues what the model really wrote, and so that the
 contexts of training (agentloop.render) are the contexts of sampling. Text by others, a teacher with another
 tokenizer say, is encoded.
+
+A prompt is made from the one before the last assistant turn: that turn's ids and what closes it, then the
+ids of what the template adds. What was made for an episode's last turn is kept, so that its next turn costs
+the new messages and one rendering. The whole chat is rendered every time, since only the template knows
+whether it repeats itself: one that takes old reasoning out, say, does not, and then all is encoded anew.
 """
 
 from __future__ import annotations
@@ -12,8 +17,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentloop.render.codec import Codec, encode, encode_turn, mark_for, marked, prompt_text, sampled_ids
-from agentloop.render.types import TraceMessage
+from agentloop.render.codec import (
+    Codec,
+    encode_ids,
+    encode_turn,
+    mark_for,
+    marked,
+    rendered,
+    sampled_ids,
+)
 from agentloop.types import Ask, Message
 from occupancy.errors import DataError
 
@@ -23,65 +35,70 @@ KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """What was rendered of an episode: the ids of its first `messages` messages, and their marked text."""
+    """What was rendered for one turn."""
 
-    messages: int
+    context: tuple[Message, ...]
+    mark: str
+    chat: list[dict[str, str]]
+    """The same messages as the template sees them, marked."""
     text: str
     ids: array[int]
 
+    def leads_to(self, context: tuple[Message, ...]) -> bool:
+        """Whether making the prompt of `context` from the start would pass through this one."""
+        n = len(self.context)
+        return (
+            len(context) > n
+            and context[n].role == "assistant"
+            and context[:n] == self.context
+            and not any(self.mark in message.content for message in context[n:])
+        )
+
 
 class PromptIds:
-    """Renders contexts, each from the one before it where the template repeats that one word for word."""
+    """Makes prompts, each from the episode's last one where the context has grown by turns."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._kept: OrderedDict[str, _Prompt] = OrderedDict()
 
     def of(self, ask: Ask) -> list[int]:
-        """Ids of the prompt for a turn."""
-        messages = [_message(m) for m in ask.context]
-        mark = mark_for(messages)
-        kept = self._kept.pop(ask.episode_id, None)
-        if kept is None or kept.messages > len(messages) or mark in kept.text:
-            kept = _Prompt(0, "", array("i"))
-        prompt = self._grown(kept, messages, mark)
+        """Ids of the prompt for a turn; they depend on its context alone."""
+        context = tuple(ask.context)
+        prompt = self._kept.pop(ask.episode_id, None)
+        if prompt is None or not prompt.leads_to(context):
+            prompt = _Prompt((), mark_for(m.content for m in context), [], "", array("i"))
+        for place in range(len(prompt.context) + 1, len(context)):
+            if context[place].role == "assistant":
+                prompt = self._grown(prompt, context[:place])
+        prompt = self._grown(prompt, context)
         self._kept[ask.episode_id] = prompt
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        return list(prompt.ids)
+        return prompt.ids.tolist()
 
-    def _grown(self, prompt: _Prompt, messages: Sequence[TraceMessage], mark: str) -> _Prompt:
-        codec = self._codec
-        for place in range(prompt.messages, len(messages)):
-            if messages[place].role != "assistant":
-                continue
-            if place > prompt.messages or not prompt.text:
-                prompt = self._until(prompt, messages[:place], mark)
-            turn = [*_turn_ids(codec, messages[place]), *codec.closing_ids]
-            text = prompt.text + marked(codec, messages[place].content, mark) + codec.closing
-            prompt = _Prompt(place + 1, text, prompt.ids + array("i", turn))
-        return self._until(prompt, messages, mark)
-
-    def _until(self, prompt: _Prompt, messages: Sequence[TraceMessage], mark: str) -> _Prompt:
-        """The prompt after `messages`; from scratch where the template has rewritten what came before."""
-        text = prompt_text(self._codec, messages, mark)
-        if not text.startswith(prompt.text):
-            return _Prompt(len(messages), text, array("i", encode(self._codec, text, mark).ids))
-        added = encode(self._codec, text[len(prompt.text) :], mark).ids
-        return _Prompt(len(messages), text, prompt.ids + array("i", added))
+    def _grown(self, prompt: _Prompt, context: tuple[Message, ...]) -> _Prompt:
+        """The prompt of `context`, whose first new message is the turn that `prompt` was made for."""
+        codec, mark = self._codec, prompt.mark
+        new = context[len(prompt.context) :]
+        added = [{"role": m.role, "content": marked(codec, m.content, mark)} for m in new]
+        chat = prompt.chat + added
+        text = rendered(codec, chat)
+        if prompt.context:
+            before = prompt.text + added[0]["content"] + codec.closing
+            if text.startswith(before):
+                ids = array("i", _turn_ids(codec, new[0]))
+                ids.extend(codec.closing_ids)
+                ids.extend(encode_ids(codec, text[len(before) :], mark))
+                return _Prompt(context, mark, chat, text, prompt.ids + ids)
+        return _Prompt(context, mark, chat, text, array("i", encode_ids(codec, text, mark)))
 
 
-def _message(message: Message) -> TraceMessage:
-    return TraceMessage(
-        message.role, message.content, message.author, train=False, token_ids=message.token_ids
-    )
-
-
-def _turn_ids(codec: Codec, message: TraceMessage) -> list[int]:
-    if message.token_ids is not None:
+def _turn_ids(codec: Codec, turn: Message) -> Sequence[int]:
+    if turn.token_ids is not None:
         try:
-            return sampled_ids(codec, message)
+            return sampled_ids(codec, turn.token_ids, turn.content)
         except DataError:
             # Ids of another tokenizer: they spell something else here.
-            return encode_turn(codec, message.content)
-    return encode_turn(codec, message.content)
+            pass
+    return encode_turn(codec, turn.content)

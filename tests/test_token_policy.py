@@ -12,14 +12,11 @@ import pytest
 pytest.importorskip("transformers", reason="the extra 'agents' is not installed")
 
 from families import FAMILIES, codec
-from hypothesis import given
-from hypothesis import strategies as st
 from test_collect_algorithm import rows, run_of
 from toy_world import expert
 
-from agentloop.prompt_ids import PromptIds
 from agentloop.render import Codec, read_messages, render_trace
-from agentloop.render.codec import decode, encode, encode_turn, prompt_text
+from agentloop.render.codec import decode, encode, encode_turn
 from agentloop.token_policy import (
     Sampled,
     TokenPolicy,
@@ -85,53 +82,6 @@ def test_training_rows_are_the_sampled_prompts_and_ids(tmp_path: Path, family: s
             student_turns += len(starts)
     # A template that rewrites history starts a row at every teacher turn, where no student turn need be kept.
     assert student_turns or family == "thinking"
-
-
-@given(
-    family=st.sampled_from(sorted(FAMILIES)),
-    turns=st.lists(st.sampled_from(["forward", "a\n\nb", "<|im_end|> é", "{}", ""]), min_size=1, max_size=5),
-    sampled=st.lists(st.booleans(), min_size=5, max_size=5),
-)
-def test_prompts_grown_turn_by_turn_are_those_made_at_once(
-    family: str, turns: list[str], sampled: list[bool]
-) -> None:
-    own = codec(family)
-    context = [Message("user", "Find it.", "task")]
-    grown = PromptIds(own)
-    env: Any = None
-    for i, text in enumerate(turns):
-        step = Ask(tuple(context), i + 1, 0, env, "e")
-        assert grown.of(step) == PromptIds(own).of(step)
-        ids = tuple(odd_ids(own, text)) if sampled[i] else None
-        context += [Message("assistant", text, "student", ids), Message("user", f"saw {i}", "environment")]
-    prompt = grown.of(Ask(tuple(context), 9, 0, env, "e"))
-    spelled = prompt_text(own, read_messages(_json(context)), "\ufdd0").replace("\ufdd0", "")
-    assert decode(own, prompt) == spelled
-
-
-def _json(context: list[Message]) -> str:
-    import json
-
-    return json.dumps(
-        [{"role": m.role, "content": m.content, "author": m.author, "train": False} for m in context]
-    )
-
-
-def test_ids_of_another_tokenizer_are_not_fed_to_this_one() -> None:
-    own, other = codec("chatml"), codec("turns")
-    foreign = tuple(odd_ids(other, "go to desk 1")[::-1])
-    env: Any = None
-
-    def prompt(ids: tuple[int, ...] | None) -> list[int]:
-        context = (
-            Message("user", "q", "task"),
-            Message("assistant", "go to desk 1", "teacher", ids),
-            Message("user", "o", "environment"),
-        )
-        return PromptIds(own).of(Ask(context, 2, 0, env))
-
-    assert prompt(foreign) == prompt(None)
-    assert prompt(tuple(odd_ids(own, "go to desk 1"))) != prompt(None)
 
 
 def test_what_does_not_fit_is_refused_before_it_is_sampled() -> None:

@@ -8,7 +8,7 @@ would be one; what is unmarked in the rendered text is the template's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,12 @@ class Codec:
     """Strings that are special tokens, with their ids."""
     pattern: re.Pattern[str]
     """Matches any of them."""
+    known: frozenset[int]
+    """Their ids."""
+    template: str
+    """The chat template's source."""
+    variables: Mapping[str, str]
+    """Names of special tokens that the template may use, with their text."""
     closing: str
     """What the template writes after an assistant turn, up to the control token that ends it."""
     closing_ids: tuple[int, ...]
@@ -79,6 +85,7 @@ def codec_of(tokenizer: Any) -> Codec:
         )
     probe = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
     text = str(tokenizer.apply_chat_template(probe, tokenize=False))
+    template, variables = tokenizer.get_chat_template(), dict(tokenizer.special_tokens_map)
     tail = text[text.rindex(_PROBE) + len(_PROBE) :]
     end = pattern.search(tail)
     if end is None:
@@ -87,17 +94,19 @@ def codec_of(tokenizer: Any) -> Codec:
             f"model could not learn to stop; use a template that closes its turns with one"
         )
     closing = tail[: end.end()]
-    codec = Codec(tokenizer, whole, plain, control, pattern, closing, (), True)
+    known = frozenset(control.values())
+    codec = Codec(tokenizer, whole, plain, control, pattern, known, template, variables, closing, (), True)
     pieces = _pieces(codec, text, "").ids
     object.__setattr__(codec, "closing_ids", tuple(_pieces(codec, closing, "").ids))
     object.__setattr__(codec, "pieces_agree", pieces == _at_once(whole, text).ids)
     return codec
 
 
-def mark_for(messages: Sequence[TraceMessage]) -> str:
+def mark_for(contents: Iterable[str]) -> str:
     """A noncharacter that occurs in none of the messages."""
+    text = "".join(contents)
     for mark in MARKS:
-        if not any(mark in m.content for m in messages):
+        if mark not in text:
             return mark
     raise DataError(
         f"the trace holds all {len(MARKS)} Unicode noncharacters U+FDD0..U+FDEF: remove one of them"
@@ -111,18 +120,32 @@ def marked(codec: Codec, content: str, mark: str) -> str:
 
 def prompt_text(codec: Codec, messages: Sequence[TraceMessage], mark: str) -> str:
     """Marked text that a model is given to write the next assistant turn."""
-    from jinja2 import TemplateError
+    return rendered(codec, [{"role": m.role, "content": marked(codec, m.content, mark)} for m in messages])
 
-    chat = [{"role": m.role, "content": marked(codec, m.content, mark)} for m in messages]
+
+def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
+    """The template's prompt for messages whose contents are marked.
+
+    What tokenizer.apply_chat_template gives, by the function that renders it there: a loop of short turns
+    cannot afford what stands around it.
+    """
+    from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
+
     try:
-        text = codec.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        texts, _ = render_jinja_template(
+            conversations=[chat],
+            chat_template=codec.template,
+            add_generation_prompt=True,
+            **codec.variables,
+        )
     except TemplateError as error:
-        roles = [m.role for m in messages]
+        roles = [message["role"] for message in chat]
         raise DataError(
             f"the chat template refuses the roles {roles}: {error}; give the environment a prompt that the "
             f"student's template accepts"
         ) from error
-    return str(text)
+    return str(texts[0])
 
 
 def encode(codec: Codec, text: str, mark: str) -> Encoded:
@@ -137,21 +160,26 @@ def encode(codec: Codec, text: str, mark: str) -> Encoded:
     return _pieces(codec, text, mark)
 
 
+def encode_ids(codec: Codec, text: str, mark: str) -> list[int]:
+    """The ids of `encode` alone: to list where each begins takes a third as long again."""
+    if mark in text:
+        return encode(codec, text, mark).ids
+    return list(codec.whole.encode(text, add_special_tokens=False).ids)
+
+
 def encode_turn(codec: Codec, content: str) -> list[int]:
     """Ids of an assistant turn's text, as they follow a prompt."""
     return list(codec.plain.encode(content, add_special_tokens=False).ids)
 
 
-def sampled_ids(codec: Codec, message: TraceMessage) -> list[int]:
+def sampled_ids(codec: Codec, token_ids: Sequence[int], content: str) -> list[int]:
     """Sampled ids of a turn without what closed it; ids that spell another text are refused."""
-    ids = list(message.token_ids or ())
-    known = set(codec.control.values())
-    while ids and ids[-1] in known and decode(codec, ids) != message.content:
+    ids = list(token_ids)
+    while (text := decode(codec, ids)) != content and ids and ids[-1] in codec.known:
         ids.pop()
-    text = decode(codec, ids)
-    if text != message.content:
+    if text != content:
         raise DataError(
-            f"sampled ids spell {text[:80]!r}, but the turn reads {message.content[:80]!r}: store the ids of "
+            f"sampled ids spell {text[:80]!r}, but the turn reads {content[:80]!r}: store the ids of "
             f"this very text, or none"
         )
     return ids
@@ -159,9 +187,7 @@ def sampled_ids(codec: Codec, message: TraceMessage) -> list[int]:
 
 def decode(codec: Codec, ids: Sequence[int]) -> str:
     """Text of ids, control tokens included."""
-    return str(
-        codec.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    )
+    return str(codec.whole.decode(list(ids), skip_special_tokens=False))
 
 
 def _unlimited(backend: Any) -> Any:

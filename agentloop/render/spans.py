@@ -80,7 +80,7 @@ def _render(codec: Codec, messages: Sequence[TraceMessage], rule: LengthRule) ->
         for i in wanted - set(dropped):
             if len(_turn_ids(codec, messages[i])) + len(codec.closing_ids) > rule.turn_tokens:
                 dropped[i] = "turn_tokens"
-    mark = mark_for(messages)
+    mark = mark_for(m.content for m in messages)
     queue = [(list(enumerate(messages)), frozenset(wanted - set(dropped)))]
     drafts: list[_Draft] = []
     while queue:
@@ -170,7 +170,7 @@ def _append_turn(
 
 def _turn_ids(codec: Codec, message: TraceMessage) -> list[int]:
     if message.token_ids is not None:
-        return sampled_ids(codec, message)
+        return sampled_ids(codec, message.token_ids, message.content)
     return encode_turn(codec, message.content)
 
 

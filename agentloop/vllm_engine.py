@@ -4,6 +4,7 @@ flight."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 from agentloop.render.codec import Codec
@@ -38,6 +39,8 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
     engine = await asyncio.to_thread(
         AsyncLLM.from_engine_args, AsyncEngineArgs(**given), usage_context=UsageContext.LLM_CLASS
     )
+    # What loading made lives as long as the engine: the garbage collector need not walk it again.
+    gc.freeze()
     stops = sorted(stop_ids(codec))
 
     def sampling(seed: int) -> Any:

@@ -91,6 +91,17 @@ def parse_turn(text: str, *, T: int) -> int:
     return named if 1 <= named <= T else 0
 
 
+def with_question(context: Sequence[Message], question: str) -> tuple[Message, ...]:
+    """The context with a question to its reader at the end, in the user's last message where that is open.
+
+    Templates and servers that want the roles to alternate refuse a second user message.
+    """
+    *before, last = context
+    if last.role != "user":
+        return (*context, Message("user", question, "task"))
+    return (*before, Message("user", f"{last.content}\n\n{question}", "task"))
+
+
 def _weights(rollout: Played, job: Job) -> Sequence[float]:
     weights: Sequence[float] = named(job.switch_weights)(rollout)
     return weights
@@ -107,9 +118,9 @@ def _refused(rollout: Played, job: Job) -> str:
 async def _ask_teacher(stage: Stage, key: Key, rollout: Played) -> Switch:
     asked = Key("switch", key.task, key.rollout, key.rollout)
     *_, context_id = context_ids(rollout.history)
-    question = Message("user", stage.job.switch_prompt.replace("{T}", str(rollout.length)), "task")
+    question = stage.job.switch_prompt.replace("{T}", str(rollout.length))
     ask = Ask(
-        (*rollout.history.context(), question),
+        with_question(rollout.history.context(), question),
         0,
         seed_of(stage.job.seed, asked.episode_id),
         stage.env,

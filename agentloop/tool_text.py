@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from agentloop.types import Message
@@ -51,9 +52,12 @@ def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def plain_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
-    """A context for a provider that is given text alone: a tool's reply becomes a user's message."""
-    roles = {"tool": "user"}
-    return [{"role": roles.get(m.role, m.role), "content": m.content} for m in context]
+    """A context for a provider that is given text alone: a tool's reply becomes a user's message.
+
+    Messages of one role in a row become one: some providers refuse them.
+    """
+    roles = groupby(context, key=lambda m: "user" if m.role == "tool" else m.role)
+    return [{"role": role, "content": "\n\n".join(m.content for m in row)} for role, row in roles]
 
 
 def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from test_collect_algorithm import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
 from agentloop.switching import parse_turn
-from agentloop.types import Answer, Ask, Environment, PolicyFailed, Replay, Task, Usage
+from agentloop.types import Answer, Ask, Environment, PolicyFailed, Replay, Reply, Task, Usage
 from occupancy.errors import InputError, RecipeError
 from occupancy.recipe import SwitchLaw, preset
 
@@ -146,6 +146,53 @@ def test_the_teacher_decides_where_its_law_is_asked_for(tmp_path: Path) -> None:
     assert run.info["switch_prompt"] == "The attempt has {T} turns. Which?"
     filtered = [p for p in proposals if json.loads(p["psi"])["without_success"] is False]
     assert all(p["outcome"] == "prefix_filtered" for p in filtered), "a won rollout costs no question"
+
+
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_the_question_is_no_second_message_of_the_user(tmp_path: Path, role: str) -> None:
+    """Strict templates and servers refuse two messages of one role in a row."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("openai")
+    from families import codec
+
+    from agentloop.chat import ChatPolicy
+    from agentloop.chat_spec import ChatSpec
+    from agentloop.prompt_ids import PromptIds
+    from agentloop.render.codec import decode
+
+    asked: list[Ask] = []
+
+    class Calling(Corridors):
+        @asynccontextmanager
+        async def open(self, task: Task) -> AsyncIterator[Environment]:
+            async with super().open(task) as env:
+                corridor: Any = env
+                step = corridor.step
+                corridor.step = lambda text: _as(step(text), role)
+                yield corridor
+
+    async def remembering(ask: Ask) -> Answer:
+        if ask.t == 0:
+            asked.append(ask)
+        return await deciding(ask) if role == "user" else Answer("1", Usage(1, "toy"))
+
+    run_of(tmp_path / "run", preset("leap", n=3, T_max=6), teacher=remembering, worlds=Calling())
+    chat = ChatPolicy(ChatSpec("m", "http://127.0.0.1:1/v1"))
+    strict = PromptIds(codec("turns"))
+    assert asked
+    for ask in asked:
+        roles = [m["role"] for m in chat._request(ask)["messages"]]
+        assert roles == ["system", *["user", "assistant"] * (len(roles) // 2 - 1), "user"]
+        assert roles[-1] == ask.context[-1].role
+        if role == "user":
+            *_, last = decode(codec("turns"), strict.of(ask)).split("<start_of_turn>user\n")
+            seen, _, question = last.partition("\n\n")
+            assert seen.startswith("You are ")
+            assert question.startswith("The attempt above did not reach its goal.")
+
+
+async def _as(reply: Any, role: str) -> Reply:
+    return replace(await reply, role=role)
 
 
 def test_a_teacher_that_cannot_decide_is_recorded(tmp_path: Path) -> None:

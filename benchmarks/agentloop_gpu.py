@@ -18,7 +18,6 @@ import os
 import random
 import sys
 import tempfile
-import threading
 import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
@@ -35,6 +34,7 @@ from agentloop.collect import Settings, collect
 from agentloop.render.codec import encode_turn, load_codec
 from agentloop.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
 from agentloop.types import Environment, Message, Replay, Reply, Task
+from benchmarks.busy import ENGINE, WORKER, Cores, Gpu, machine
 from occupancy.recipe import preset
 
 SENTENCE = "You are in the middle of a room. You see a cabinet 4, a desk 1, and a drawer 12."
@@ -165,6 +165,8 @@ async def run_loop(
     def progress(done: int, total: int, rows: Any) -> None:
         nonlocal turns
         turns += len(rows.get("turns", ()))
+        passed = time.perf_counter() - began
+        print(f"{folder.name}: {done} of {total} units, {turns} turns, {passed:.0f} s", flush=True)
 
     cpu, began = time.process_time(), time.perf_counter()
     settings = Settings(recipe=recipe, student="vllm", teacher="expert", tasks=tasks)
@@ -184,7 +186,8 @@ async def run_loop(
         "engine_has_requests_share": watched.busy_s / wall,
         "mean_in_flight": watched.flight_s / wall,
         "loop_process_cpu_share_of_one_core": (time.process_time() - cpu) / wall,
-        "environment_cpu_share_of_all_cores": cores.share,
+        "engine_process_cpu_share_of_one_core": cores.used(ENGINE) / wall,
+        "environment_cpu_share_of_all_cores": cores.used(WORKER) / wall / len(os.sched_getaffinity(0)),
         "gpu_busy_share": gpu.share,
     }
 
@@ -206,7 +209,7 @@ async def run_bare(
             tokens += len(sampled.ids)
 
     cpu, began = time.process_time(), time.perf_counter()
-    with Gpu() as gpu:
+    with Cores() as cores, Gpu() as gpu:
         await asyncio.gather(*(worker() for _ in range(min(at_once, len(requests)))))
     wall = time.perf_counter() - began
     return {
@@ -215,6 +218,7 @@ async def run_bare(
         "output_tokens": tokens,
         "output_tokens_per_s": tokens / wall,
         "process_cpu_share_of_one_core": (time.process_time() - cpu) / wall,
+        "engine_process_cpu_share_of_one_core": cores.used(ENGINE) / wall,
         "gpu_busy_share": gpu.share,
     }
 
@@ -228,69 +232,11 @@ def bottleneck(row: dict[str, Any]) -> str:
     return "neither: episodes wait for one another's turns; give more --workers"
 
 
-class Cores:
-    """CPU time of the environments' worker processes, as a share of all cores over a `with`."""
-
-    def __enter__(self) -> Cores:
-        self._spent: dict[int, float] = {}
-        self._first: dict[int, float] = {}
-        self._began, self._stop = time.perf_counter(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        spent = sum(self._spent[pid] - self._first[pid] for pid in self._spent)
-        self.share = spent / (time.perf_counter() - self._began) / len(os.sched_getaffinity(0))
-
-    def _watch(self) -> None:
-        # A worker that ends between two looks loses less than a second of its time.
-        while not self._stop.wait(0.5):
-            for stat in Path("/proc").glob("[0-9]*/stat"):
-                try:
-                    if b"agentloop.alfworld.worker" not in stat.with_name("cmdline").read_bytes():
-                        continue
-                    fields = stat.read_text().rpartition(")")[2].split()
-                except OSError:
-                    continue
-                pid = int(stat.parent.name)
-                used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                self._first.setdefault(pid, used)
-                self._spent[pid] = used
-
-
-class Gpu:
-    """Share of the time that the GPU ran anything, by its driver, over a `with`; None without a GPU."""
-
-    def __enter__(self) -> Gpu:
-        self._seen: list[int] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.share = sum(self._seen) / len(self._seen) / 100 if self._seen else None
-
-    def _watch(self) -> None:
-        try:
-            import pynvml
-        except ImportError:
-            return
-        pynvml.nvmlInit()
-        card = pynvml.nvmlDeviceGetHandleByIndex(0)
-        while not self._stop.wait(0.25):
-            self._seen.append(pynvml.nvmlDeviceGetUtilizationRates(card).gpu)
-
-
-async def measure(given: argparse.Namespace) -> dict[str, Any]:
+async def measure(given: argparse.Namespace) -> None:
     codec = load_codec(given.model)
     options = f"max_tokens={given.max_tokens},window=8192,dtype={given.dtype},at_once={given.sequences}"
-    spec = parse_tokens(f"{given.model},{options},memory={given.memory},eager={given.eager}")
+    options += f",memory={given.memory},eager={given.eager},logprobs={given.logprobs}"
+    spec = parse_tokens(f"{given.model},{options}")
     began = time.perf_counter()
     engine: Engine
     if given.fake:
@@ -299,8 +245,17 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
         from agentloop.vllm_engine import open_vllm
 
         engine = await open_vllm(spec, codec)
-    found: dict[str, Any] = {"start_s": time.perf_counter() - began, "cores": len(os.sched_getaffinity(0))}
-    print(json.dumps(found), flush=True)
+    found: dict[str, Any] = {}
+
+    def tell(**new: Any) -> None:
+        """Print what is new and write down all that is known: a run that is cut off leaves that."""
+        found.update(new)
+        print(json.dumps(new, indent=1), flush=True)
+        if given.out:
+            Path(given.out).mkdir(parents=True, exist_ok=True)
+            (Path(given.out) / "gpu.json").write_text(json.dumps(found) + "\n")
+
+    tell(**machine(), given=vars(given), start_s=time.perf_counter() - began)
     with tempfile.TemporaryDirectory() as place:
         # The first requests compile and warm what the engine has left to its first use.
         few = [(encode_turn(codec, "warm up"), i) for i in range(given.sequences)]
@@ -314,50 +269,45 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
                 watched, spec, codec, worlds, tasks=str(rooms), recipe=recipe, folder=folder
             )
 
+        async def in_bare(name: str, bare: Engine, at_once: int) -> None:
+            row = await run_bare(bare, watched.requests, name=name, at_once=at_once)
+            ratio = found["fast"]["output_tokens_per_s"] / row["output_tokens_per_s"]
+            tell(**{name: row | {"loop_over_bare": ratio}})
+
         # So does the loop, which imports and compiles.
         await in_fast_world(Watched(engine), "warm", 32)
         if (inner := getattr(engine, "_engine", None)) is not None:
             await inner.reset_prefix_cache()
         watched = Watched(engine)
-        fast = await in_fast_world(watched, "fast", given.rooms)
-        found["fast"] = fast
-        print(json.dumps(found, indent=2), flush=True)
-        bares = [
-            ("bare_same_concurrency", engine, given.at_once),
-            ("bare_all_at_once", engine, 10**9),
-            ("bare_without_seeds", engine if given.fake else unseeded(engine), given.at_once),
-        ]
-        for name, bare, at_once in bares:
-            found[name] = await run_bare(bare, watched.requests, name=name, at_once=at_once)
-            ratio = fast["output_tokens_per_s"] / found[name]["output_tokens_per_s"]
-            found[name]["loop_over_bare"] = ratio
-        print(json.dumps(found, indent=2), flush=True)
+        tell(fast=await in_fast_world(watched, "fast", given.rooms))
+        await in_bare("bare_same_concurrency", engine, given.at_once)
         if given.games:
-            from agentloop.alfworld.pool import open_alfworld
-
-            worlds = open_alfworld(workers=given.workers, timeout_s=300)
-            alfworld = preset("op-short", K=3, n=given.proposals, T_max=given.horizon)
-            try:
-                found["alfworld"] = await run_loop(
-                    watched.fresh(),
-                    spec,
-                    codec,
-                    worlds,
-                    tasks=f"valid_seen:{given.games}",
-                    recipe=alfworld,
-                    folder=Path(place) / "alfworld",
-                )
-            finally:
-                await worlds.close()
-            found["bottleneck"] = bottleneck(found["alfworld"])
+            row = await in_alfworld(watched.fresh(), spec, codec, given, Path(place))
+            tell(alfworld=row, bottleneck=bottleneck(row))
+        await in_bare("bare_without_seeds", engine if given.fake else unseeded(engine), given.at_once)
+        await in_bare("bare_all_at_once", engine, 10**9)
     await engine.close()
-    return found
+
+
+async def in_alfworld(
+    watched: Watched, spec: Any, codec: Any, given: argparse.Namespace, place: Path
+) -> dict[str, Any]:
+    """Real games, the environment's own expert as teacher."""
+    from agentloop.alfworld.pool import open_alfworld
+
+    worlds = open_alfworld(workers=given.workers, timeout_s=300)
+    recipe = preset("op-short", K=3, n=given.proposals, T_max=given.horizon)
+    tasks, folder = f"valid_seen:{given.games}", place / "alfworld"
+    try:
+        return await run_loop(watched, spec, codec, worlds, tasks=tasks, recipe=recipe, folder=folder)
+    finally:
+        await worlds.close()
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--model", required=True, help="folder of the model")
-    arguments.add_argument("--out", help="folder for gpu.json")
+    arguments.add_argument("--out", help="folder for gpu.json, which is written after every part")
     arguments.add_argument("--at-once", type=int, default=512, help="episodes at a time in the fast world")
     arguments.add_argument("--rooms", type=int, default=1024, help="episodes in the fast world")
     arguments.add_argument("--sequences", type=int, default=512, help="requests that vLLM runs at a time")
@@ -366,17 +316,13 @@ def main() -> None:
     arguments.add_argument("--proposals", type=int, default=4, help="rollouts of each game")
     arguments.add_argument("--horizon", type=int, default=30, help="turns of an ALFWorld episode")
     arguments.add_argument("--workers", type=int, default=48, help="ALFWorld processes")
+    arguments.add_argument("--logprobs", type=int, default=1)
     arguments.add_argument("--dtype", default="bfloat16")
     arguments.add_argument("--memory", type=float, default=0.6, help="share of the GPU's memory for vLLM")
     arguments.add_argument("--eager", type=int, default=0)
     arguments.add_argument("--fake", type=int, default=0)
     given = arguments.parse_args()
-    found = asyncio.run(measure(given))
-    text = json.dumps(found, indent=2)
-    if given.out:
-        Path(given.out).mkdir(parents=True, exist_ok=True)
-        (Path(given.out) / "gpu.json").write_text(text)
-    print(text)
+    asyncio.run(measure(given))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from agentloop.ledger import Ledger
 from agentloop.ledger_report import refuse_lost_ledger
 from agentloop.metered import OwnBooks
 from agentloop.prices import PICO
-from agentloop.reopen import withdraw_unopened
+from agentloop.reopen import refuse_twice, withdraw_unopened
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending, task_hash
 from agentloop.types import Environments, Policy, Status
@@ -102,6 +102,7 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
     run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
+    refuse_twice(run)
     refuse_lost_ledger(run)
     return run, units
 

@@ -20,7 +20,7 @@ from agentloop.episode import Played
 from agentloop.ledger import Ledger
 from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
-from agentloop.reopen import never_began, withdraw_unopened
+from agentloop.reopen import never_began, refuse_twice, withdraw_unopened
 from agentloop.rows import Cast, Key, Rows, merged
 from agentloop.settings import check_end_on, task_hash
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
@@ -53,9 +53,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A success rate with both standard errors."""
+    """A success rate with both standard errors, and where it lies with 95 %."""
 
     mean: float
+    low: float | None
+    high: float | None
+    interval: str
+    """How low and high were made. t: by the error clustered by task. wilson: the tasks do not differ at all,
+    as where all was won, and that error says nothing. none: a single task, which says nothing of others."""
     cluster_se: float | None
     """Clustered by task; None with a single one."""
     evaluation_se: float | None
@@ -80,6 +85,7 @@ async def evaluate(
         raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
     run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
+    refuse_twice(run)
     with only_writer(run.folder):
         ledger = Ledger(run.folder / "ledger.sqlite")
         if traits_of(policy).paid:
@@ -201,14 +207,31 @@ def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
     spread = sum((sum(attempts) - mean * len(attempts)) ** 2 for attempts in clusters.values())
     by_attempt = _by_attempt(rows, at)
     E = len(by_attempt)
+    cluster_se = sqrt(C / (C - 1) * spread) / n if C > 1 else None
     return Estimate(
         mean,
-        sqrt(C / (C - 1) * spread) / n if C > 1 else None,
+        *_interval(mean, cluster_se, C),
+        cluster_se,
         stdev(by_attempt) / sqrt(E) if E > 1 else None,
         n,
         C,
         E,
     )
+
+
+def _interval(mean: float, cluster_se: float | None, C: int) -> tuple[float | None, float | None, str]:
+    """95 % for a share over C clusters; Wilson (1927) with the clusters as its trials."""
+    from scipy.stats import norm, t
+
+    if cluster_se is None:
+        return None, None, "none"
+    if cluster_se > 0:
+        half = float(t.ppf(0.975, C - 1)) * cluster_se
+        return max(mean - half, 0.0), min(mean + half, 1.0), "t"
+    z2 = float(norm.ppf(0.975)) ** 2
+    middle = (mean + z2 / (2 * C)) / (1 + z2 / C)
+    half = sqrt(z2 / C * (mean * (1 - mean) + z2 / (4 * C))) / (1 + z2 / C)
+    return max(middle - half, 0.0), min(middle + half, 1.0), "wilson"
 
 
 def _by_attempt(rows: Sequence[dict[str, Any]], at: float) -> list[float]:

@@ -86,13 +86,16 @@ def _print(summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title=f"{summary['folder']}: {summary['policy']}")
-    for name in ("of", "success", "SE by task", "SE over evaluations", "attempts", "tasks", "evaluations"):
+    errors_by = ("SE by task", "SE over evaluations")
+    for name in ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations"):
         table.add_column(name, justify="left" if name == "of" else "right")
     for name, row in (("all", summary["success"]), ("with a reward", summary["success_of_scored"])):
         if row is not None:
             errors = ("-" if row[e] is None else f"{row[e]:.4f}" for e in ("cluster_se", "evaluation_se"))
             counts = (str(row[count]) for count in ("n", "clusters", "evaluations"))
-            table.add_row(name, f"{row['mean']:.4f}", *errors, *counts)
+            between = "-" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+            method = "" if row["interval"] == "t" else f" ({row['interval']})"
+            table.add_row(name, f"{row['mean']:.4f}", between + method, *errors, *counts)
     console = Console(markup=False)
     console.print(table)
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())

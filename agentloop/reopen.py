@@ -1,4 +1,8 @@
-"""Units whose world did not open are tried again by the same command, also once all others are done."""
+"""What is looked at before a run goes on.
+
+Units whose world did not open are tried again by the same command, also once all others are done. A folder
+that holds an episode twice is refused.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import pyarrow.parquet as pq
 
 from agentloop.rows import Rows
 from agentloop.types import Status
+from occupancy.errors import DataError
 from occupancy.runs import Run
 
 WITHDRAWN = ".withdrawn-"
@@ -20,6 +25,17 @@ def never_began(rows: Rows) -> str | None:
     if len(episodes) != 1 or episodes[0]["status"] not in BROKEN or episodes[0]["length"]:
         return None
     return str(episodes[0]["error"])
+
+
+def refuse_twice(run: Run) -> None:
+    """DataError where an episode is there twice: its turns would be counted, and trained on, twice."""
+    ids = run.read("episodes", columns=["episode_id"])["episode_id"]
+    for row in ids.value_counts().to_pylist() if len(ids) > len(ids.unique()) else ():
+        if row["counts"] > 1:
+            raise DataError(
+                f"{run.folder} holds episode {row['values']} {row['counts']} times: a part was copied, or "
+                f"two runs were put into one folder; take one of its parts away"
+            )
 
 
 def withdraw_unopened(run: Run) -> bool:

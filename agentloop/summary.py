@@ -8,6 +8,7 @@ from typing import Any
 
 from agentloop.ledger import Ledger
 from agentloop.ledger_report import refuse_lost_ledger
+from agentloop.reopen import refuse_twice
 from occupancy.runs import Run
 
 
@@ -17,6 +18,7 @@ def summarise(run: Run) -> dict[str, Any]:
     C_i are output tokens of the teacher as its provider counts them, before any filter; C_tr the same
     tokens of accepted traces (design, section Vocabulary).
     """
+    refuse_twice(run)
     refuse_lost_ledger(run)
     episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
     traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from agentloop.render import Codec, codec_of
@@ -68,6 +68,11 @@ def tokenizer_of(family: str) -> Any:
     )
     bpe.train_from_iterator(_CORPUS, trainer)
     bpe.add_tokens([AddedToken(w, special=False) for w in words])
+    if bos is not None:
+        # As the families' own do: whoever encodes with special tokens gets one BOS too many.
+        bpe.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", special_tokens=[(bos, bpe.token_to_id(bos))]
+        )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         bos_token=bos,

@@ -72,6 +72,15 @@ def test_a_run_over_http_counts_what_the_server_counts(tmp_path: Path) -> None:
     assert all(len(m["token_ids"]) > 2 for m in trained)
 
 
+@pytest.mark.parametrize("same", [False, True])
+def test_a_teachers_ids_are_kept_only_in_the_students_own_tokenizer(tmp_path: Path, same: bool) -> None:
+    options = ",token_ids=1" + ",tokenizer=shared" * same
+    run = asyncio.run(collected(tmp_path / "run", Mock(), options=options))
+    spoken = [m for t in rows(run, "traces") for m in json.loads(t["messages"]) if m["author"] == "teacher"]
+    assert spoken
+    assert {"token_ids" in m for m in spoken} == {same}
+
+
 def test_no_failure_of_the_server_is_lost_or_retried_by_the_client(tmp_path: Path) -> None:
     shares = dict.fromkeys(("busy", "server", "drop", "after", "malformed", "no_usage"), 0.04)
     mock = Mock(shares)
@@ -97,6 +106,8 @@ def test_turns_end_at_the_benchmarks_stop_strings_and_keep_them() -> None:
     ask = Ask((Message("user", "q", "task"),), 1, 5, None, "e")  # type: ignore[arg-type]
     asked = ChatPolicy(replace(SPEC, stop=1), stop=stop)._request(ask)
     assert (asked["stop"], asked["include_stop_str_in_output"]) == ([*stop], True)
+    sent = [ChatPolicy(SPEC)._request(replace(ask, seed=seed))["seed"] for seed in (5, 2**31 + 6)]
+    assert sent == [5, 6], "each turn's own seed, in 31 bits"
     for spec, tools in ((SPEC, ()), (replace(SPEC, stop=1), ({"type": "function"},))):
         assert "stop" not in ChatPolicy(spec, tools=tools, stop=stop)._request(ask)
 

@@ -252,6 +252,8 @@ def test_a_world_may_say_what_a_replay_compares(tmp_path: Path) -> None:
     raw = run_of(tmp_path / "raw", OP_SHORT, worlds=Clocked(normalised=False))
     outcomes = {(p["t_prime"] > 1, p["outcome"]) for p in rows(raw, "proposals")}
     assert outcomes == {(True, "replay_desync"), (False, "accepted")}
+    paid = {a["episode_id"] for a in attempts(raw)}
+    assert paid == {t["episode_id"] for t in rows(raw, "traces")}, "a desync costs nothing"
 
 
 def test_hostile_text_is_stored(tmp_path: Path) -> None:

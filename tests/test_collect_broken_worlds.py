@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,26 @@ def test_a_reward_outside_0_1_is_an_error_of_the_world(
     assert refused
     assert all(e["R"] is None and f"reward {R!r}" in e["error"] for e in refused)
     assert all(e["R"] is None or 0 <= e["R"] <= 1 for e in episodes)
+
+
+def test_a_score_beside_an_error_is_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world that scores the walk, goes on, and breaks: the episode is an error, in no filter a success."""
+    step = Corridor.step
+
+    async def breaking(self: Corridor, text: str) -> Reply:
+        if self.length == 4 and self.place == 4:
+            raise EnvironmentFailed("the score is in, the server is gone")
+        reply = await step(self, text)
+        return replace(reply, done=reply.done and self.length != 4)
+
+    monkeypatch.setattr(Corridor, "step", breaking)
+    run = run_of(tmp_path / "run", preset("op-success", n=2, T_max=12))
+    scored = [e for e in rows(run, "episodes") if "score is in" in e["error"]]
+    assert scored
+    assert {(e["status"], e["R"]) for e in scored} == {("environment_error", None)}
+    kept = {t["episode_id"] for t in rows(run, "traces")}
+    assert kept
+    assert not kept & {e["episode_id"] for e in scored}
 
 
 def test_a_world_that_does_not_reset_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from agentloop.types import Task
 from occupancy.errors import DataError, RecipeError, RunError
 from occupancy.recipe import preset
 from occupancy.runs import compact, create_run, open_run
-from occupancy.tables import SCHEMA_VERSION
+from occupancy.tables import SCHEMA_VERSION, TABLES, schema
 
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
 
@@ -107,6 +108,32 @@ def test_a_recipe_that_cannot_be_followed_leaves_no_folder(tmp_path: Path) -> No
     with pytest.raises(RecipeError, match="T_max=13, but an episode of toy has at most 12 turns"):
         run_of(tmp_path / "run", preset("op-short", K=1, T_max=13))
     assert not (tmp_path / "run").exists()
+
+
+def test_an_episode_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """Two runs in one folder, or a copied part: all of it would count twice."""
+    run = run_of(tmp_path / "run", RECIPE)
+    shutil.copytree(run.folder / "parts" / "000000", run.folder / "parts" / "000077")
+    for use in (summarise, lambda run: run_of(run.folder, RECIPE)):
+        with pytest.raises(DataError, match=r"holds episode corridor/\S+ 2 times: a part was copied"):
+            use(run)
+    settings = Evaluation("drunk", "3", 1)
+    again = asyncio.run(evaluate(tmp_path / "e", settings, environments=Corridors(), policy=drunk))
+    shutil.copytree(again.folder / "parts" / "000000", again.folder / "parts" / "000001")
+    with pytest.raises(DataError, match="2 times"):
+        asyncio.run(evaluate(tmp_path / "e", settings, environments=Corridors(), policy=drunk))
+
+
+def test_every_table_has_its_schema_also_where_it_has_no_row(tmp_path: Path) -> None:
+    """64-bit offsets for texts, and JSON text for what has no fixed form: parts of any kind fit together."""
+    run = open_or_create(tmp_path, RECIPE, {}, made_with={})
+    for name in TABLES:
+        table = run.read(name)
+        assert len(table) == 0
+        assert table.schema.equals(schema(name))
+        assert not [field.name for field in table.schema if str(field.type) in ("string", "null", "binary")]
+    run.commit({"proposals": []})
+    assert not list(tmp_path.glob("parts/*")), "nothing to write is no part"
 
 
 def test_a_run_of_the_first_schema_is_read_and_goes_on(tmp_path: Path) -> None:

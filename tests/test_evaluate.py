@@ -133,6 +133,28 @@ def test_both_errors_are_those_of_the_formulas(wins: list[list[bool]]) -> None:
 def test_one_task_or_one_evaluation_has_no_such_error() -> None:
     row = {"cluster_id": "a", "attempt": 0, "score": 1.0}
     assert (success([row]).cluster_se, success([row]).evaluation_se) == (None, None)
+    assert (success([row]).low, success([row]).high, success([row]).interval) == (None, None, "none")
+
+
+@pytest.mark.parametrize("won", [False, True])
+def test_where_all_or_nothing_was_won_the_interval_is_finite_and_says_how_it_was_made(won: bool) -> None:
+    """Its error is 0, which is no knowledge: of n tasks all won, p >= n / (n + 1.96^2) with 95 %."""
+    rows = [{"cluster_id": str(i // 2), "attempt": i % 2, "score": float(won)} for i in range(12)]
+    found = success(rows)
+    edge = 6 / (6 + 1.959964**2)
+    low, high = (edge, 1.0) if won else (0.0, 1 - edge)
+    assert (found.interval, found.cluster_se) == ("wilson", 0.0)
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_the_interval_is_students_over_tasks() -> None:
+    rows = [{"cluster_id": str(i), "attempt": 0, "score": float(i < 3)} for i in range(5)]
+    found = success(rows)
+    half = 2.776445 * math.sqrt(0.6 * 0.4 / 4)
+    assert found.interval == "t"
+    assert (found.low, found.high) == (pytest.approx(max(0.6 - half, 0.0), abs=1e-6), 1.0)
+    assert found.low is not None
+    assert found.low > 0 or half > 0.6
 
 
 def test_no_attempts_are_refused(tmp_path: Path) -> None:

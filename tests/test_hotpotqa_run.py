@@ -82,6 +82,9 @@ def test_the_command_line_collects_and_evaluates(data: Path, capsys: pytest.Capt
     success = json.loads(capsys.readouterr().out)["success"]
     assert success == {
         "mean": 1.0,
+        "low": pytest.approx(3 / (3 + 1.959964**2)),
+        "high": 1.0,
+        "interval": "wilson",
         "cluster_se": 0.0,
         "evaluation_se": 0.0,
         "n": 9,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from families import FAMILIES, codec
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
-from agentloop.render import LengthRule, Row, TraceMessage, render_trace
+from agentloop.render import LengthRule, Row, TraceMessage, codec_of, render_trace
 from agentloop.render.codec import decode
 from occupancy.errors import DataError
 
@@ -127,12 +130,14 @@ def test_consecutive_tool_replies_render_as_the_template_renders_them(family: st
         saw("two", "tool"),
         teacher("done"),
     ]
-    rendered = render_trace(codec(family), messages)
-    text = decode(codec(family), rendered.rows[-1].ids.tolist())
-    if family not in REWRITES:
-        assert full_render(family, messages).startswith(text)
-    assert "one" in text
-    assert "two" in text
+    c = codec(family)
+    chat = [{"role": m.role, "content": m.content} for m in messages[:-1]]
+    prompt = c.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    whole = c.tokenizer.encode(f"{prompt}done{c.closing}", add_special_tokens=False)
+    last = render_trace(c, messages).rows[-1].ids.tolist()
+    assert last == whole
+    assert (family in REWRITES) or full_render(family, messages).startswith(decode(c, last))
+    assert prompt.index("one") < prompt.index("two")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -167,12 +172,27 @@ def test_the_last_target_is_the_token_that_closes_the_turn(family: str) -> None:
     assert int(row.ids[-1]) == c.control[expected.get(family, "<|im_end|>")]
 
 
-def test_no_row_starts_with_two_bos() -> None:
-    for family in ("headers", "turns"):
-        (row,) = render_trace(codec(family), [task(), teacher("go")]).rows
-        bos = codec(family).tokenizer.bos_token_id
-        assert row.ids.tolist().count(bos) == 1
-        assert row.ids[0] == bos
+@pytest.mark.parametrize("family", ["headers", "turns"])
+def test_no_row_starts_with_two_bos(family: str) -> None:
+    """The template writes one, and the tokenizer would put another before it."""
+    tokenizer = codec(family).tokenizer
+    bos = tokenizer.bos_token_id
+    assert tokenizer("x")["input_ids"][0] == bos
+    (row,) = render_trace(codec(family), [task(), teacher("go")]).rows
+    assert row.ids.tolist().count(bos) == 1
+    assert row.ids[0] == bos
+    doubled = copy.copy(tokenizer)
+    doubled.chat_template = tokenizer.bos_token + tokenizer.chat_template
+    with pytest.raises(DataError, match=r"t3: the row starts with two '<"):
+        render_trace(codec_of(doubled), [task(), teacher("go")], trace="t3")
+
+
+def test_ids_that_spell_another_text_than_the_template_wrote_are_refused() -> None:
+    """A tokenizer that drops blanks in front of a text drops those of a turn, and not those in a whole."""
+    tokenizer = copy.deepcopy(codec("chatml").tokenizer)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Strip(left=True, right=False)
+    with pytest.raises(DataError, match=r"t4: the row's ids spell .* but the template wrote"):
+        render_trace(codec_of(tokenizer), [task(), teacher("  go")], trace="t4")
 
 
 def test_a_role_order_that_the_template_refuses_is_an_input_error() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from families import codec
 from hypothesis import given
 from hypothesis import strategies as st
 from test_render_families import saw, student, target_text, task, teacher
 
-from agentloop.render import LengthRule, Overflow, TraceMessage, codec_of, read_messages, render_trace
+from agentloop.render import LengthRule, Overflow, Row, TraceMessage, codec_of, read_messages, render_trace
 from agentloop.render import write_messages as write
 from agentloop.render.codec import decode, encode_turn
 from occupancy.errors import DataError, InputError
@@ -176,6 +177,22 @@ def test_every_overflow_rule_does_what_it_says(overflow: Overflow) -> None:
         assert rendered.kept == tuple(turns[-len(rendered.kept) :])
         assert "turn 7" in text
         assert "turn 0" not in text
+
+
+def test_a_limit_is_kept_to_the_token() -> None:
+    c = codec("chatml")
+    (row,) = render_trace(c, MESSAGES).rows
+    first = int(row.targets.argmax()) + len(encode_turn(c, "take pen 3")) + 1
+    for limit, kept in ((first, (3,)), (first - 1, ()), (len(row.ids), (3, 5)), (len(row.ids) - 1, (3,))):
+        rendered = render_trace(c, MESSAGES, rule=LengthRule(limit, overflow=Overflow.HEAD))
+        assert rendered.kept == kept
+        assert [len(r.ids) for r in rendered.rows] == [len(row.ids) if len(kept) == 2 else first] * bool(kept)
+
+
+def test_a_row_without_targets_cannot_be_made() -> None:
+    none = np.zeros(3, dtype=np.bool_)
+    with pytest.raises(DataError, match="a row needs a target"):
+        Row(np.arange(3, dtype=np.int32), none, none.astype(np.int16), (), False)
 
 
 def test_tail_keeps_a_short_continuation_after_a_long_prefix() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +14,8 @@ from families import tokenizer_of
 from test_collect_algorithm import rows, run_of
 from tiny_models import tiny_config
 
-from agentloop.render import LengthRule, codec_of
+from agentloop.render import LengthRule, codec_of, render_trace
+from agentloop.render.codec import encode_turn
 from agentloop.render.traces import count, fill_row, render_run
 from analysis.cli import main
 from occupancy.errors import DataError
@@ -54,6 +56,16 @@ def test_a_run_renders_whole_and_counts_agree_with_its_own(op: Run) -> None:
     assert counts.C_tr == sum(row["C_tr"] for row in stored) > 0
     assert counts.turns == sum(row["target_turns"] for row in stored)
     assert (counts.traces, counts.traces_dropped, counts.rows_with_drift) == (len(stored), 0, 0)
+
+
+def test_rows_whose_sampled_ids_differ_from_encoding_are_counted(op: Run) -> None:
+    c = codec()
+    traces = list(render_run(op, c))
+    *before, last = traces[0].messages
+    letters = tuple(i for letter in "go to desk 1" for i in encode_turn(c, letter))
+    messages = [*before, replace(last, content="go to desk 1", token_ids=letters)]
+    drifted = replace(traces[0], rendered=render_trace(c, messages))
+    assert count([drifted, *traces[1:]]).rows_with_drift == 1
 
 
 def test_length_rules_come_before_C_tr(op: Run) -> None:
@@ -126,6 +138,10 @@ def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.Capt
     assert main(["traces", "show", str(op.folder), "--tokenizer", str(base)]) == 0
     printed = capsys.readouterr().out
     assert "targets are underlined" in printed
+    for trace in list(render_run(op, codec()))[:3]:
+        (row,) = trace.rendered.rows
+        share = f"{row.targets.sum()} targets of {len(row.ids)} ids ({row.targets.mean():.0%})"
+        assert share in " ".join(printed.split())
     assert "Reach the end." in printed
 
 

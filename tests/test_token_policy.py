@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,13 @@ def test_what_does_not_fit_is_refused_before_it_is_sampled() -> None:
     with pytest.raises(ContextOverflow, match="64 of a turn do not fit 80"):
         asyncio.run(tight(ask))
     assert not engine.prompts
+    engine.window = 10_000
+    asyncio.run(tight(ask))
+    fits = len(engine.prompts.pop()) + 64
+    for engine.window, sampled in ((fits - 1, 0), (fits, 1)):
+        with contextlib.suppress(ContextOverflow):
+            asyncio.run(tight(ask))
+        assert len(engine.prompts) == sampled, "the turn's own tokens are part of the check"
 
 
 def test_a_turn_without_a_closing_token_was_cut() -> None:

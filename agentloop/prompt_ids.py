@@ -16,6 +16,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agentloop.render.codec import (
     Codec,
@@ -31,6 +32,8 @@ from occupancy.errors import DataError
 
 KEPT = 4096
 """Episodes whose last prompt is kept; an older one is rendered anew when it goes on."""
+SEEN = 16_384
+"""Texts between turns whose ids are kept: proposals and continuations of one task see much the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class PromptIds:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._kept: OrderedDict[str, _Prompt] = OrderedDict()
+        self._ids_of = lru_cache(SEEN)(lambda text, mark: array("i", encode_ids(codec, text, mark)))
 
     def of(self, ask: Ask) -> list[int]:
         """Ids of the prompt for a turn; they depend on its context alone."""
@@ -84,14 +88,13 @@ class PromptIds:
         added = [{"role": m.role, "content": marked(codec, m.content, mark)} for m in new]
         chat = prompt.chat + added
         text = rendered(codec, chat)
+        before, ids = "", prompt.ids
         if prompt.context:
             before = prompt.text + added[0]["content"] + codec.closing
-            if text.startswith(before):
-                ids = array("i", _turn_ids(codec, new[0]))
-                ids.extend(codec.closing_ids)
-                ids.extend(encode_ids(codec, text[len(before) :], mark))
-                return _Prompt(context, mark, chat, text, prompt.ids + ids)
-        return _Prompt(context, mark, chat, text, array("i", encode_ids(codec, text, mark)))
+            if not text.startswith(before):
+                return _Prompt(context, mark, chat, text, array("i", encode_ids(codec, text, mark)))
+            ids = ids + array("i", [*_turn_ids(codec, new[0]), *codec.closing_ids])
+        return _Prompt(context, mark, chat, text, ids + self._ids_of(text[len(before) :], mark))
 
 
 def _turn_ids(codec: Codec, turn: Message) -> Sequence[int]:

@@ -17,6 +17,7 @@ class Cores:
 
     def __enter__(self) -> Cores:
         self._spent: dict[tuple[bytes, int], tuple[float, float]] = {}
+        self._look(first=True)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -25,24 +26,31 @@ class Cores:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._look()
 
     def used(self, name: bytes) -> float:
-        """Seconds of the processes that are called so; one that ends loses the half second before."""
+        """Seconds of the processes called so; one that ends loses what it used since the last look."""
         return sum(last - first for (kind, _), (first, last) in self._spent.items() if kind == name)
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.5):
-            for stat in Path("/proc").glob("[0-9]*/stat"):
-                try:
-                    command = stat.with_name("cmdline").read_bytes()
-                    fields = stat.read_text().rpartition(")")[2].split()
-                except OSError:
-                    continue
-                for name in (ENGINE, WORKER):
-                    if name in command:
-                        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                        key = name, int(stat.parent.name)
-                        self._spent[key] = self._spent.get(key, (used, used))[0], used
+        # A look takes this process some 20 ms.
+        while not self._stop.wait(2):
+            self._look()
+
+    def _look(self, *, first: bool = False) -> None:
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                command = stat.with_name("cmdline").read_bytes()
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            for name in (ENGINE, WORKER):
+                if name in command:
+                    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                    key = name, int(stat.parent.name)
+                    # A process that came later has used all of its time within the `with`.
+                    began = self._spent.get(key, (used if first else 0.0, used))[0]
+                    self._spent[key] = began, used
 
 
 class Gpu:

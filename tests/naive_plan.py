@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from simulate.plan.filling import GROUPS, SINGLES
 from simulate.plan.pilot import Pilot
 
 
@@ -39,3 +42,27 @@ def clustered_se(numerator: list[float], denominator: list[float], cluster: list
         B = sum(b for b, q in zip(denominator, cluster, strict=True) if q == name)
         total += (A - ratio * B) ** 2
     return math.sqrt(len(names) / (len(names) - 1) * total) / sum(denominator)
+
+
+def fill(tasks: np.ndarray, a: float, b: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and sizes of the nodes of one class."""
+    K = len(tasks)
+    if a < 0:
+        left = max(round(b / -a), K, 1) - K
+        n = min(left, SINGLES + GROUPS)
+        size = np.full(n, left / max(n, 1))
+        weight = rng.gamma(np.concatenate([tasks - a, -a * size]))
+        return np.maximum(weight, 1e-12), np.concatenate([np.ones(K), size])
+    strength = b + a * K
+    mass = rng.gamma(np.concatenate([tasks - a, [strength]]))
+    mass = mass / mass.sum()
+    stick = rng.beta(1 - a, strength + a * np.arange(1, SINGLES + 1))
+    rest = mass[-1] * np.concatenate([[1.0], np.cumprod(1 - stick)])
+    strength += a * SINGLES
+    size, half = np.ones(K + SINGLES + GROUPS), rest[-1] * 0.5 ** np.arange(1, GROUPS + 1)
+    half[-1] *= 2
+    for group in range(GROUPS):
+        # A stick takes (1 - a) / (1 - a + strength + a) of the rest: so many of them halve it.
+        size[K + SINGLES + group] = max(np.log(2) * (strength + 1) / (1 - a), 1.0)
+        strength += a * size[K + SINGLES + group]
+    return np.maximum(np.concatenate([mass[:-1], rest[:-1] * stick, half]), 1e-12), size

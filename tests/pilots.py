@@ -86,8 +86,13 @@ def write_pilot(
     replicates: int = 2,
     seed: int = 0,
     unique: bool = False,
+    says: str = "",
 ) -> Run:
-    """Record a pilot; the rows are those of `fewsteps collect --pilot`. unique: no context comes again."""
+    """Record a pilot; the rows are those of `fewsteps collect --pilot`.
+
+    unique: a context is a whole history, so none comes again. says: what observations are, with {place} and
+    {clock} filled in.
+    """
     rng = np.random.default_rng(seed)
     info = {
         "kind": "pilot",
@@ -147,10 +152,38 @@ def write_pilot(
                         K=k,
                         teacher_turns=k,
                     )
+    turns = _described(turns, says)
     if unique:
-        turns = [row | {"context_id": f"{at:016x}"} for at, row in enumerate(turns)]
+        turns = _histories(episodes, turns)
     run.commit({"episodes": episodes, "turns": turns})
     return run
+
+
+def _described(turns: list[dict[str, Any]], says: str) -> list[dict[str, Any]]:
+    """Every observation tells the place that the next turn of the episode is at."""
+    following = [*turns[1:], None]
+    told = []
+    for at, (row, after) in enumerate(zip(turns, following, strict=True)):
+        goes_on = after is not None and after["episode_id"] == row["episode_id"]
+        place = (
+            "".join(chr(97 + int(c)) if c.isdigit() else "x" for c in after["context_id"]) if goes_on else ""
+        )
+        told.append(row | {"observation": says.format(place=place, clock=at) if goes_on else ""})
+    return told
+
+
+def _histories(episodes: list[dict[str, Any]], turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first turn of a continuation, or of a hand-back, has the context of the turn it stands in for."""
+    parent = {row["episode_id"]: row["parent"] for row in episodes}
+    known: dict[tuple[str, int], str] = {}
+    renamed = []
+    for at, row in enumerate(turns):  # a parent is written before what goes on from it
+        name, t = row["episode_id"], row["t"]
+        above = parent[name]
+        inherited = None if (name, t - 1) in known else known.get((above, t))
+        known[name, t] = inherited or f"{at:016x}"
+        renamed.append(row | {"context_id": known[name, t]})
+    return renamed
 
 
 def _episode(

@@ -20,7 +20,7 @@ from simulate.plan.calibrate import (
     GRID,
     KAPPA,
     KAPPA_SPREAD,
-    Posterior,
+    Kappa,
     held_out_loglik,
     kappa_posterior,
     prior,
@@ -99,7 +99,7 @@ def test_draws_of_the_model_widen_the_posterior() -> None:
 @given(arrays(float, len(GRID), elements=st.floats(0, 1)), st.integers(0, 9))
 def test_draws_are_of_the_posterior(weights: np.ndarray, seed: int) -> None:
     weights = weights + 1e-3
-    found = Posterior(GRID, weights / weights.sum())
+    found = Kappa(GRID, weights / weights.sum())
     drawn = found.draws(4000, np.random.default_rng(seed))
     assert drawn.min() >= GRID[0] * (1 - 1e-9)
     assert drawn.max() <= GRID[-1] * (1 + 1e-9)
@@ -129,7 +129,7 @@ def test_held_out_turns_of_a_world_move_kappa_towards_the_truth(
     """The prior, and how sure the teacher is, still pull: the order is right, and the distance shrinks."""
     centres = []
     for truth in (0.3, 1.5, 6.0):
-        seen = held_out(trainings(world, pilot, tmp_path / str(truth), truth))
+        seen = held_out(trainings(world, pilot, tmp_path / str(truth), truth), GRID)
         found = kappa_posterior(np.zeros((0, len(GRID))), np.zeros(0), np.zeros(0), loglik=seen)
         left, before = abs(np.log(found.centre / truth)), abs(np.log(KAPPA / truth))
         assert left < max(0.7, 0.75 * before)

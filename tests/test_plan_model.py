@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
-from pathlib import Path
 
+import naive_plan
 import numpy as np
 import pilots
 import pytest
@@ -18,8 +18,8 @@ from simulate.outcome import pipeline_keys
 from simulate.plan import chain, coverage
 from simulate.plan.classes import Classes, find_classes, symbols
 from simulate.plan.costs import costs_of_contexts, demo_cost
+from simulate.plan.filling import GROUPS, SINGLES, fill
 from simulate.plan.hidden import fit
-from simulate.plan.imagined import GROUPS, SINGLES, _fill
 from simulate.plan.imagined_kernels import (
     BOUGHT_BC,
     BOUGHT_OP,
@@ -83,28 +83,60 @@ def test_contexts_agree_with_all_paths() -> None:
     assert chain.contexts(start, kernel, T_max=T_max)[0] == pytest.approx(expected)
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.sampled_from(coverage.laws()))
-def test_a_class_is_filled_to_one_with_what_was_seen_first(
-    tasks: list[int], law: tuple[float, float]
+CLASSES = st.lists(
+    st.tuples(st.lists(st.integers(1, 30), max_size=12), st.sampled_from(coverage.laws())),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(CLASSES, st.integers(0, 99))
+def test_classes_are_filled_to_one_with_what_was_seen_first(
+    classes: list[tuple[list[int], tuple[float, float]]], seed: int
 ) -> None:
-    weight, size = _fill(np.array(tasks), *law, np.random.default_rng(0))
-    assert (weight > 0).all()
-    assert (size[: len(tasks)] == 1).all()
-    assert (size >= 1 - 1e-9).all()
-    a, b = law
-    if a < 0:
-        assert len(weight) - len(tasks) <= SINGLES + GROUPS
-        assert size.sum() == pytest.approx(max(round(b / -a), len(tasks)))
+    tasks = np.array([n for counts, _ in classes for n in counts], np.int64)
+    label = np.repeat(np.arange(len(classes)), [len(counts) for counts, _ in classes])
+    found = fill(tasks, label, np.array([law for _, law in classes]), np.random.default_rng(seed))
+    for x, (counts, (a, b)) in enumerate(classes):
+        here = found.own == x
+        weight, size = found.weight[here], found.size[here]
+        assert weight.sum() == pytest.approx(1)
+        assert (weight > 0).all()
+        assert found.seen[here].tolist() == [True] * len(counts) + [False] * (here.sum() - len(counts))
+        assert (size[: len(counts)] == 1).all()
+        assert (size >= 1 - 1e-9).all()
+        assert here.sum() - len(counts) <= SINGLES + GROUPS
+        if a < 0:
+            assert size.sum() == pytest.approx(max(round(b / -a), len(counts), 1))
+
+
+@given(st.lists(st.integers(1, 30), max_size=12), st.sampled_from(coverage.laws()), st.integers(0, 99))
+def test_a_class_is_filled_as_the_naive_twin_does(
+    tasks: list[int], law: tuple[float, float], seed: int
+) -> None:
+    seen, one = np.array(tasks, np.int64), np.zeros(len(tasks), np.int64)
+    found = fill(seen, one, np.array([law]), np.random.default_rng(seed))
+    weight, size = naive_plan.fill(seen, *law, np.random.default_rng(seed))
+    assert found.weight == pytest.approx(weight / weight.sum())
+    assert found.size == pytest.approx(size)
+
+
+def test_nodes_are_picked_as_often_as_they_come() -> None:
+    tasks, label = np.array([3, 1, 1, 7, 2]), np.array([0, 0, 0, 1, 1])
+    found = fill(tasks, label, np.array([[0.25, 4.0], [-1.0, 3.0]]), np.random.default_rng(0))
+    u = (np.arange(20_000) + 0.5) / 20_000
+    for x in (0, 1):
+        at = found.pick(np.full(len(u), x), u)
+        assert (found.own[at] == x).all()
+        share = np.bincount(at, minlength=len(found.own)) / len(u)
+        assert share[found.own == x] == pytest.approx(found.weight[found.own == x], abs=2e-4)
 
 
 def test_unseen_weight_is_the_laws_own() -> None:
     """The mean weight of what was not seen is (b + a K) / (b + n), Pitman's predictive rule."""
     tasks, (a, b) = np.array([5, 2, 1, 1, 1]), (0.25, 8.0)
-    rng = np.random.default_rng(1)
-    unseen = []
-    for _ in range(4000):
-        weight, _ = _fill(tasks, a, b, rng)
-        unseen.append(weight[5:].sum() / weight.sum())
+    rng, one = np.random.default_rng(1), np.zeros(5, np.int64)
+    unseen = [fill(tasks, one, np.array([[a, b]]), rng).weight[5:].sum() for _ in range(4000)]
     assert np.mean(unseen) == pytest.approx((b + a * 5) / (b + 10), abs=0.01)
 
 
@@ -267,10 +299,3 @@ def test_bands_hold_the_middle_of_the_draws_and_widen_with_the_discrepancy(wide:
     assert (low <= np.median(J, axis=0)).all()
     if wide > 1:
         assert (high - low > narrow[1] - narrow[0]).all()
-
-
-def test_contexts_that_never_repeat_leave_the_answer_to_level_0(tmp_path: Path) -> None:
-    run = pilots.write_pilot(tmp_path / "p", pilots.A, tasks=30, unique=True)
-    found = plan_pilot(read_pilot(run.folder), Purchase(5e5, charged=False))
-    assert found.level == 0
-    assert any("no pass@1 is predicted" in w for w in found.warnings) or not found.gain_exists

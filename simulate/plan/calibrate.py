@@ -21,10 +21,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from occupancy.errors import InputError
-from simulate.plan.pilot import Floats, Ints
+from simulate.plan.pilot import STEP_KINDS, Floats, Ints, Steps
+from simulate.plan.reading import OF_TEXT
 
 KAPPA, KAPPA_SPREAD = 1.5, 0.8
-"""Prior: log-normal around the first, with this standard deviation of the logarithm."""
+"""Prior where contexts come again: log-normal around the first, with this standard deviation of the
+logarithm."""
+TEXT, TEXT_SPREAD = 2.0, 1.1
+"""Prior where a description of text stands for many contexts, in labels that the pilot's own traces are at a
+usual one: they teach a third of what is there (8 to 75 % at 90 %). No pilot says how fast a model learns."""
 GRID = np.geomspace(0.05, 50, 41)
 MODEL_ERROR = 0.03
 """Standard deviation of what the model gets wrong in pass@1, whatever kappa is."""
@@ -36,7 +41,7 @@ LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Posterior:
+class Kappa:
     """Weights on a grid of kappa."""
 
     grid: Floats
@@ -76,9 +81,19 @@ class Posterior:
         return float(self.grid[low]), float(self.grid[min(high, len(self.grid) - 1)])
 
 
-def prior(grid: Floats = GRID) -> Posterior:
-    """What is believed before any training."""
-    return _normal(np.zeros(len(grid)), grid)
+def prior(centre: float = KAPPA, spread: float = KAPPA_SPREAD) -> Kappa:
+    """Log-normal, on the grid moved to its centre."""
+    return _normal(-0.5 * (np.log(GRID / KAPPA) / spread) ** 2, GRID * (centre / KAPPA))
+
+
+def prior_of(steps: Steps) -> Kappa:
+    """What is believed before any training, by what tells the pilot's contexts apart."""
+    if steps.identity not in OF_TEXT:
+        return prior()
+    bought = [STEP_KINDS.index(kind) for kind in ("demo", "continuation")]
+    at = steps.node[steps.teacher & np.isin(steps.kind, bought)]
+    labels = np.bincount(at, minlength=int(steps.node.max()) + 1)[steps.node[~steps.teacher]]
+    return prior(TEXT * max(float(np.median(labels)), 1.0), TEXT_SPREAD)
 
 
 def kappa_posterior(
@@ -86,31 +101,34 @@ def kappa_posterior(
     measured: Floats,
     se: Floats,
     *,
-    grid: Floats = GRID,
+    before: Kappa | None = None,
     discrepancy: float = MODEL_ERROR,
     loglik: Floats | None = None,
-) -> Posterior:
+) -> Kappa:
     """Posterior of kappa from pass@1 of trained students.
 
-    predicted: [R, G], or [R, D, G] with draws of everything else in the model, over which the likelihood is
-    averaged; measured, se: [R] of an evaluation. discrepancy: the model's own error, the same in all R.
+    before: the prior. predicted: [R, G] at its grid, or [R, D, G] with draws of everything else in the
+    model, over which the likelihood is averaged; measured, se: [R] of an evaluation. discrepancy: the
+    model's own error, the same in all R.
     loglik: [G] of other evidence, as `held_out_loglik` gives it.
     """
+    before = before or prior()
     predicted, measured, se = (np.asarray(part, np.float64) for part in (predicted, measured, se))
     if predicted.ndim == 2:
         predicted = predicted[:, None]
     R = len(measured)
-    if predicted.shape[::2] != (R, len(grid)) or se.shape != (R,) or not (discrepancy > 0):
+    if predicted.shape[::2] != (R, len(before.grid)) or se.shape != (R,) or not (discrepancy > 0):
         raise InputError(
             f"predictions {predicted.shape}, {R} measurements, {se.shape} errors, discrepancy "
-            f"{discrepancy}: expected [R, G] or [R, D, G] with G = {len(grid)}, R of both others, and a "
-            f"discrepancy above 0"
+            f"{discrepancy}: expected [R, G] or [R, D, G] with G = {len(before.grid)}, R of both others, "
+            f"and a discrepancy above 0"
         )
     apart = predicted - measured[:, None, None]
     # The model's error is shared by all trainings: the covariance is diag(se^2) + discrepancy^2.
     weight = np.linalg.inv(np.diag(np.maximum(se, 1e-6) ** 2) + discrepancy**2) if R else np.zeros((0, 0))
     by_draw = -0.5 * np.einsum("rdg,rs,sdg->dg", apart, weight, apart)
-    return _normal(_mean_of_exp(by_draw) + (0.0 if loglik is None else loglik), grid)
+    seen = _mean_of_exp(by_draw) + (0.0 if loglik is None else loglik)
+    return _normal(seen + np.log(before.weights), before.grid)
 
 
 def held_out_loglik(
@@ -165,7 +183,6 @@ def _mean_of_exp(loglik: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(np.exp(loglik - top).mean(0), 1e-300)) + top)
 
 
-def _normal(loglik: Floats, grid: Floats) -> Posterior:
-    log = loglik - 0.5 * ((np.log(grid) - np.log(KAPPA)) / KAPPA_SPREAD) ** 2
-    weights = np.exp(log - log.max())
-    return Posterior(grid, weights / weights.sum())
+def _normal(loglik: Floats, grid: Floats) -> Kappa:
+    weights = np.exp(loglik - loglik.max())
+    return Kappa(grid, weights / weights.sum())

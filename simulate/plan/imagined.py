@@ -16,17 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulate.plan.classes import Classes
+from simulate.plan.filling import Filled, fill
 from simulate.plan.imagined_kernels import Places
 from simulate.plan.pilot import STEP_KINDS, Floats, Ints, Pilot, Steps
 
-SINGLES, GROUPS = 12, 6
-"""Unseen contexts of a class that are nodes of their own, and groups of the rest."""
 OWN = 4.0
 """Turns of its class that a context's own moves are mixed with."""
 DROPPED, MOVES = 0.01, 8
 """Share of a class's moves that is left out as too rare, and the most targets that are kept."""
 NONE, MANY = -1, -2
-Laws = list[list[tuple[float, float]]]
 
 
 @dataclass(frozen=True)
@@ -111,30 +109,25 @@ def imagine(
     start: Floats,
     kernels: Floats,
     tokens: Floats,
-    laws: Laws,
+    laws: Floats,
     kappa: float,
     rng: np.random.Generator,
 ) -> Imagined:
     """Fill the classes of one draw with contexts.
 
     start [X], kernels [2, X, X + 2] of student and teacher, the last columns success and failure; tokens
-    [X] of a teacher turn; laws: Pitman-Yor discount and strength of each class, of contexts and of states;
+    [X] of a teacher turn; laws: [2, X, 2] discount and strength of each class, of contexts and of states;
     kappa: labels after which half of a context is learnt.
     """
     X = len(start)
-    filled = [_fill(ground.tasks[ground.label == x], *laws[1][x], rng) for x in range(X)]
-    first = np.concatenate([[0], np.cumsum([len(weight) for weight, _ in filled])])
-    own = np.repeat(np.arange(X), np.diff(first))
-    weight, size = (np.concatenate(part) for part in zip(*filled, strict=True))
-    within = np.concatenate([np.cumsum(w) / w.sum() for w, _ in filled])
-    within[first[1:] - 1] = 1.0
     # The pilot's contexts come first in their class.
     order = np.argsort(ground.label, kind="stable")
+    filled = fill(ground.tasks[order], ground.label[order], laws[1], rng)
+    own = filled.own
     place = np.empty(len(order), np.int64)
-    ranks = np.arange(len(order)) - np.searchsorted(ground.label[order], ground.label[order])
-    place[order] = first[ground.label[order]] + ranks
+    place[order] = np.flatnonzero(filled.seen)
     moves, laws_of = _moves(ground, kernels)
-    to = _targets(ground, moves, own=own, within=within, alone=size == 1, first=first, place=place, rng=rng)
+    to = _targets(ground, moves, filled, place=place, rng=rng)
     policies = laws_of[:, own]
     seen = np.concatenate(
         [
@@ -147,9 +140,9 @@ def imagine(
     policies[:, place] = mixed / mixed.sum(2, keepdims=True)
     unseen = np.ones(len(own))
     unseen[place] = ground.starts > 0
-    begins = weight * unseen
+    begins = filled.weight * unseen
     law = start[own] * begins / np.maximum(np.bincount(own, begins, X), 1e-300)[own]
-    unit, crowd = _units(ground, laws[0], own=own, size=size, place=place, rng=rng)
+    unit, crowd = _units(ground, laws[0], filled, place=place, rng=rng)
     labels = np.zeros((2, len(crowd)))
     labels[:, : len(ground.demos)] = ground.demos, ground.on_policy
     running = np.cumsum(policies, axis=2)
@@ -159,8 +152,8 @@ def imagine(
             to=to,
             student=running[0],
             teacher=running[1],
-            first=first,
-            within=within,
+            first=np.searchsorted(own, np.arange(X + 1)),
+            within=filled.within,
             tokens=tokens[own],
             unit=unit,
             kappa=kappa * crowd,
@@ -171,33 +164,23 @@ def imagine(
 
 
 def _units(
-    ground: Ground,
-    laws: list[tuple[float, float]],
-    *,
-    own: Ints,
-    size: Floats,
-    place: Ints,
-    rng: np.random.Generator,
+    ground: Ground, law: Floats, nodes: Filled, *, place: Ints, rng: np.random.Generator
 ) -> tuple[Ints, Floats]:
     """[V] context of each node and [W] how many contexts each unit stands for; the pilot's come first."""
     C = len(ground.unit_label)
-    unit = np.full(len(own), -1)
+    unit = np.full(len(nodes.own), -1)
     unit[place] = ground.unit
     rest = np.flatnonzero(unit < 0)
     if len(ground.label) == C:  # states are contexts
         unit[rest] = C + np.arange(len(rest))
-        return unit, np.concatenate([np.ones(C), size[rest]])
-    crowd = [np.ones(C)]
-    for x, law in enumerate(laws):
-        seen = np.flatnonzero(ground.unit_label == x)
-        weight, many = _fill(ground.unit_tasks[seen], *law, rng)
-        first = sum(map(len, crowd))
-        names = np.concatenate([seen, first + np.arange(len(weight) - len(seen))])
-        here = rest[own[rest] == x]
-        drawn = np.searchsorted(np.cumsum(weight)[:-1] / weight.sum(), rng.random(len(here)), side="right")
-        unit[here] = names[drawn]
-        crowd.append(many[len(seen) :])
-    return unit, np.concatenate(crowd)
+        return unit, np.concatenate([np.ones(C), nodes.size[rest]])
+    order = np.argsort(ground.unit_label, kind="stable")
+    filled = fill(ground.unit_tasks[order], ground.unit_label[order], law, rng)
+    names = np.empty(len(filled.own), np.int64)
+    names[filled.seen] = order
+    names[~filled.seen] = C + np.arange((~filled.seen).sum())
+    unit[rest] = names[filled.pick(nodes.own[rest], rng.random(len(rest)))]
+    return unit, np.concatenate([np.ones(C), filled.size[~filled.seen]])
 
 
 def _moves(ground: Ground, kernels: Floats) -> tuple[Ints, Floats]:
@@ -223,27 +206,17 @@ def _moves(ground: Ground, kernels: Floats) -> tuple[Ints, Floats]:
 
 
 def _targets(
-    ground: Ground,
-    moves: Ints,
-    *,
-    own: Ints,
-    within: Floats,
-    alone: np.ndarray,
-    first: Ints,
-    place: Ints,
-    rng: np.random.Generator,
+    ground: Ground, moves: Ints, nodes: Filled, *, place: Ints, rng: np.random.Generator
 ) -> np.ndarray:
     """[V, 1 + MOVES] codes of `Places.to`: a context leads to contexts of its own, a group to any."""
-    V, X = len(own), len(first) - 1
-    y = moves[own]
+    V, X = len(nodes.own), len(moves)
+    y = moves[nodes.own]
     to = V + y
     inner = y < X
-    chance = ground.fixed[own[:, None], np.minimum(y, X - 1)]
+    chance = ground.fixed[nodes.own[:, None], np.minimum(y, X - 1)]
     drawn = rng.random((2, *y.shape))
-    linked = inner & alone[:, None] & (drawn[0] < chance)
-    # Running sums within classes, one after the other: class y owns the numbers from y to y + 1.
-    found = np.searchsorted(own + within, y[linked] + drawn[1][linked], side="right")
-    to[linked] = np.minimum(found, first[y[linked] + 1] - 1)
+    linked = inner & (nodes.size == 1)[:, None] & (drawn[0] < chance)
+    to[linked] = nodes.pick(y[linked], drawn[1][linked])
     led = np.take_along_axis(
         np.pad(ground.to, ((0, 0), (0, 2)), constant_values=NONE), moves[ground.label], 1
     )
@@ -283,31 +256,3 @@ def _links(here: Ints, there: Ints, label: Ints, X: int) -> tuple[Ints, Floats]:
 def _labels(steps: Steps, kind: str, C: int) -> Floats:
     chosen = steps.teacher & (steps.kind == STEP_KINDS.index(kind))
     return np.bincount(steps.node[chosen], minlength=C).astype(np.float64)
-
-
-def _fill(tasks: Ints, a: float, b: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Weights of a class's nodes and how many contexts each stands for: seen, unseen, groups of rare ones.
-
-    tasks: how many tasks met each of its contexts. The weights are a draw from the posterior of the
-    Pitman-Yor law (a, b) given these: Dirichlet for what was seen, broken sticks for the rest.
-    """
-    K = len(tasks)
-    if a < 0:
-        left = max(round(b / -a), K, 1) - K
-        n = min(left, SINGLES + GROUPS)
-        size = np.full(n, left / max(n, 1))
-        weight = rng.gamma(np.concatenate([tasks - a, -a * size]))
-        return np.maximum(weight, 1e-12), np.concatenate([np.ones(K), size])
-    strength = b + a * K
-    mass = rng.gamma(np.concatenate([tasks - a, [strength]]))
-    mass = mass / mass.sum()
-    stick = rng.beta(1 - a, strength + a * np.arange(1, SINGLES + 1))
-    rest = mass[-1] * np.concatenate([[1.0], np.cumprod(1 - stick)])
-    strength += a * SINGLES
-    size, half = np.ones(K + SINGLES + GROUPS), rest[-1] * 0.5 ** np.arange(1, GROUPS + 1)
-    half[-1] *= 2
-    for group in range(GROUPS):
-        # A stick takes (1 - a) / (1 - a + strength + a) of the rest: so many of them halve it.
-        size[K + SINGLES + group] = max(np.log(2) * (strength + 1) / (1 - a), 1.0)
-        strength += a * size[K + SINGLES + group]
-    return np.maximum(np.concatenate([mass[:-1], rest[:-1] * stick, half]), 1e-12), size

@@ -16,7 +16,7 @@ import numpy as np
 
 from occupancy.recipe import INF, preset
 from simulate.plan import level0
-from simulate.plan.calibrate import Posterior
+from simulate.plan.calibrate import Kappa
 from simulate.plan.classes import find_classes
 from simulate.plan.costs import costs_of_contexts, demo_cost, pilot_price
 from simulate.plan.larger import larger_pilot
@@ -25,8 +25,8 @@ from simulate.plan.marginal import chances, not_worse
 from simulate.plan.model import build
 from simulate.plan.pilot import Flags, Floats, Pilot
 from simulate.plan.predict import Option, Predictions, Spending, predict
+from simulate.plan.reading import LEAST_REPEATED, OF_TEXT, repeated_share
 from simulate.plan.report import Candidate, Plan
-from simulate.plan.steps import LEAST_REPEATED, repeated_share
 
 DEPTHS = (1.0, 2.0, 3.0, 5.0)
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -37,13 +37,20 @@ MOST_UNSPENT = 0.1
 DISCREPANCY, CALIBRATED = 0.3, 0.18
 """Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each
 factor of e that the budget lies beyond the pilot; the second where trainings calibrated the curve."""
-TILT = 0.05
-"""The same between the ends of the range of K and of r, for each unit of pass@1 still to gain."""
+TILT, TEXT_TILT = 0.05, 0.2
+"""The same between the ends of the range of K and of r and between filters and none, for each unit of pass@1
+still to gain; the second where contexts are told apart by text."""
 LARGEST_GAP = 0.2
 """A class chain that misses the student's measured J by more than this has not found the classes."""
+_TOLD_BY = {
+    "observation": "no context comes twice, so they are told apart by what the last observation says, its "
+    "numbers masked; how fast a model learns from that is a guess: believe the order little, the level less",
+    "opening": "no context comes twice and no observation tells them apart: the turn and the first words of "
+    "the last observation do; that says little of what one label teaches elsewhere",
+}
 
 
-def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0, kappa: Posterior | None = None) -> Plan:
+def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0, kappa: Kappa | None = None) -> Plan:
     """Plan from a pilot in memory; the bootstrap is drawn with `seed`.
 
     kappa: what training runs said of the learning curve.
@@ -111,8 +118,8 @@ def _lacking(pilot: Pilot, base: Plan) -> str:
     if repeated < LEAST_REPEATED:
         return (
             f"only {repeated:.0%} of the student's turns are at contexts that another task met too "
-            f"(expected {LEAST_REPEATED:.0%}), so nothing says what one label teaches elsewhere; record "
-            f"state ids"
+            f"(expected {LEAST_REPEATED:.0%}), so nothing says what one label teaches elsewhere; collect "
+            f"on more tasks"
         )
     return ""
 
@@ -125,10 +132,11 @@ def _decided(
     options: list[Option],
     found: Predictions,
     seed: int,
-    kappa: Posterior | None,
+    kappa: Kappa | None,
 ) -> Plan:
     rng = np.random.default_rng(seed)
-    J = found.J[1:] + _tilt(options, found.J[1:], rng)
+    tilt = TEXT_TILT if pilot.steps.identity in OF_TEXT else TILT
+    J = found.J[1:] + _tilt(options, found.J[1:], tilt, rng)
     mean = found.J[1:].mean(0)
     supplied = found.demos <= (pilot.pool if pilot.pool_stated else math.inf)
     supplied &= found.unspent <= MOST_UNSPENT
@@ -170,7 +178,7 @@ def _decided(
         not_worse=tuple(c for c, keep in zip(usable, kept, strict=True) if keep),
         candidates=tuple(usable),
         unit="pass@1",
-        warnings=(*_about(found, options, supplied, kappa), *_still_true(base)),
+        warnings=(*_about(found, options, supplied, kappa, pilot.steps.identity), *_still_true(base)),
     )
 
 
@@ -180,16 +188,18 @@ def band(J: Floats, discrepancy: float, rng: np.random.Generator) -> Floats:
     return np.asarray(np.clip(np.quantile(1.0 - (1.0 - J) * factor, (0.05, 0.95), axis=0), 0.0, 1.0))
 
 
-def _tilt(options: list[Option], J: Floats, rng: np.random.Generator) -> Floats:
+def _tilt(options: list[Option], J: Floats, tilt: float, rng: np.random.Generator) -> Floats:
     """[draws, O] error of the model that favours long or short, on-policy or not; smooth in K and r."""
     order = sorted({o.K for o in options})
-    place = np.array([[order.index(o.K) / max(len(order) - 1, 1), o.r] for o in options]) - 0.5
+    place = np.array(
+        [[order.index(o.K) / max(len(order) - 1, 1), o.r, o.recipe in FILTERED] for o in options]
+    )
     left = 1.0 - J.mean()
-    return np.asarray(TILT * left * rng.standard_normal((len(J), 2)) @ place.T)
+    return np.asarray(tilt * left * rng.standard_normal((len(J), 3)) @ (place - 0.5).T)
 
 
 def _about(
-    found: Predictions, options: list[Option], supplied: Flags, kappa: Posterior | None
+    found: Predictions, options: list[Option], supplied: Flags, kappa: Kappa | None, identity: str
 ) -> tuple[str, ...]:
     low, high = (0.0, 0.0) if kappa is None else kappa.band()
     curve = (
@@ -207,6 +217,8 @@ def _about(
         "leap is not compared: its switch time is the teacher's choice, which no uniform draw shows; "
         "oec is compared without its repetition filter",
     ]
+    if identity in OF_TEXT:
+        said.append(_TOLD_BY[identity])
     refused = [o for o, have in zip(options, supplied, strict=True) if not have]
     if refused:
         said.append(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulate.plan import chain
-from simulate.plan.calibrate import KAPPA, KAPPA_SPREAD, Posterior
+from simulate.plan.calibrate import Kappa, prior_of
 from simulate.plan.classes import Classes
 from simulate.plan.costs import costs_of_contexts, demo_cost
 from simulate.plan.coverage import law_posterior
@@ -77,7 +77,7 @@ def build(
     demo_each: Floats,
     draws: int,
     seed: int,
-    kappa: Posterior | None = None,
+    kappa: Kappa | None = None,
 ) -> Model:
     """Estimate the model for the pilot and `draws` bootstraps of its tasks.
 
@@ -108,7 +108,7 @@ def build(
         law=np.stack(
             [_laws(law_posterior(what, steps, classes), draws, rng) for what in (steps.node, steps.state)]
         ),
-        kappa=_kappas(kappa, draws, rng),
+        kappa=_kappas(kappa or prior_of(steps), draws, rng),
         tokens=tokens,
         scale=bought / modelled,
         price=tasks.mean(each[:, column], contexts.cluster) / bought,
@@ -119,11 +119,9 @@ def build(
     )
 
 
-def _kappas(known: Posterior | None, draws: int, rng: np.random.Generator) -> Floats:
+def _kappas(known: Kappa, draws: int, rng: np.random.Generator) -> Floats:
     """[D] the centre first."""
-    if known is not None:
-        return np.append(known.centre, known.draws(draws, rng))
-    return np.asarray(KAPPA * np.exp(np.append(0.0, KAPPA_SPREAD * rng.standard_normal(draws))))
+    return np.append(known.centre, known.draws(draws, rng))
 
 
 def _by_class(classes: Classes, which: np.ndarray, amount: Floats) -> Floats:

@@ -108,8 +108,10 @@ class Steps:
     """[N] T of the episode."""
     teacher: Flags
     """[N] played by the teacher."""
+    identity: str
+    """What `node` is told by: one of `reading.IDENTITIES`."""
     node: Ints
-    """[N] identity of the context before the turn: see `steps`."""
+    """[N] identity of the context before the turn."""
     state: Ints
     """[N] what tells more of where the episode is, where the environment says; else the same."""
     after: Ints

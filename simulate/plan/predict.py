@@ -125,13 +125,12 @@ def predict(model: Model, options: Sequence[Option], *, spending: Spending, seed
 
 def world_of(model: Model, draw: int, *, seed: int) -> Imagined:
     """The imagined world of one draw."""
-    grid = laws()
     return imagine(
         model.ground,
         start=model.kernels.start[draw],
         kernels=model.kernels.of(draw),
         tokens=model.tokens[draw],
-        laws=[[grid[at] for at in law[draw]] for law in model.law],
+        laws=np.array(laws())[model.law[:, draw]],
         kappa=float(model.kappa[draw]),
         rng=np.random.default_rng([seed, draw]),
     )

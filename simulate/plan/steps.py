@@ -1,7 +1,7 @@
 """Recorded turns as steps of a chain: what was before each, who played it, what came after.
 
-What a label teaches, it teaches wherever the student reads the same. So a step is known by the context that
-the student read, where contexts come again, and else by the environment's own state.
+A step is known by its context as `reading` tells it apart, and by the environment's own state where that
+tells more of where the episode is.
 """
 
 from __future__ import annotations
@@ -10,17 +10,8 @@ import numpy as np
 import pandas as pd
 
 from simulate.plan.pilot import STEP_KINDS as KINDS
-from simulate.plan.pilot import Flags, Ints, Steps
-
-LEAST_REPEATED = 0.25
-"""Share of the student's turns that must be at contexts which another task met too."""
-
-
-def repeated_share(node: Ints, cluster: Ints, teacher: Flags) -> float:
-    """Share of the student's turns at nodes that at least two tasks met: what identity can tell."""
-    pairs = np.unique(np.column_stack([node, cluster]), axis=0)
-    tasks = np.bincount(pairs[:, 0], minlength=int(node.max()) + 1)
-    return float((tasks[node[~teacher]] > 1).mean()) if (~teacher).any() else 0.0
+from simulate.plan.pilot import Ints, Steps
+from simulate.plan.reading import LEAST_REPEATED, identity_of, names, repeated_share
 
 
 def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
@@ -35,14 +26,14 @@ def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
     own = np.arange(len(turns)) - np.repeat(first, np.diff(np.append(first, len(turns))))
     t = turns["t"].to_numpy(np.int64)
     cluster, taught = turns["cluster"].to_numpy(np.int64), (turns["author"] == "teacher").to_numpy(bool)
-    node = _codes(turns["context_id"])
+    identity = identity_of(turns)
+    node = _codes(names(turns, identity))
     state = node
-    if len(turns) and turns["state_id"].notna().all():
-        state = _codes(turns["state_id"])
-        if repeated_share(node, cluster, taught) < LEAST_REPEATED <= repeated_share(state, cluster, taught):
-            node = state
-        elif len(np.unique(np.column_stack([node, state]), axis=0)) > state.max() + 1:
-            state = node  # one state is read in several ways: the reading tells more
+    if turns["state_id"].notna().all():
+        finer = _codes(turns["state_id"])
+        one_reading = len(np.unique(np.column_stack([node, finer]), axis=0)) == len(np.unique(finer))
+        if one_reading and repeated_share(finer, cluster, taught) >= LEAST_REPEATED:
+            state = finer
     value = turns["value"].to_numpy(float)
     return Steps(
         cluster=cluster,
@@ -51,6 +42,7 @@ def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
         j=own,
         length=turns["length"].to_numpy(np.int64),
         teacher=taught,
+        identity=identity,
         node=node,
         state=state,
         after=np.where(last, -1, np.arange(len(turns)) + 1),

@@ -15,20 +15,20 @@ from dataclasses import replace
 import numpy as np
 
 from occupancy.errors import InputError
-from simulate.plan.calibrate import GRID, Posterior, kappa_posterior
+from simulate.plan.calibrate import Kappa, kappa_posterior, prior_of
 from simulate.plan.classes import find_classes
 from simulate.plan.costs import costs_of_contexts, demo_cost
 from simulate.plan.imagined_kernels import value
 from simulate.plan.model import Model, build
 from simulate.plan.pilot import Floats, Pilot
 from simulate.plan.predict import world_of
-from simulate.plan.steps import LEAST_REPEATED, repeated_share
+from simulate.plan.reading import LEAST_REPEATED, repeated_share
 from simulate.plan.trainings import Training, held_out
 
 DRAWS = 24
 
 
-def learn_kappa(pilot: Pilot, trainings: Sequence[Training], *, seed: int = 0) -> Posterior:
+def learn_kappa(pilot: Pilot, trainings: Sequence[Training], *, seed: int = 0) -> Kappa:
     """Posterior of kappa from trainings on the pilot's traces that started from the pilot's student."""
     repeated = repeated_share(pilot.steps.node, pilot.steps.cluster, pilot.steps.teacher)
     if not np.isfinite(pilot.demos.R).any() or repeated < LEAST_REPEATED:
@@ -47,14 +47,16 @@ def learn_kappa(pilot: Pilot, trainings: Sequence[Training], *, seed: int = 0) -
         seed=seed,
     )
     evaluated = [one for one in trainings if np.isfinite(one.J)]
-    predicted = np.zeros((len(evaluated), len(model.kappa), len(GRID)))
+    before = prior_of(pilot.steps)
+    predicted = np.zeros((len(evaluated), len(model.kappa), len(before.grid)))
     for at, one in enumerate(evaluated):
-        predicted[at] = expected(model, one.labels, GRID, seed=seed)
+        predicted[at] = expected(model, one.labels, before.grid, seed=seed)
     return kappa_posterior(
         predicted,
         np.array([one.J for one in evaluated]),
         np.array([one.se for one in evaluated]),
-        loglik=held_out(trainings),
+        before=before,
+        loglik=held_out(trainings, before.grid),
     )
 
 

@@ -15,6 +15,7 @@ from occupancy.errors import DataError
 from occupancy.runs import Run, open_run
 from simulate.plan.calibrate import held_out_loglik
 from simulate.plan.pilot import STEP_KINDS, Floats, Ints, Pilot, ratio
+from simulate.plan.reading import names
 
 MOST = 8
 """Trainings at most; two to four are enough."""
@@ -79,7 +80,7 @@ def read_trainings(folders: Sequence[str | Path], pilot: Pilot, pilot_folder: st
     return found
 
 
-def held_out(trainings: Sequence[Training]) -> Floats:
+def held_out(trainings: Sequence[Training], grid: Floats) -> Floats:
     """[G] log likelihood of kappa on the grid, from what the trainings were measured on."""
     sizes = [len(one.seen) for one in trainings]
     return held_out_loglik(
@@ -88,6 +89,7 @@ def held_out(trainings: Sequence[Training]) -> Floats:
         labels=np.concatenate([one.seen for one in trainings]),
         before=np.concatenate([one.before for one in trainings]),
         after=np.concatenate([one.after for one in trainings]),
+        grid=grid,
     )
 
 
@@ -145,21 +147,23 @@ def _measured(name: str, evaluations: pd.DataFrame, *, trained: set[str]) -> tup
 
 def _contexts_of(pilot: Pilot, runs: Sequence[Run]) -> pd.Series[int]:
     """(episode_id, t) -> the pilot's context, for every turn of the runs at a context that the pilot met."""
-    columns = ["episode_id", "t", "kind", "author", "context_id", "state_id"]
-    frames = [run.read("turns", columns=columns).to_pandas() for run in runs]
-    own = frames[0][frames[0]["kind"].isin(STEP_KINDS)].sort_values(["episode_id", "t"], kind="stable")
-    for identity in ("context_id", "state_id"):
-        if own[identity].notna().all() and len(own) == len(pilot.steps):
-            codes, values = pd.factorize(own[identity])
-            if (codes == pilot.steps.node).all():
-                number = pd.Series(np.arange(len(values)), index=values)
-                every = pd.concat(frames).drop_duplicates(["episode_id", "t"])
-                at: pd.Series[int] = every.set_index(["episode_id", "t"])[identity].map(number)
-                return at.dropna()
-    raise DataError(
-        "the pilot's folder does not hold the turns that the plan was made from: name the folder of the "
-        "pilot itself"
-    )
+    columns = ["episode_id", "t", "kind", "context_id", "state_id", "observation"]
+    frames = [
+        run.read("turns", columns=columns).to_pandas().sort_values(["episode_id", "t"], kind="stable")
+        for run in runs
+    ]
+    for frame in frames:
+        frame["name"] = names(frame, pilot.steps.identity)
+    codes, values = pd.factorize(frames[0]["name"][frames[0]["kind"].isin(STEP_KINDS)])
+    if len(codes) != len(pilot.steps) or (codes != pilot.steps.node).any():
+        raise DataError(
+            "the pilot's folder does not hold the turns that the plan was made from: name the folder of the "
+            "pilot itself"
+        )
+    number = pd.Series(np.arange(len(values)), index=values)
+    every = pd.concat(frames).drop_duplicates(["episode_id", "t"])
+    at: pd.Series[int] = every.set_index(["episode_id", "t"])["name"].map(number)
+    return at.dropna()
 
 
 def _same_environment(run: Run, pilot: Pilot) -> None:

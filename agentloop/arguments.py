@@ -71,10 +71,13 @@ def read_n(file: str) -> dict[str, int]:
     import csv
 
     try:
-        with Path(file).open(encoding="utf-8", newline="") as handle:
+        # Spreadsheets write a byte order mark.
+        with Path(file).open(encoding="utf-8-sig", newline="") as handle:
             rows = list(csv.DictReader(handle))
-    except OSError as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"--n-of-task {file} cannot be read: {error}") from error
+    if not rows:
+        raise InputError(f"--n-of-task {file} holds no row: expected the columns task_id and n")
     try:
         n = {row["task_id"]: int(row["n"]) for row in rows}
     except (KeyError, TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from socket import gaierror
 from typing import Any
 
@@ -140,7 +141,7 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
     try:
         choice = given["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
-        calls = [(c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()]
+        calls = [_called(call["function"]) for call in message.get("tool_calls") or ()]
         text = turn_text(_said(message, spec.thinking), calls)
         ended_by = choice.get("stop_reason")
         if spec.stop and isinstance(ended_by, str) and not text.endswith(ended_by):
@@ -156,12 +157,12 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
             billed="perhaps",
             usage=usage,
         )
-    ids = choice.get("token_ids")
+    ids = _ids(choice.get("token_ids"))
     return Answer(
         text,
         usage or _counted(text, ids),
         "length" if finish == "length" else "stop",
-        None if ids is None else tuple(ids),
+        ids,
         _logprob(choice.get("logprobs")),
     )
 
@@ -194,6 +195,18 @@ def _said(message: Mapping[str, Any], thinking: str) -> str:
     return f"<think>{thought}</think>\n{content}" if thinking == "keep" and thought else str(content)
 
 
+def _called(function: Mapping[str, Any]) -> tuple[str, str]:
+    """A call's name and arguments; some servers give these as an object, not as the text that was sampled."""
+    arguments = function["arguments"]
+    return function["name"], arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _ids(given: Any) -> tuple[int, ...] | None:
+    """Sampled ids; None where the server gives none, or what cannot be ids."""
+    known = isinstance(given, list) and all(_whole(i) is not None and i < 2**31 for i in given)
+    return tuple(given) if known else None
+
+
 def _counted(text: str, ids: Sequence[int] | None) -> Usage:
     if ids is not None:
         return Usage(len(ids), "local:token_ids", reported=False)
@@ -203,8 +216,10 @@ def _counted(text: str, ids: Sequence[int] | None) -> Usage:
 
 def _logprob(given: Any) -> float | None:
     tokens = given.get("content") if isinstance(given, dict) else None
-    found = [token.get("logprob") for token in tokens] if tokens is not None else [None]
-    known = [float(x) for x in found if isinstance(x, int | float)]
+    if not isinstance(tokens, list):
+        return None
+    found = [token.get("logprob") if isinstance(token, dict) else None for token in tokens]
+    known = [float(x) for x in found if isinstance(x, int | float) and isfinite(x)]
     return sum(known) if len(known) == len(found) else None
 
 
@@ -225,11 +240,11 @@ def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exceptio
 
 def _wait(told: str) -> float | None:
     """Seconds of a Retry-After header, which holds seconds or a date."""
-    if told.replace(".", "", 1).isdigit():
-        return float(told)
     try:
+        if told.replace(".", "", 1).isdigit():
+            return float(told)
         return max(parsedate_to_datetime(told).timestamp() - time.time(), 0.0)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, fields
+from math import inf
 from urllib.parse import urlsplit
 
 from occupancy.errors import InputError
@@ -53,22 +54,29 @@ class ChatSpec:
     """Environment variable that holds the key; unset: no key is sent but the word 'none'."""
 
     def __post_init__(self) -> None:
-        url = urlsplit(self.base_url)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        try:
+            url = urlsplit(self.base_url)
+            known = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        except ValueError:  # whose words may hold a password
+            known = False
+        if not known:
             raise InputError(
-                f"base URL {url.scheme}://{url.hostname}: expected http://HOST/v1 or https://HOST/v1"
+                f"the base URL of {self.model} is none: expected http://HOST/v1 or https://HOST:PORT/v1"
             )
-        if url.username or url.password or url.query:
+        if url.username or url.password or url.query or url.fragment:
             raise InputError(
-                f"the base URL of {url.hostname} carries a user, a password or a query: it is written into "
-                "the "
-                f"run; put the key into the environment variable {self.key_env}"
+                f"the base URL of {url.hostname} carries a user, a password, a query or a fragment: it is "
+                f"written into the run; put the key into the environment variable {self.key_env}"
             )
         if not self.model:
             raise InputError(f"no model is named: expected {PREFIX}MODEL@BASE_URL")
-        if self.max_tokens < 1 or not self.timeout_s > 0:
+        if self.max_tokens < 1 or not 0 < self.timeout_s < inf:
             raise InputError(
                 f"max_tokens={self.max_tokens}, timeout_s={self.timeout_s:g}: expected numbers above 0"
+            )
+        if not (0 <= (self.temperature or 0) < inf and 0 < (1 if self.top_p is None else self.top_p) <= 1):
+            raise InputError(
+                f"temperature={self.temperature}, top_p={self.top_p}: expected >= 0, and above 0 up to 1"
             )
         if self.stop and self.token_ids:
             raise InputError(
@@ -80,8 +88,13 @@ class ChatSpec:
 
     @property
     def key(self) -> str:
-        """The key, from the environment."""
-        return os.environ.get(self.key_env) or "none"
+        """The key, from the environment; InputError for one that no header can carry."""
+        key = (os.environ.get(self.key_env) or "none").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise InputError(
+                f"the key in {self.key_env} holds a line break or a letter that is not ASCII: copy it again"
+            )
+        return key
 
 
 def parse_chat(spec: str) -> ChatSpec:

@@ -157,10 +157,12 @@ def open_or_create(
     run = open_run(folder)
     # Runs from before there was such an entry: they ended on no parse status, and their tasks are believed.
     older: dict[str, Any] = {"task_hash": info.get("task_hash"), "end_on": []}
-    for name, value in {**info, "recipe_hash": recipe.hash}.items():
-        if run.info.get(name, older.get(name)) != value:
+    begun = {**older, **run.recipe.to_dict(), **run.info}
+    asked = {**recipe.to_dict(), "name": run.recipe.name, **info, "recipe_hash": recipe.hash}
+    for name, value in asked.items():
+        if begun.get(name) != value:
             raise DataError(
-                f"{folder} was started with {name}={run.info.get(name)!r}, now {name}={value!r} is asked: "
+                f"{folder} was started with {name}={begun.get(name)!r}, now {name}={value!r} is asked: "
                 f"repeat its settings to resume it, or name a new folder"
             )
     return run

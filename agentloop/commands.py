@@ -134,6 +134,10 @@ def _collect(given: argparse.Namespace) -> int:
             f"--teacher {given.teacher} only acts, and switch law 'teacher' asks the teacher when to take "
             f"over: name a language model, or use --set switch=uniform"
         )
+    if len({Path(name).stem for name in given.recipe}) < len(given.recipe):
+        raise InputError(
+            f"--recipe {', '.join(given.recipe)}: two of one name would share a folder; rename one of them"
+        )
     settings = {
         Path(name).stem: Settings(
             recipe=recipe,

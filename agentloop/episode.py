@@ -25,6 +25,7 @@ from agentloop.types import (
     Reply,
     Status,
     Turn,
+    storable,
 )
 from occupancy.errors import FewstepsError
 
@@ -96,7 +97,18 @@ async def start(env: Environment, *, seed: int) -> History:
     """Reset the environment to the history before turn 1."""
     with boundary(EnvironmentFailed, "reset"):
         first = await env.reset(seed)
-        return History(tuple(env.prompt(first)))
+        return History(prompt_of(env, first))
+
+
+def prompt_of(env: Environment, first: Reply) -> tuple[Message, ...]:
+    """The prompt around a first observation, as it is stored, shown and compared."""
+    return tuple(replace(message, content=storable(message.content)) for message in env.prompt(first))
+
+
+async def step(env: Environment, text: str) -> Reply:
+    """Play one turn; the environment's answer as it is stored, shown and compared."""
+    reply = await env.step(text)
+    return replace(reply, observation=storable(reply.observation))
 
 
 async def play(env: Environment, policy: Policy, history: History, how: Play) -> Played:
@@ -140,6 +152,7 @@ async def _turn(
     try:
         with boundary(PolicyFailed, "the policy"):
             answer = await policy(ask)
+            answer = replace(answer, text=storable(answer.text))
     except ContextOverflow as error:
         return None, Status.CONTEXT, one_line(error)
     except PolicyFailed as error:
@@ -152,7 +165,7 @@ async def _turn(
         return _unanswered(ask.t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
     try:
         with boundary(EnvironmentFailed, "step"):
-            reply = await env.step(answer.text)
+            reply = await step(env, answer.text)
             _check_reward(reply)
     except EnvironmentFailed as error:
         lost = _unanswered(ask.t, author, answer, str(error.status))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from agentloop.episode import Played
+from agentloop.episode import Played, boundary
 from agentloop.policies import named
 from agentloop.types import Author
+from occupancy.errors import RunError
 from occupancy.recipe import Recipe
 
 
@@ -38,7 +39,8 @@ def phi_verdicts(
 
 def _own(name: str, episode: Played, recipe: Recipe) -> bool:
     """The verdict of a filter that its user wrote: a function of the episode and the recipe."""
-    return bool(named(name)(episode, recipe))
+    with boundary(RunError, f"the filter {name!r}"):
+        return bool(named(name)(episode, recipe))
 
 
 def longest_repetition(episode: Played) -> int:

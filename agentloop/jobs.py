@@ -8,6 +8,7 @@ from dataclasses import replace
 from agentloop.algorithm import demonstration, proposal, unopened
 from agentloop.metered import Books, Meter, metered
 from agentloop.parts import Job, Stage
+from agentloop.policies import named
 from agentloop.reopen import never_began
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
@@ -16,6 +17,9 @@ from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Rep
 from agentloop.units import NotOpened, Unit
 from occupancy.errors import InputError
 from occupancy.runs import Run
+
+MOST_UNITS = 10_000_000
+"""Proposals of a run; their list is held in memory."""
 
 
 def units_of(settings: Settings, environments: Environments) -> list[Unit]:
@@ -27,6 +31,14 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
     if _live(environments):
         _refuse_live(settings, environments)
     n = _proposals(settings, tasks)
+    if not 0 < sum(n.values()) <= MOST_UNITS:
+        raise InputError(
+            f"{sum(n.values()):,} proposals over {len(tasks):,} tasks: expected 1 to {MOST_UNITS:,}; change "
+            f"n, or --n-of-task"
+        )
+    for name in (settings.recipe.psi, settings.recipe.phi, settings.switch_weights):
+        if ":" in name:
+            named(name)
     pure_bc = settings.recipe.rho == "teacher"
     keys = [
         Key("demo", task, continuation=i) if pure_bc else Key("rollout", task, i)
@@ -129,6 +141,7 @@ def _meter(role: str, settings: Settings, spending: Spending, books: Books) -> M
         name,
         price=None if spending.prices is None else spending.prices.find(name),
         bounded=limited and (role == "teacher" or spending.axis == "money"),
+        money=limited and spending.axis == "money",
         turn_tokens=spending.turn_tokens,
         retries=spending.retries,
         backoff_s=spending.backoff_s,

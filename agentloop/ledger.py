@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage
+from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage, storable
 from occupancy.errors import RunError
 
 _SCHEMA = """
@@ -203,7 +203,7 @@ class Ledger:
         if isinstance(error, CallFailed):
             kind, billed, usage = error.kind, error.billed, error.usage
         counts = (None,) * 6 if usage is None else _usage(usage)
-        values = (billed, *counts, kind, _utf8(str(error)), cost.tokens, cost.money)
+        values = (billed, *counts, kind, storable(str(error)), cost.tokens, cost.money)
         await self._write(
             lambda db: db.execute(
                 "update attempts set state = 'failed', settled_at = ?, billed = ?, output_tokens = ?, "
@@ -335,7 +335,3 @@ def _answer(text: str) -> Answer:
         None if ids is None else tuple(ids),
         given["logprob"],
     )
-
-
-def _utf8(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -121,6 +121,8 @@ class Meter:
     price: Price | None = None
     bounded: bool = False
     """There is a budget: nothing may be asked whose cost has no bound."""
+    money: bool = False
+    """That budget is of money."""
     turn_tokens: int | None = None
     """Most output tokens of a call, where the policy itself has no limit."""
     retries: int = 5
@@ -191,13 +193,20 @@ class _Metered:
         except BaseException:
             books.give_up(begun, most)
             raise
-        await books.end(begun, answer, most, _charge(answer.usage, most, price))
+        cost = _charge(answer.usage, most, price)
+        await books.end(begun, answer, most, cost)
         if self._meter.bounded and most.tokens is not None and answer.usage.output > most.tokens:
             raise RunError(
                 f"{self._meter.role} {self._meter.name!r} gave {answer.usage.output} tokens in a turn that "
                 "may have "
                 f"{most.tokens}: the budget cannot be kept; raise --turn-tokens or its max_tokens, and run "
                 "again"
+            )
+        if self._meter.money and (cost.money or 0) > (most.money or 0):
+            raise RunError(
+                f"{self._meter.role} {self._meter.name!r} bills {answer.usage.prompt} prompt tokens where at "
+                f"most {prompt_bound(ask.context) + self.traits.more_prompt} were sent: the budget cannot be "
+                f"kept; ask the provider, and run again"
             )
         return answer
 

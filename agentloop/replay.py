@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
-from agentloop.episode import History, boundary
+from agentloop.episode import History, boundary, prompt_of, step
 from agentloop.types import Environment, EnvironmentFailed, Message, Reply
 
 
@@ -41,11 +41,11 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     rule: Callable[[str], str] = getattr(env, "normalise", str)
     with boundary(EnvironmentFailed, "replay"):
         reply = await env.reset(seed)
-        hashes = [observation_hash(rule(_prompt_text(p))) for p in (history.prompt, env.prompt(reply))]
+        hashes = [observation_hash(rule(_prompt_text(p))) for p in (history.prompt, prompt_of(env, reply))]
     _compare(0, *hashes)
     for turn in history.turns:
         with boundary(EnvironmentFailed, "replay"):
-            reply = await env.step(turn.answer.text)
+            reply = await step(env, turn.answer.text)
             hashes = [observation_hash(rule(r.observation)) for r in (turn.reply, reply)]
         _compare(turn.t, *hashes)
     return reply

@@ -9,7 +9,7 @@ from typing import Any
 from agentloop.episode import History, Played, context_ids, teacher_turns
 from agentloop.filters import phi_verdicts
 from agentloop.replay import observation_hash
-from agentloop.types import Author, Message, Task, Turn
+from agentloop.types import Author, Message, Task, Turn, storable
 from occupancy.recipe import Recipe
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -85,7 +85,7 @@ def episode_rows(
         "length": played.length,
         "R": played.reward,
         "status": str(played.status),
-        "error": _utf8(played.error),
+        "error": storable(played.error),
         "phi": json.dumps(phi_verdicts(played.reward, recipe, played=played)),
         "prompt": "" if cast.parent else messages_json(history.prompt),
         "environment": environment,
@@ -157,8 +157,8 @@ def _turn(turn: Turn, state_id: int | None) -> dict[str, Any]:
     return {
         "t": turn.t,
         "author": str(turn.author),
-        "text": _utf8(turn.answer.text),
-        "observation": _utf8(turn.reply.observation),
+        "text": storable(turn.answer.text),
+        "observation": storable(turn.reply.observation),
         "observation_hash": observation_hash(turn.reply.observation),
         "state_id": state_id,
         "student_tokens": None,
@@ -175,8 +175,3 @@ def _turn(turn: Turn, state_id: int | None) -> dict[str, Any]:
 
 def _state_before(history: History, t: int) -> int | None:
     return history.turns[t - 2].reply.state_id if t > 1 else None
-
-
-def _utf8(text: str) -> str:
-    """Lone surrogates, which no file can hold, become visible escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

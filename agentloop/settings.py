@@ -60,6 +60,8 @@ class Settings:
         if self.wall_s is not None and not self.wall_s > 0:
             raise InputError(f"wall_s={self.wall_s}: expected seconds above 0, or nothing for no limit")
         check_end_on(self.end_on)
+        if not 0 <= self.seed < 2**64:
+            raise InputError(f"seed={self.seed}: expected a whole number from 0 to 2**64 - 1")
         for task_id, n in self.n_of_task.items():
             if n < 0:
                 raise InputError(
@@ -142,6 +144,8 @@ class Spending:
             raise InputError("--axis money without a price table: give --prices FILE.toml")
         if self.budget is not None and not 0 < self.budget < float("inf"):
             raise InputError(f"--budget {self.budget:g}: expected a number above 0, or none for no limit")
+        if self.axis != "money" and self.budget is not None and self.budget < 1:
+            raise InputError(f"--budget {self.budget:g} on the axis {self.axis}: expected at least 1 token")
         if self.turn_tokens is not None and self.turn_tokens < 1:
             raise InputError(f"--turn-tokens {self.turn_tokens}: expected at least 1")
         if self.retries < 0 or not self.backoff_s >= 0:

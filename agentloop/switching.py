@@ -13,7 +13,7 @@ from agentloop.policies import named
 from agentloop.rows import Key
 from agentloop.seeds import seed_of
 from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Environments, Message, PolicyFailed
-from occupancy.errors import RecipeError
+from occupancy.errors import RecipeError, RunError
 from occupancy.recipe import Recipe
 from occupancy.switch import draw_switch
 
@@ -103,7 +103,8 @@ def with_question(context: Sequence[Message], question: str) -> tuple[Message, .
 
 
 def _weights(rollout: Played, job: Job) -> Sequence[float]:
-    weights: Sequence[float] = named(job.switch_weights)(rollout)
+    with boundary(RunError, f"the weights {job.switch_weights!r}"):
+        weights = [float(weight) for weight in named(job.switch_weights)(rollout)]
     return weights
 
 

@@ -79,7 +79,7 @@ def test_a_node_that_dies_loses_no_episode_and_no_attempt(tmp_path: Path, cluste
 
 
 def _kill_when_begun(folder: Path, cluster: Any) -> None:
-    while not (folder / "ledger.sqlite-wal").exists() or _settled(folder) < 16:
+    while not (folder / "ledger.sqlite-wal").exists() or _settled(folder) < 6:
         time.sleep(0.05)
     cluster.remove_node(cluster.doomed, allow_graceful=False)
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agentloop.types import storable
 from occupancy.errors import DataError, InputError
 
 Ids = NDArray[np.int32]
@@ -192,7 +193,7 @@ def _message(entry: dict[str, Any], where: str) -> TraceMessage:
     try:
         return TraceMessage(
             entry["role"],
-            entry["content"],
+            storable(entry["content"]),
             entry["author"],
             entry["train"],
             None if ids is None else tuple(ids),

@@ -203,7 +203,7 @@ def _called(function: Mapping[str, Any]) -> tuple[str, str]:
 
 def _ids(given: Any) -> tuple[int, ...] | None:
     """Sampled ids; None where the server gives none, or what cannot be ids."""
-    known = isinstance(given, list) and all(_whole(i) is not None and i < 2**31 for i in given)
+    known = isinstance(given, list) and all(_whole(i) is not None for i in given)
     return tuple(given) if known else None
 
 
@@ -277,5 +277,5 @@ def _detail(given: Mapping[str, Any], part: str, name: str) -> Any:
 
 
 def _whole(value: Any) -> int | None:
-    plausible = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
+    plausible = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
     return value if plausible else None

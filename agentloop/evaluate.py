@@ -17,6 +17,7 @@ from typing import Any
 
 from agentloop.collect import open_or_create, refuse_nothing
 from agentloop.episode import Played
+from agentloop.jobs import tasks_of
 from agentloop.ledger import Ledger
 from agentloop.metered import Meter, OwnBooks, metered
 from agentloop.parts import Job, Stage, not_opened, student_episode
@@ -80,9 +81,7 @@ async def evaluate(
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
     """Evaluate into `folder`, or go on where a killed evaluation stopped; returns the finished run."""
-    tasks = environments.tasks(settings.tasks, seed=settings.seed)
-    if not tasks:
-        raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
+    tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
     run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
     refuse_twice(run)

@@ -13,7 +13,16 @@ from agentloop.reopen import never_began
 from agentloop.rows import Key, Rows
 from agentloop.settings import Settings, Spending
 from agentloop.switching import refuse_live, refuse_recipe
-from agentloop.types import Author, EnvironmentFailed, Environments, Policy, Replay, Task, traits_of
+from agentloop.types import (
+    Author,
+    EnvironmentFailed,
+    Environments,
+    Policy,
+    Replay,
+    Task,
+    storable,
+    traits_of,
+)
 from agentloop.units import NotOpened, Unit
 from occupancy.errors import InputError
 from occupancy.runs import Run
@@ -24,9 +33,7 @@ MOST_UNITS = 10_000_000
 
 def units_of(settings: Settings, environments: Environments) -> list[Unit]:
     """All units of a run, in the order in which they are begun; what cannot be collected is refused here."""
-    tasks = environments.tasks(settings.tasks, seed=settings.seed)
-    if not tasks:
-        raise InputError(f"--tasks {settings.tasks} names no task: name a split with tasks in it")
+    tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     refuse_recipe(settings.recipe, environments)
     if _live(environments):
         _refuse_live(settings, environments)
@@ -48,6 +55,22 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
     if settings.pilot:
         keys += [Key("demo", task, continuation=0) for task in tasks[: settings.demo_tasks]]
     return [Unit(key, order) for order, key in enumerate(keys)]
+
+
+def tasks_of(environments: Environments, spec: str, *, seed: int) -> Sequence[Task]:
+    """The tasks that `spec` names; InputError where there is none, or one twice, or one that has no name."""
+    tasks = environments.tasks(spec, seed=seed)
+    if not tasks:
+        raise InputError(f"--tasks {spec} names no task: name a split with tasks in it")
+    seen: set[str] = set()
+    for task in tasks:
+        if task.task_id in seen or not task.task_id or storable(task.task_id) != task.task_id:
+            raise InputError(
+                f"--tasks {spec} names task {task.task_id!r}, which is empty, no text or named before: "
+                f"expected an id of its own for every task"
+            )
+        seen.add(task.task_id)
+    return tasks
 
 
 def left_of(units: Sequence[Unit], run: Run) -> list[Unit]:

@@ -187,6 +187,8 @@ class _Metered:
             return begun
         try:
             answer = await self._policy(ask)
+            if not isinstance(answer, Answer):
+                raise TypeError(f"it returned a {type(answer).__name__}: expected an Answer")
         except (PolicyFailed, EnvironmentFailed) as failure:
             await books.end(begun, failure, most, _failure_charge(failure, most, price))
             raise

@@ -72,6 +72,12 @@ class Replay(StrEnum):
     """Cannot be replayed: the teacher must take over live."""
 
 
+def _check(good: bool, name: str, value: object) -> None:
+    """What a policy or a world gives must fit the tables: said where it is made, before it is stored."""
+    if not good:
+        raise ValueError(f"{name} is {str(value)[:60]!r}: expected what agentloop.types says of it")
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One entry of a context."""
@@ -83,6 +89,10 @@ class Message:
     """student or teacher for an assistant turn, else task or environment."""
     token_ids: tuple[int, ...] | None = None
     """Sampled ids of an assistant turn, in its author's tokenizer."""
+
+    def __post_init__(self) -> None:
+        _check(self.role in ("system", "user", "assistant", "tool"), "role", self.role)
+        _check(isinstance(self.content, str), "content", self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,12 @@ class Usage:
     reported: bool = True
     """False where the provider named no usage: `output` is then our own count, never 0 for a text."""
 
+    def __post_init__(self) -> None:
+        for name in ("output", "reasoning", "prompt", "cached"):
+            value = getattr(self, name)
+            known = isinstance(value, int) and 0 <= value < 2**31
+            _check(known or (value is None and name in ("prompt", "cached")), name, value)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -113,6 +129,15 @@ class Answer:
     """Sampled ids, where the policy knows them: they are what is trained."""
     logprob: float | None = None
     """Summed log probability of the sampled ids under the policy, in nats."""
+
+    def __post_init__(self) -> None:
+        _check(isinstance(self.text, str), "text", self.text)
+        _check(isinstance(self.usage, Usage), "usage", self.usage)
+        _check(self.finish_reason in ("stop", "length"), "finish_reason", self.finish_reason)
+        ids = self.token_ids
+        whole = ids is None or (isinstance(ids, tuple) and all(isinstance(i, int) for i in ids))
+        _check(whole, "token_ids", ids)
+        _check(self.logprob is None or isinstance(self.logprob, int | float), "logprob", self.logprob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +154,12 @@ class Reply:
     """Environment state, where there is one."""
     role: str = "user"
     """Role of the message that carries the observation: user, or tool for the answer to a tool call."""
+
+    def __post_init__(self) -> None:
+        _check(isinstance(self.observation, str), "observation", self.observation)
+        _check(isinstance(self.parse_status, str), "parse_status", self.parse_status)
+        _check(self.state_id is None or isinstance(self.state_id, int), "state_id", self.state_id)
+        _check(self.role in ("user", "tool"), "role", self.role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_collect_algorithm import attempts, rows, run_of
-from toy_world import Bounded, Corridor, drunk, expert
+from toy_world import Bounded, Corridor, Corridors, drunk, expert
 
 from agentloop.arguments import read_n
 from agentloop.collect import Settings, Spending
+from agentloop.evaluate import Evaluation, evaluate
 from agentloop.prices import read_prices
-from agentloop.types import Answer, Ask, CallFailed, Reply
+from agentloop.types import Answer, Ask, CallFailed, Reply, Task
 from analysis.cli import main
-from occupancy.errors import DataError, InputError, RunError
+from occupancy.errors import BudgetStopped, DataError, InputError, RunError
 from occupancy.recipe import preset
 from occupancy.runs import open_run
 
@@ -127,6 +129,84 @@ def test_a_bill_for_more_than_was_sent_stops_a_run_with_a_budget_of_money(tmp_pa
     with pytest.raises(RunError, match="bills 1000000 prompt tokens where at most"):
         run_of(tmp_path / "run", RECIPE, teacher=Bounded(dear), spending=spending)
     assert [a for a in attempts(open_run(tmp_path / "run")) if a["prompt_tokens"] == 10**6], "it is counted"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"text": None}, "text is 'None'"),
+        ({"usage": {"output": -5}}, "output is '-5'"),
+        ({"usage": {"output": "12"}}, "output is '12'"),
+        ({"usage": {"output": 2**40}}, "output is '1099511627776'"),
+        ({"usage": {"prompt": 2.5}}, "prompt is '2.5'"),
+        ({"finish_reason": "\ud800"}, "finish_reason is"),
+        ({"token_ids": ("a",)}, "token_ids is"),
+        ({"logprob": "x"}, "logprob is 'x'"),
+        (None, "it returned a NoneType"),
+    ],
+)
+def test_an_answer_that_is_none_fails_its_own_call_alone(
+    tmp_path: Path, change: dict[str, Any] | None, told: str
+) -> None:
+    """It can be in no table: nothing of it is stored, others are, and its reservation does not block them."""
+
+    async def odd(ask: Ask) -> Answer:
+        answer = await expert(ask)
+        if ask.order != 3:
+            return answer
+        if change is None:
+            return None  # type: ignore[return-value]
+        usage = replace(answer.usage, **change.get("usage", {}))
+        return replace(answer, **change | {"usage": usage})
+
+    run = run_of(tmp_path / "run", RECIPE, teacher=Bounded(odd), spending=Spending(5_000))
+    failed = [e for e in rows(run, "episodes") if e["status"] == "teacher_failed"]
+    assert len(failed) == 1
+    assert told in failed[0]["error"]
+    assert {a["state"] for a in attempts(run)} == {"settled", "lost"}
+    assert [a["charged_tokens"] for a in attempts(run) if a["state"] == "lost"] == [Bounded.most]
+    assert len(rows(run, "traces")) == 15
+
+
+def test_a_spent_budget_ends_the_run_though_a_call_gave_nonsense(tmp_path: Path) -> None:
+    async def odd(ask: Ask) -> Answer:
+        return await expert(ask) if ask.order % 2 else None  # type: ignore[return-value]
+
+    with pytest.raises(BudgetStopped):
+        run_of(tmp_path / "run", RECIPE, teacher=Bounded(odd), spending=Spending(150), tasks="20")
+
+
+@pytest.mark.parametrize(
+    "change", [{"observation": 5}, {"parse_status": None}, {"state_id": "x"}, {"role": "narrator"}]
+)
+def test_a_reply_that_fits_no_table_is_an_error_of_the_world(
+    tmp_path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Corridor.step
+
+    async def odd(self: Corridor, text: str) -> Reply:
+        return replace(await step(self, text), **change if self.length == 4 else {})
+
+    monkeypatch.setattr(Corridor, "step", odd)
+    (name,) = change
+    episodes = rows(run_of(tmp_path / "run", RECIPE), "episodes")
+    broken_ = [e for e in episodes if e["status"] == "environment_error"]
+    assert {e["task_id"] for e in broken_} == {"corridor/2", "corridor/7"}
+    assert all(f"{name} is" in e["error"] for e in broken_)
+
+
+@pytest.mark.parametrize("ids", [("a", "b", "a"), ("a", ""), ("\ud800",)])
+def test_every_task_has_an_id_of_its_own(tmp_path: Path, ids: tuple[str, ...]) -> None:
+    class Named(Corridors):
+        def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+            return [Task(name, "c", "train") for name in ids]
+
+    settings = Evaluation("drunk", "3", 1)
+    with pytest.raises(InputError, match="expected an id of its own"):
+        run_of(tmp_path / "run", RECIPE, worlds=Named())
+    with pytest.raises(InputError, match="expected an id of its own"):
+        asyncio.run(evaluate(tmp_path / "run", settings, environments=Named(), policy=drunk))
+    assert not (tmp_path / "run").exists()
 
 
 KEYS = ("content", "function", "name", "arguments", "logprob", "text", "cached_tokens", "reasoning_tokens")

@@ -224,12 +224,12 @@ async def run_bare(
 
 
 def bottleneck(row: dict[str, Any]) -> str:
-    """Who kept the other waiting: cores that are nearly all busy, or an engine that never runs dry."""
-    if row["environment_cpu_share_of_all_cores"] > 0.75:
-        return "environments: their processes keep the cores busy"
-    if row["engine_has_requests_share"] > 0.95 and row["mean_in_flight"] > 8:
-        return "engine: it always has requests, and the cores are not busy"
-    return "neither: episodes wait for one another's turns; give more --workers"
+    """Whose processors are nearer to their limit: an engine is one process, and its scheduler one thread."""
+    engine, worlds = row["engine_process_cpu_share_of_one_core"], row["environment_cpu_share_of_all_cores"]
+    shares = f"environments use {worlds:.2f} of all cores, the engine's process {engine:.2f} of its one"
+    if max(engine, worlds) < 0.5:
+        return f"neither: {shares}; give more --workers"
+    return f"{'engine' if engine > worlds else 'environments'}: {shares}"
 
 
 async def measure(given: argparse.Namespace) -> None:

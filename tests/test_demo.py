@@ -79,10 +79,13 @@ def test_demo_prints_plans_and_writes_figure_and_page(
     page = (tmp_path / "plan.html").read_text("utf-8")
     assert page.count("<h2>With") == len(BUDGETS)
     assert "http" not in page, "the page loads nothing from elsewhere"
-    assert page.count("<th>cost m(K)</th>") == len(BUDGETS)
+    levels = [one["level"] for one in printed["plans"]]
+    assert levels == [0, 1, 1], "too dear a pilot for the first; the others are predicted"
+    assert page.count("<th>cost m(K)</th>") == levels.count(0)
     for one in printed["plans"]:
         assert f"Value: {one['unit']}." in page, "the unit stands beside the table"
-        assert f"<td>{one['costs']['inference'][one['recommended']['K'] - 1]:,.3g}</td>" in page
+    first = printed["plans"][0]
+    assert f"<td>{first['costs']['inference'][first['recommended']['K'] - 1]:,.3g}</td>" in page
 
 
 def test_a_predicted_plan_has_its_page_and_figure(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from simulate.plan.pilot import Pilot, ratio
 from simulate.plan.planner import plan
 from simulate.plan.read import read_pilot
 from simulate.plan.report import sentences
+from simulate.plan.reweigh import proposed
 
 FIELDS = {
     "recipe",
@@ -116,7 +117,9 @@ def test_gain_agrees_with_the_worlds_exact_values_and_the_parents_reward_does_no
 
 def test_pooled_gains_agree_on_every_base(pilot: Pilot) -> None:
     """Whether turn t exists is known before it: pooled, the parent's reward is U_0 without bias."""
-    fresh, parent = (gains(pilot, base=base, pooled=True) for base in ("handback", "parent"))
+    fresh, parent = (
+        gains(pilot, base=base, weights=proposed(pilot, "pooled")) for base in ("handback", "parent")
+    )
     assert abs(fresh.mean[-1] - parent.mean[-1]) < 3 * parent.se[-1]
 
 

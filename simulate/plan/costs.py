@@ -75,8 +75,13 @@ class Costs:
     """The part of `money` that no depth avoids: reading the prefix once, and the fixed price."""
     target: Floats
     """[T_max] student-tokenizer tokens of those turns; NaN without a tokenizer."""
+    sequence: Floats
+    """[T_max] the same with everything before and between them: a whole training row; NaN where the student's
+    provider counted no prompts."""
     demo: float
     """Teacher output tokens of a demonstration; NaN without demonstrations."""
+    demo_sequence: float
+    """Student-tokenizer tokens of its whole training row."""
 
     def axis(self, name: str) -> Floats:
         """[T_max] what a context costs on an axis."""
@@ -109,7 +114,9 @@ def costs(pilot: Pilot, *, prices: Prices | None = None) -> Costs:
         target=_mean(
             pilot, per_context(contexts, contexts.turns.student * contexts.turns.trained, T_max=T_max)
         )[0],
+        sequence=_mean(pilot, _sequences(pilot))[0],
         demo=float(pilot.demo_turns.output.sum() / len(lengths)) if len(lengths) else np.nan,
+        demo_sequence=_demo_sequence(pilot) if len(lengths) else np.nan,
     )
 
 
@@ -120,6 +127,18 @@ def per_context(contexts: Contexts, amount: Floats, *, T_max: int) -> Floats:
     rows = np.repeat(np.arange(len(contexts)), lengths)
     table[rows, np.arange(len(amount)) - np.repeat(contexts.turns.offsets[:-1], lengths)] = amount
     return np.cumsum(table, axis=1)
+
+
+def _sequences(pilot: Pilot) -> Floats:
+    """[C, T_max] length of a context's training row at every K; nothing follows its last turn."""
+    known, each = pilot.lengths, pilot.contexts.turns.student + pilot.lengths.step
+    return known.prefix[:, None] + per_context(pilot.contexts, each, T_max=pilot.recipe.T_max) - known.step
+
+
+def _demo_sequence(pilot: Pilot) -> float:
+    turns, known = pilot.demo_turns, pilot.lengths
+    whole = (turns.student.sum() + known.step * len(turns.student)) / len(turns.lengths)
+    return float(known.start + whole - known.step)
 
 
 def costs_of_contexts(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:

@@ -11,6 +11,7 @@ from simulate.plan.costs import Costs, Prices, prompts_known
 from simulate.plan.handback import Gains, gains, n_missing, tasks_measured, told
 from simulate.plan.pilot import LEAST_TASKS, Pilot
 from simulate.plan.report import FALL_BACK
+from simulate.plan.reweigh import proposed
 
 PILOT_SHARE = 0.2
 """A pilot that takes more of the budget than this can cost more than a better K saves."""
@@ -39,8 +40,8 @@ def doubts(
             f"always plays a task in the same way"
             for K in refused
         ),
-        "pass_at_1, its band, r and sequence_tokens are null: hand-backs rank depths, but only a model of "
-        "how the student learns predicts them",
+        "pass_at_1, its band and r are null: hand-backs rank depths, but only a model of how the student "
+        "learns predicts them",
     )
 
 
@@ -97,7 +98,7 @@ def _about_values(pilot: Pilot, gain: Gains) -> Iterator[str]:
             f"{missing} of {len(contexts)} contexts lack a hand-back that the teacher's length calls for: "
             f"others of the same kind stand for them"
         )
-    pooled = gains(pilot, base=gain.base, pooled=True)
+    pooled = gains(pilot, base=gain.base, weights=proposed(pilot, "pooled"))
     apart = np.abs(pooled.mean - gain.mean) > np.maximum(gain.se, 1e-12)
     if apart.any():
         at = int(np.argmax(apart))
@@ -121,6 +122,11 @@ def _about_tokens(pilot: Pilot, price: Costs, prices: Prices | None) -> Iterator
         )
     if np.isnan(price.target).all():
         yield "target_tokens is null: the pilot has no length under the student's tokenizer"
+    if np.isnan(price.sequence).all():
+        yield (
+            "sequence_tokens is null: it takes lengths under the student's tokenizer, of the teacher's turns "
+            "and of the prompts that the student read"
+        )
 
 
 def _about_failures(pilot: Pilot, gain: Gains, price: Costs) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """G(K) = E_h[U_K(h) - U_0(h)]: what K teacher turns are worth when the student then finishes.
 
 Convention: h is trajectory-uniform (a rollout, then one of its turns with equal chance), as the pilot
-draws it; `pooled` reweights by T, so that every turn of every rollout counts the same.
+draws it; `weights` of T make every turn of every rollout count the same.
 
 U_k is the mean reward of the hand-back's replicates, U_inf that of the full continuation, and where the
 teacher was done within k turns U_k is the continuation's reward. U_0 needs hand-backs at k = 0. The
@@ -46,13 +46,14 @@ class Gains:
 
 
 def gains(
-    pilot: Pilot, *, base: str | None = None, pooled: bool = False, failures_as_zero: bool = False
+    pilot: Pilot, *, base: str | None = None, weights: Floats | None = None, failures_as_zero: bool = False
 ) -> Gains:
     """Estimate G(K) at every measured depth.
 
     A context whose hand-back was not played, or failed, is stood for by those of the same kind (teacher
     not done within k turns) that have one: leaving it out alone would favour short continuations.
     base: where U_0 comes from; by default the best that the pilot has.
+    weights: [C] of the contexts, see `reweigh`; None for the pilot's own law.
     failures_as_zero: continuations that ended in an error count as R = 0 instead of no data.
     """
     contexts = pilot.contexts
@@ -63,18 +64,18 @@ def gains(
     done = _done(contexts)
     reward = np.where(done, full[:, None], np.column_stack([contexts.handback, full]))
     known = np.isfinite(reward) & np.isfinite(start)[:, None]
-    weights = np.zeros(reward.shape)
+    shares = np.zeros(reward.shape)
     for column in range(reward.shape[1]):
         for kind in (done[:, column], ~done[:, column]):
             eligible = kind & np.isfinite(full)
             have = eligible & known[:, column]
-            weights[have, column] = eligible.sum() / max(have.sum(), 1)
-    if pooled:
-        weights = weights * contexts.T[:, None]
-    values = np.where(weights > 0, reward - start[:, None], 0.0)
-    mean, se = ratio(values * weights, weights, cluster=contexts.cluster, n_clusters=len(pilot.clusters))
+            shares[have, column] = eligible.sum() / max(have.sum(), 1)
+    if weights is not None:
+        shares = shares * weights[:, None]
+    values = np.where(shares > 0, reward - start[:, None], 0.0)
+    mean, se = ratio(values * shares, shares, cluster=contexts.cluster, n_clusters=len(pilot.clusters))
     return Gains(
-        K=(*(float(k) for k in contexts.k), INF), values=values, weights=weights, mean=mean, se=se, base=base
+        K=(*(float(k) for k in contexts.k), INF), values=values, weights=shares, mean=mean, se=se, base=base
     )
 
 

@@ -20,6 +20,7 @@ from simulate.plan.handback import Gains, gains, told
 from simulate.plan.marginal import Rule, weigh
 from simulate.plan.pilot import LEAST_TASKS, Flags, Floats, Pilot
 from simulate.plan.report import Candidate, Plan
+from simulate.plan.reweigh import other_laws, proposed
 
 FALL_BACK_K, FALL_BACK_R = 3, 0.5
 
@@ -122,6 +123,7 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
             prices=purchase.prices,
         ),
         costs=price.to_dict(),
+        laws=other_laws(pilot),
     )
 
 
@@ -154,7 +156,7 @@ def _status(pilot: Pilot, rule: Rule, *, too_dear: bool) -> str:
 def _candidates(
     pilot: Pilot, gain: Gains, price: Costs, rule: Rule, *, bought: Floats, kept: Flags, axis: str
 ) -> tuple[Candidate, ...]:
-    pooled = gains(pilot, pooled=True).mean
+    pooled = gains(pilot, weights=proposed(pilot, "pooled")).mean
     scale = 1.0 if axis == "money" else 1000.0
     return tuple(
         _candidate(
@@ -207,6 +209,7 @@ def _candidate(pilot: Pilot, price: Costs, K: float, contexts: int, **known: Any
         cost_training=contexts * float(price.training[at]),
         cost_money=None if price.money is None else contexts * float(price.money[at]),
         target_tokens=contexts * float(price.target[at]),
+        sequence_tokens=contexts * float(price.sequence[at]),
         **known,
     )
 

@@ -18,7 +18,7 @@ from occupancy.recipe import INF, preset
 from simulate.plan import level0
 from simulate.plan.calibrate import Kappa
 from simulate.plan.classes import find_classes
-from simulate.plan.costs import costs_of_contexts, demo_cost, pilot_price
+from simulate.plan.costs import Costs, costs, costs_of_contexts, demo_cost, pilot_price
 from simulate.plan.larger import larger_pilot
 from simulate.plan.level0 import Purchase
 from simulate.plan.marginal import chances, not_worse
@@ -148,11 +148,12 @@ def _decided(
     low, high = band(J, (DISCREPANCY if kappa is None else CALIBRATED) * beyond, rng)
     first = chances(np.where(supplied, J, -np.inf))
     regret = (J[:, supplied].max(1, keepdims=True) - J).mean(0)
-    money = level0.money_of(pilot, purchase)
+    money, price = level0.money_of(pilot, purchase), costs(pilot, prices=purchase.prices)
     gains = {c.K: c for c in base.candidates}
     candidates = [
         _candidate(
             pilot,
+            price,
             option,
             found,
             at,
@@ -235,7 +236,9 @@ def _still_true(base: Plan) -> tuple[str, ...]:
     return tuple(w for w in base.warnings if not w.startswith(answered))
 
 
-def _candidate(pilot: Pilot, option: Option, found: Predictions, at: int, **known: Any) -> Candidate:
+def _candidate(
+    pilot: Pilot, price: Costs, option: Option, found: Predictions, at: int, **known: Any
+) -> Candidate:
     bc = option.recipe == "pure-bc"
     proposals = int(found.demos[at] if bc else found.proposals[at])
     n = max(math.ceil(proposals / pilot.pool), 1)
@@ -263,8 +266,17 @@ def _candidate(pilot: Pilot, option: Option, found: Predictions, at: int, **know
         cost_inference=float(found.tokens[at]),
         cost_training=float(found.trained[at]),
         target_tokens=float(found.trained[at] * _retold(pilot)),
+        sequence_tokens=_sequences(price, option, found, at),
         **known,
     )
+
+
+def _sequences(price: Costs, option: Option, found: Predictions, at: int) -> float:
+    """Tokens of all training rows: kept ones are as long as all are, and as many as their tokens' share."""
+    depth = int(min(option.K, len(price.sequence))) - 1
+    rows = found.contexts[at] * price.sequence[depth] if found.contexts[at] else 0.0
+    rows += found.demos[at] * price.demo_sequence if found.demos[at] else 0.0
+    return float(rows * found.trained[at] / max(found.tokens[at], 1e-9))
 
 
 def _retold(pilot: Pilot) -> float:

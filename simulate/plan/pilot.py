@@ -89,6 +89,18 @@ class Contexts:
         return len(self.cluster)
 
 
+@dataclass(frozen=True)
+class Lengths:
+    """In tokens of the student's tokenizer; NaN where its provider counted no prompts."""
+
+    prefix: Floats
+    """[C] prompt before the first teacher turn of each context."""
+    start: float
+    """Mean prompt of a first turn."""
+    step: float
+    """Mean of what a turn adds to the next prompt beside its own tokens."""
+
+
 STEP_KINDS = ("rollout", "continuation", "demo", "handback")
 
 
@@ -150,6 +162,7 @@ class Pilot:
     demos: Episodes
     demo_turns: TeacherTurns
     contexts: Contexts
+    lengths: Lengths
     statuses: Mapping[str, Mapping[str, int]]
     """Episodes by kind and status."""
     steps: Steps

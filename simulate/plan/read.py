@@ -15,7 +15,8 @@ from occupancy.recipe import Recipe
 from occupancy.runs import Run, open_run
 from occupancy.tables import TABLES
 from simulate.plan.horizon import cut
-from simulate.plan.pilot import Contexts, Episodes, Floats, Ints, Pilot, TeacherTurns
+from simulate.plan.lengths import lengths_of
+from simulate.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
 from simulate.plan.steps import steps_of
 
 NO_DATA = ("environment_error", "replay_desync", "budget_stopped")
@@ -59,7 +60,7 @@ def pilot_of(
     empty = episodes.iloc[:0]
     rollouts = _one_student(kinds, empty)
     demos = kinds.get("demo", empty)
-    contexts, warnings = _contexts(recipe, info, kinds, turns)
+    contexts, lengths, warnings = _contexts(recipe, info, kinds, turns)
     seen, asked = episodes["task_id"].nunique(), int(info.get("n_tasks", 0))
     if seen < asked:
         warnings.append(
@@ -80,6 +81,7 @@ def pilot_of(
         demos=_episodes(demos),
         demo_turns=_teacher_turns(demos["episode_id"], teacher_turns),
         contexts=contexts,
+        lengths=lengths,
         statuses={
             str(kind): {str(s): int(n) for s, n in part["status"].value_counts().items()}
             for kind, part in kinds.items()
@@ -132,7 +134,7 @@ def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFra
 
 def _contexts(
     recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame], turns: pd.DataFrame
-) -> tuple[Contexts, list[str]]:
+) -> tuple[Contexts, Lengths, list[str]]:
     empty = next(iter(kinds.values())).iloc[:0]
     rows = kinds.get("continuation", empty)
     warnings = []
@@ -174,6 +176,7 @@ def _contexts(
             handback=handback[:, 1:],
             replicates=replicates[:, 1:],
         ),
+        lengths_of(rows, turns),
         warnings,
     )
 

@@ -80,6 +80,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     costs: dict[str, Any] = field(default_factory=dict)
     """Cost of a context at every K = 1 .. T_max on each axis."""
+    laws: tuple[dict[str, Any], ...] = ()
+    """The pilot's contexts under the laws of other recipes: `reweigh.other_laws`."""
     what_if: tuple[dict[str, Any], ...] = ()
     """Answers of `simulate.plan.what_if`."""
 
@@ -116,7 +118,33 @@ def table(plan: Plan) -> RenderableType:
             *(_prediction(c) if plan.level else _gain(plan, c)),
             "?" if c.p_best is None else f"{c.p_best:.0%}",
         )
-    return Group(rows, *map(Text, sentences(plan)))  # names are no markup
+    return Group(rows, *map(Text, sentences(plan)), "", _laws(plan))  # names are no markup
+
+
+def _laws(plan: Plan) -> RenderableType:
+    """The pilot's contexts under other laws: what one kept context costs and gains, continued to the end."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    title = "The pilot's contexts under other laws, K = inf"
+    rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("law", "contexts", "ESS", "accepted", "C_i each", "C_tr each", "G(inf)", "± SE"):
+        rows.add_column(name, justify="left" if name == "law" else "right", no_wrap=True)
+    for row in plan.laws:
+        if not row["identified"]:
+            rows.add_row(row["law"], *(["-"] * 7))
+            continue
+        shown = (f"{row['ess']:.0f}", f"{row['accepted']:.0%}")
+        each = (_number(row["cost_inference"]), _number(row["cost_training"]))
+        rows.add_row(
+            row["law"],
+            str(row["contexts"]),
+            *shown,
+            *each,
+            f"{row['gain'][-1]:+.3f}",
+            f"{row['gain_se'][-1]:.3f}",
+        )
+    return rows
 
 
 def _mark(plan: Plan, candidate: Candidate) -> str:
@@ -146,11 +174,16 @@ def sentences(plan: Plan) -> Sequence[str]:
     """The plan in words."""
     best = plan.recommended
     share = "" if best.r_tokens is None else f", r = {best.r_tokens:g} of the tokens"
+    advice = (
+        f"Fall back on {FALL_BACK}."
+        if plan.fall_back
+        else f"The best guess is {best.recipe} with K = {K_text(best.K)}{share}."
+    )
     said = {
         "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}{share}, n = {_count(best.n)} "
         f"proposals for each of {_count(best.tasks)} tasks. ~ Not distinguishable from the best at 90 %: "
         f"{_named(plan)}.",
-        "no_preference": f"No preference: the pilot cannot tell them apart. Fall back on {FALL_BACK}.",
+        "no_preference": f"No preference: the pilot cannot tell them apart. {advice}",
         "pilot_too_small": f"The pilot is too {_fault(plan)}. Fall back on {FALL_BACK}.",
     }[plan.status]
     lines = [said, f"value: {plan.unit}."]

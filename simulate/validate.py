@@ -23,6 +23,7 @@ from occupancy import RunError, preset
 from occupancy.errors import InputError
 from occupancy.recipe import INF, K_text
 from occupancy.runs import create_run, open_run
+from simulate.as_text import as_text
 from simulate.families import MIXED, Family, draw_worlds, family
 from simulate.outcome import Owned, truth
 from simulate.plan.planner import plan
@@ -56,6 +57,14 @@ class Effort:
     truth_seeds: int = 32
     calibrate: bool = False
     """Plans are calibrated by two students, trained on half of the pilot and on all of it."""
+    contexts: str = "ids"
+    """What the pilot records of its contexts: a key of `as_text.CONTEXTS`."""
+
+    def __post_init__(self) -> None:
+        if self.calibrate and self.contexts != "ids":
+            raise InputError(
+                f"--calibrate with --contexts {self.contexts}: trainings are read by ids; drop one of them"
+            )
 
 
 def worlds_to_judge(spec: str, count: int, *, seed: int) -> list[tuple[str, World]]:
@@ -96,7 +105,7 @@ def judge(numbered: tuple[int, tuple[str, World]], *, effort: Effort) -> tuple[l
     plans: list[Row] = []
     with TemporaryDirectory() as folder:
         pilot, shuffled = (Path(folder) / kind for kind in ("pilot", "shuffled"))
-        owned = _write_pilots(world, pilot, shuffled, size=effort.size, seed=number)
+        owned = _write_pilots(world, pilot, shuffled, effort=effort, seed=number)
         price = sum(teacher_tokens(pilot))
         small = _trained(world, pilot, seed=number) if effort.calibrate else []
         for multiple in effort.multiples:
@@ -130,14 +139,15 @@ def _families(spec: str) -> list[Family]:
     return [family(name.strip()) for name in (spec or ",".join(MIXED)).split(",")]
 
 
-def _write_pilots(world: World, pilot: Path, shuffled: Path, *, size: PilotSize, seed: int) -> Owned:
+def _write_pilots(world: World, pilot: Path, shuffled: Path, *, effort: Effort, seed: int) -> Owned:
     """A pilot, and the same one with its rewards shuffled over all episodes: it says nothing about K."""
-    recipe, info, rows = pilot_rows(world, size=size, seed=seed)
+    recipe, info, played = pilot_rows(world, size=effort.size, seed=seed)
+    rows = as_text(played, contexts=effort.contexts)
     create_run(pilot, recipe, info).commit(rows)
     rewards = np.random.default_rng(seed).permutation([row["R"] for row in rows["episodes"]])
     lies = [row | {"R": float(R)} for row, R in zip(rows["episodes"], rewards, strict=True)]
     create_run(shuffled, recipe, info).commit(rows | {"episodes": lies})
-    return labels_of(world, rows)
+    return labels_of(world, played)
 
 
 def _trained(world: World, pilot: Path, *, seed: int) -> list[Path]:

@@ -37,6 +37,13 @@ def add_validate(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="store_true",
         help="calibrate each plan by two students trained on half of its pilot and on all of it",
     )
+    validate.add_argument(
+        "--contexts",
+        choices=("ids", "words", "shared", "nothing"),
+        default="ids",
+        help="what pilots record of contexts: ids; or, as in text, no id that comes again, and observations "
+        "that name each context, that four share, or that say nothing (default ids)",
+    )
     validate.add_argument("--workers", type=int, help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
     validate.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -55,11 +62,10 @@ def _validate(arguments: argparse.Namespace) -> int:
     workers = (os.cpu_count() or 1) if arguments.workers is None else arguments.workers
     if workers < 1:
         raise InputError(f"--workers {workers}: expected at least 1")
+    effort = Effort(calibrate=arguments.calibrate, contexts=arguments.contexts)
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
     with _bar(len(worlds)) as advance:
-        judged = judge_worlds(
-            worlds, effort=Effort(calibrate=arguments.calibrate), workers=workers, progress=advance
-        )
+        judged = judge_worlds(worlds, effort=effort, workers=workers, progress=advance)
     options, plans = frames(*judged)
     found = summary(options, plans)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 from analysis.figures import MEASURES
 from occupancy.recipe import K_text
 from occupancy.runs import open_run
-from simulate.plan.report import Candidate, Plan, collect_command, sentences
+from simulate.plan.purchase import commands
+from simulate.plan.report import Candidate, Plan, sentences
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -82,8 +83,7 @@ def _section(plan: Plan) -> Iterable[str]:
         row = "".join(f"<td>{cell}</td>" for cell in cells)
         yield f"<tr class='{'best' if best else 'kept' if c in kept else ''}'>{row}</tr>"
     yield "</table>"
-    if command := collect_command(plan):
-        yield f"<p><code>{escape(command)}</code></p>"
+    yield from (f"<p><code>{escape(command)}</code></p>" for command in commands(plan))
     yield "<details><summary>notes</summary>"
     yield from (f"<p class='{'warn' if line.startswith('!') else ''}'>{escape(line)}</p>" for line in rest)
     yield "</details>"

@@ -143,7 +143,8 @@ def _design(arguments: argparse.Namespace) -> int:
 def _plan_run(arguments: argparse.Namespace) -> int:
     from simulate.plan.costs import Prices
     from simulate.plan.planner import plan
-    from simulate.plan.report import collect_command, table
+    from simulate.plan.purchase import commands
+    from simulate.plan.report import table
 
     found = plan(
         arguments.run,
@@ -156,7 +157,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         what_if=arguments.what_if,
         calibrate=arguments.calibrate,
     )
-    return _show(arguments, found.to_dict(), lambda: table(found), collect_command(found))
+    return _show(arguments, found.to_dict(), lambda: table(found), "\n".join(commands(found)))
 
 
 def _show(

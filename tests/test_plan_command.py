@@ -18,7 +18,8 @@ from rich.console import Console
 
 from simulate.commands import add_commands
 from simulate.plan.planner import plan
-from simulate.plan.report import Plan, collect_command, table
+from simulate.plan.purchase import commands
+from simulate.plan.report import Plan, table
 
 
 def run(*arguments: str) -> int:
@@ -72,7 +73,26 @@ def test_the_last_line_buys_the_recommendation(folder: Path, capsys: pytest.Capt
     assert recipe.hash == best.recipe_hash
     assert words[:4] == ["fewsteps", "collect", "--env", "toy"]
     assert dict(given)["--tasks"] == f"train:{best.tasks}"
-    assert (dict(given)["--student"], dict(given)["--teacher"]) == ("pi_1", "expert")
+    # Level 1: the student that is trained on the demonstrations, by the line before.
+    assert (dict(given)["--student"], dict(given)["--teacher"]) == ("PI_1", "expert")
+    assert found.level == 1
+
+
+def test_what_a_model_recommends_is_bought_in_three_steps(folder: Path) -> None:
+    """Demonstrations, the student trained on them, and its continuations, from that student."""
+    found = replace(plan(folder, budget=1e7), level=1)
+    best = replace(found.recommended, recipe="op-critical", tasks=300, demos=180, r_tasks=0.75)
+    demos, train, bought = map(shlex.split, commands(replace(found, recommended=best)))
+    pairs = [dict(itertools.pairwise(words)) for words in (demos, train, bought)]
+    assert (pairs[0]["--recipe"], pairs[0]["--tasks"], pairs[0]["--out"]) == ("pure-bc", "train:100", "DEMOS")
+    assert "n=2" in demos, "180 demonstrations of 100 tasks"
+    assert train[:4] == ["fewsteps", "train", "PILOT", "DEMOS"]
+    assert pairs[2]["--student"] == pairs[1]["--out"] == "PI_1"
+    alone = commands(replace(found, recommended=replace(best, demos=0, r_tasks=1.0)))
+    assert [line.split()[1] for line in alone] == ["train", "collect"]
+    assert "DEMOS" not in " ".join(alone)
+    (pure,) = commands(replace(found, recommended=replace(best, recipe="pure-bc")))
+    assert "K=" not in pure
 
 
 def shown(found: Plan) -> str:
@@ -89,7 +109,7 @@ def test_names_are_printed_as_they_are(folder: Path) -> None:
 def test_a_pilot_that_is_too_small_marks_no_row(tmp_path: Path) -> None:
     pilots.write_pilot(tmp_path / "small", pilots.A, tasks=8)
     assert "~" not in shown(plan(tmp_path / "small", budget=1e7))
-    assert collect_command(plan(tmp_path / "small", budget=1e7)) == ""
+    assert commands(plan(tmp_path / "small", budget=1e7)) == ()
 
 
 @pytest.mark.parametrize(

@@ -319,3 +319,18 @@ def test_depths_that_tie_share_the_chance_to_be_best() -> None:
 def _warnings(pilot: Pilot, **changes: np.ndarray) -> tuple[str, ...]:
     contexts = replace(pilot.contexts, **changes)
     return plan_pilot(replace(pilot, contexts=contexts), Purchase(1e7)).warnings
+
+
+def test_a_larger_pilot_is_valued_without_a_model_too(pilot: Pilot) -> None:
+    found = plan_pilot(pilot, Purchase(1e6, charged=False))
+    more = found.pilot["evsi"]
+    assert more["per_1000_tokens"] >= 0
+    assert more["price_per_1000_tokens"] > 0
+    nets = [size["net"] for size in more["curve"]]
+    assert (more["best_extra_tasks"] > 0) == (max(nets) > 0)
+    assert more["said"] in sentences(found)
+
+
+def test_knowing_more_is_worth_more_of_a_larger_budget(pilot: Pilot) -> None:
+    small, large = (plan_pilot(pilot, Purchase(b, charged=False)).pilot["evsi"]["evpi"] for b in (1e6, 4e6))
+    assert large == pytest.approx(4 * small)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from simulate.plan.costs import per_context
-from simulate.plan.evsi import evsi
+from simulate.plan.evsi import LEAST_DRAWS, Value, evsi
+from simulate.plan.marginal import Rule
 from simulate.plan.model import Model
 from simulate.plan.pilot import Floats, Pilot
 from simulate.plan.predict import Option, Spending, predict
@@ -50,13 +51,33 @@ def larger_pilot(
         gain_per_token=slope(model, best, spending, seed=seed) * price / pilot.tokens * lost,
         unresolved=np.log(model.kappa[1:, None]),
     )
+    return found.to_dict() | {"lost_share": lost, "said": _said(found, lost, "pass@1")}
+
+
+def larger_by_gains(pilot: Pilot, rule: Rule, K: float, *, left: float, price: float) -> dict[str, Any]:
+    """The same without a model, in success gained at all contexts that the budget left buys.
+
+    K: of the best depth; left, price: of the budget and of the pilot, on the axis.
+    """
+    if len(rule.draws) < LEAST_DRAWS:
+        return {}  # resampled tasks mostly lack a depth: nothing is known of errors
+    lost = lost_share(pilot, Option("op-short", K, 1.0))
+    found = evsi(
+        rule.draws * left,
+        tasks=len(pilot.clusters),
+        task_price=pilot.tokens / len(pilot.clusters),
+        gain_per_token=max(float(rule.value.max()), 0.0) * price / pilot.tokens * lost,
+    )
+    return found.to_dict() | {"lost_share": lost, "said": _said(found, lost, "success gained at contexts")}
+
+
+def _said(found: Value, lost: float, unit: str) -> str:
     more = found.best_extra_tasks
-    said = (
-        f"A larger pilot: 1,000 teacher tokens of it are worth {found.per_1000_tokens:.2g} of pass@1 at "
+    return (
+        f"A larger pilot: 1,000 teacher tokens of it are worth {found.per_1000_tokens:.2g} of {unit} at "
         f"most, and cost {found.price_per_1000_tokens:.2g}, as {lost:.0%} of them would not be bought "
         f"anyway: " + (f"up to {more} more tasks pay." if more else "no more tasks pay.")
     )
-    return found.to_dict() | {"lost_share": lost, "said": said}
 
 
 def lost_share(pilot: Pilot, option: Option) -> float:

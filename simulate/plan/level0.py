@@ -17,6 +17,7 @@ from occupancy.recipe import Recipe, preset
 from simulate.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, demo_cost, pilot_price
 from simulate.plan.doubts import PILOT_SHARE, doubts
 from simulate.plan.handback import Gains, gains, told
+from simulate.plan.larger import larger_by_gains
 from simulate.plan.marginal import Rule, weigh
 from simulate.plan.pilot import LEAST_TASKS, Flags, Floats, Pilot
 from simulate.plan.report import Candidate, Plan
@@ -111,6 +112,9 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0) -> Plan:
             "success_at": pilot.recipe.success_at,
             "contexts": len(pilot.contexts),
             "statuses": pilot.statuses,
+            "evsi": larger_by_gains(
+                pilot, rule, gain.K[kept.nonzero()[0][rule.best]], left=left, price=own_price
+            ),
         },
         warnings=doubts(
             pilot,

@@ -38,6 +38,8 @@ class Rule:
     """[M] expected loss against the best depth, in the unit of `value`."""
     gain_exists: bool
     """Some depth's gain is above 0 at 99 %, all depths compared at once."""
+    draws: Floats
+    """[D, M] bootstrap of `value` over tasks."""
 
 
 def weigh(
@@ -77,6 +79,7 @@ def weigh(
         p_best=chances(drawn),
         regret=(drawn.max(1, keepdims=True) - drawn).mean(0),
         gain_exists=_above_zero(G, G_draws),
+        draws=drawn,
     )
 
 

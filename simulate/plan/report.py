@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -193,24 +192,6 @@ def sentences(plan: Plan) -> Sequence[str]:
         lines.append(str(more["said"]))
     lines += [f"? {answer['said']}" for answer in plan.what_if]
     return [*lines, *(f"! {warning}" for warning in plan.warnings)]
-
-
-def collect_command(plan: Plan) -> str:
-    """The `fewsteps collect` that buys the recommendation; empty where it is no finding."""
-    if plan.status != "ranked":
-        return ""
-    best, made = plan.recommended, plan.pilot
-    split = str(made["task_spec"]).partition(":")[0]
-    depth = [] if best.recipe == "pure-bc" else ["--set", f"K={K_text(best.K)}"]
-    start = [] if made["success_at"] == 1 else ["--set", f"success_at={made['success_at']}"]
-    return shlex.join(
-        [
-            *("fewsteps", "collect", "--env", made["environment"].split()[0], "--recipe", best.recipe),
-            *(*depth, "--set", f"n={best.n}", "--set", f"T_max={made['T_max']}", *start),
-            *("--student", made["student"], "--teacher", made["teacher"]),
-            *("--tasks", f"{'SPLIT' if split[:1] in ('', '@') else split}:{best.tasks}", "--out", "RUN"),
-        ]
-    )
 
 
 def _fault(plan: Plan) -> str:

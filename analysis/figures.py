@@ -85,7 +85,7 @@ def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
 
 
 def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
-    kept = plan.not_worse if plan.status == "ranked" else ()
+    kept = () if plan.fall_back else plan.not_worse
     best = None if plan.fall_back else plan.recommended
     names = ("pass_at_1", "low", "high") if plan.level else ("value", "value_low", "value_high")
     value, low, high = (_column(measured, name) for name in names)
@@ -100,7 +100,8 @@ def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
         axes.set_yticks(np.linspace(0, 1, 6))
     else:
         axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
-    meanings = {BEST: "recommended", KEPT: "not distinguishable", REST: "worse"}
+    chosen = "recommended" if plan.status == "ranked" else "best guess"
+    meanings = {BEST: chosen, KEPT: "not distinguishable", REST: "worse"}
     axes.legend([Patch(color=colour) for colour in meanings], meanings.values(), frameon=False, fontsize=8)
     _depths(axes, measured)
 

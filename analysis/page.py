@@ -76,7 +76,7 @@ def _section(plan: Plan) -> Iterable[str]:
         heads = ("K", "contexts", "n", "gain G(K) ± 1 SE", "cost m(K)", "value (90 % band)", "P(best)")
     yield f"<p class='lead'>m(K): {MEASURES[plan.axis]} of a context. Value: {escape(plan.unit)}.</p>"
     yield "<table><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr>"
-    kept = plan.not_worse if plan.status == "ranked" else ()
+    kept = () if plan.fall_back else plan.not_worse
     for c in plan.candidates:
         best = c == plan.recommended and not plan.fall_back
         cells = _prediction(c) if plan.level else _gain(c, plan)

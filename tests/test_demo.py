@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pilots
@@ -105,3 +106,13 @@ def test_a_predicted_plan_has_its_page_and_figure(tmp_path: Path) -> None:
 def test_demo_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert "G(K)" in capsys.readouterr().out
+
+
+def test_where_nothing_is_preferred_nothing_is_shown_as_worse(tmp_path: Path) -> None:
+    run = pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=40, seed=5)
+    found = plan(run.folder, budget=3e5, already=[run.folder], pool=500)
+    alike = replace(found, status="no_preference", not_worse=found.candidates)
+    figure = plan_figure(alike, tmp_path / "plan.png")
+    page = plan_page([alike], pilot=run.folder, figure=figure, file=tmp_path / "plan.html").read_text("utf-8")
+    assert page.count("<tr class='best'>") == 1, "the best guess"
+    assert page.count("<tr class='kept'>") == len(found.candidates) - 1

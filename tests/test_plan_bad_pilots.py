@@ -238,3 +238,12 @@ def test_good_pilot_is_untouched_by_planning(good: Run) -> None:
     json.dumps(planned(good.folder).to_dict(), allow_nan=False)
     assert open_run(good.folder).read("episodes").equals(before)
     assert isinstance(before, pa.Table)
+
+
+@pytest.mark.parametrize(("table", "first"), [("episodes", "demo"), ("turns", "turn 1")])
+def test_rows_that_are_there_twice(good: Run, tmp_path: Path, table: str, first: str) -> None:
+    run = create_run(tmp_path / "twice", good.recipe, good.info)
+    rows = {name: good.read(name).to_pylist() for name in ("episodes", "turns")}
+    run.commit(rows | {table: [*rows[table], rows[table][0]]})
+    with pytest.raises(DataError, match=f"1 rows are there twice .*{first}"):
+        planned(run.folder)

@@ -46,6 +46,7 @@ def pilot_of(
     recipe: Recipe, info: Mapping[str, Any], *, episodes: pd.DataFrame, turns: pd.DataFrame
 ) -> Pilot:
     """The pilot of rows in memory; `episodes` and `turns` have the columns of those tables."""
+    _refuse_twice(episodes, turns)
     environments = sorted(episodes["environment"].unique())
     if len(environments) > 1:
         raise DataError(
@@ -103,6 +104,18 @@ def _refuse_rewards(run: Run) -> None:
             f"R={wrong[0]['R']} in episode {wrong[0]['episode_id']!r} ({len(wrong)} such in all): expected a "
             f"reward from 0 to 1, or null where there is none; mend the scorer"
         )
+
+
+def _refuse_twice(episodes: pd.DataFrame, turns: pd.DataFrame) -> None:
+    """DataError where a row is there twice: it would count twice."""
+    for rows, key in ((episodes, ["episode_id"]), (turns, ["episode_id", "t"])):
+        twice = rows[rows.duplicated(key)]
+        if len(twice):
+            at = " turn ".join(str(value) for value in twice[key].iloc[0])
+            raise DataError(
+                f"{len(twice)} rows are there twice (first: {at}): expected each episode and turn once; "
+                f"remove the part that was added again"
+            )
 
 
 def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from simulate.plan.filling import GROUPS, SINGLES
+from simulate.plan.imagined_places import Places
 from simulate.plan.pilot import Pilot
 
 
@@ -66,3 +67,35 @@ def fill(tasks: np.ndarray, a: float, b: float, rng: np.random.Generator) -> tup
         size[K + SINGLES + group] = max(np.log(2) * (strength + 1) / (1 - a), 1.0)
         strength += a * size[K + SINGLES + group]
     return np.maximum(np.concatenate([mass[:-1], rest[:-1] * stick, half]), 1e-12), size
+
+
+def one_turn(places: Places, learnt: np.ndarray) -> np.ndarray:
+    """[V, V + 2] where a turn leads from each node, success and failure last."""
+    V, X = len(places.unit), len(places.first) - 1
+    turn = np.zeros((V, V + 2))
+    for v in range(V):
+        law = (1 - learnt[v]) * places.student[v] + learnt[v] * places.teacher[v]
+        for chance, code in zip(law, places.to[v], strict=True):
+            if V <= code < V + X:
+                inside = slice(places.first[code - V], places.first[code - V + 1])
+                turn[v, inside] += chance * places.weight[inside]
+            else:
+                turn[v, code if code < V else code - X] += chance
+    return turn
+
+
+def paths(places: Places, learnt: np.ndarray, T_max: int) -> list[tuple[float, list[int], bool]]:
+    """Every rollout: its chance, its nodes, and whether it wins."""
+    V, turn, found = len(places.unit), one_turn(places, learnt), []
+
+    def go(chance: float, nodes: list[int]) -> None:
+        for y in np.flatnonzero(turn[nodes[-1]]):
+            here = chance * turn[nodes[-1], y]
+            if y < V and len(nodes) < T_max:
+                go(here, [*nodes, int(y)])
+            else:
+                found.append((here, nodes, bool(y == V)))
+
+    for v in np.flatnonzero(places.start):
+        go(places.start[v], [int(v)])
+    return found

@@ -13,25 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulate import codes
-from simulate.outcome import pipeline_keys
 from simulate.plan import chain, coverage
 from simulate.plan.classes import Classes, find_classes, symbols
 from simulate.plan.costs import costs_of_contexts, demo_cost
 from simulate.plan.filling import GROUPS, SINGLES, fill
 from simulate.plan.hidden import fit
-from simulate.plan.imagined_kernels import (
-    BOUGHT_BC,
-    BOUGHT_OP,
-    CONTEXTS,
-    LEDGER,
-    TRAINED_OP,
-    UNSPENT,
-    Places,
-    Wishes,
-    outcomes,
-    value,
-)
+from simulate.plan.imagined_exact import values
 from simulate.plan.level0 import Purchase
 from simulate.plan.level1 import band, options_of, plan_pilot
 from simulate.plan.model import Model, build
@@ -140,88 +127,22 @@ def test_unseen_weight_is_the_laws_own() -> None:
     assert np.mean(unseen) == pytest.approx((b + a * 5) / (b + 10), abs=0.01)
 
 
-def places(unit: list[int], kappa: float = 1.5) -> Places:
-    """Two nodes in a row, then success; a student that fails half of the time at each."""
-    return Places(
-        start=np.array([1.0, 1.0]),
-        to=np.array([[1, 4, 4], [3, 4, 4]], np.int32),
-        student=np.array([[0.5, 1.0, 1.0], [0.5, 1.0, 1.0]]),
-        teacher=np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]),
-        first=np.array([0, 2]),
-        within=np.array([0.5, 1.0]),
-        tokens=np.array([10.0, 20.0]),
-        unit=np.array(unit),
-        kappa=np.full(max(unit) + 1, kappa),
-    )
-
-
-def wishes(*, demos: float, K: list[int], on_policy: list[float], **kinds: list[int]) -> Wishes:
-    nothing = [0] * len(K)
-    return Wishes(
-        demos=demos,
-        law=np.array(kinds.get("law", nothing)),
-        psi=np.array(kinds.get("psi", nothing)),
-        success_only=np.array(kinds.get("success_only", nothing)),
-        K=np.array(K),
-        on_policy=np.array(on_policy),
-        by_training=False,
-        times=1.0,
-        most=1000,
-    )
-
-
-@pytest.mark.parametrize("learnt", [0.0, 0.3, 1.0])
-def test_value_is_the_chance_of_two_right_turns(learnt: float) -> None:
-    right = learnt + (1 - learnt) / 2
-    assert value(places([0, 1]), np.full(2, learnt), 5) == pytest.approx(right**2)
-    assert value(places([0, 1]), np.full(2, learnt), 1) == 0
-
-
-def test_an_outcome_is_what_its_labels_teach_and_its_ledger_what_they_cost() -> None:
-    world, keys = places([0, 1]), pipeline_keys(0, 0, 5)
-    bought = wishes(demos=90.0, K=[1, 5], on_policy=[0.0, 60.0])
-    J, ledger = np.zeros(2), np.zeros((2, LEDGER))
-    outcomes(world, bought, keys, np.zeros(2), np.zeros(2), J, ledger)
-    assert (ledger[:, BOUGHT_BC] == 90).all()  # three demonstrations of 30 tokens
-    g = 3 / 4.5
-    assert J[0] == pytest.approx((g + (1 - g) / 2) ** 2)
-    assert ledger[1, TRAINED_OP] == ledger[1, BOUGHT_OP] <= 60
-    assert J[1] > J[0]
-
-
-def test_what_is_learnt_at_a_node_is_learnt_wherever_the_same_is_read() -> None:
-    keys = pipeline_keys(0, 0, 5)
-    J, ledger = np.zeros((2, 1)), np.zeros((2, 1, LEDGER))
-    for row, unit in enumerate(([0, 1], [0, 0])):
-        bought = wishes(demos=10.0, K=[1], on_policy=[0.0])
-        units = max(unit) + 1
-        outcomes(places(unit), bought, keys, np.zeros(units), np.zeros(units), J[row], ledger[row])
-    assert J[1, 0] > J[0, 0]
-
-
-def test_a_filter_that_nothing_passes_ends_and_says_what_is_left() -> None:
-    world = places([0, 1])._replace(student=np.ones((2, 3)))  # the student always succeeds
-    bought = wishes(demos=0.0, K=[5], on_policy=[100.0], psi=[codes.WITHOUT_SUCCESS], success_only=[1])
-    J, ledger = np.zeros(1), np.zeros((1, LEDGER))
-    outcomes(world, bought, pipeline_keys(0, 0, 5), np.zeros(2), np.zeros(2), J, ledger)
-    assert ledger[0, UNSPENT] == 100
-    assert ledger[0, BOUGHT_OP] == ledger[0, CONTEXTS] == 0
-
-
 def test_imagined_worlds_are_worlds(model: Model) -> None:
     for draw in range(5):
         world = world_of(model, draw, seed=0)
         found = world.places
         V, X = len(found.unit), len(found.first) - 1
         for law in (found.student, found.teacher):
-            assert law[:, -1] == pytest.approx(np.ones(V))
-            assert (np.diff(law, axis=1) >= -1e-12).all()
-        assert found.start[-1] == pytest.approx(1)
+            assert law.sum(1) == pytest.approx(np.ones(V))
+            assert (law >= 0).all()
+            assert (law[np.arange(law.shape[1]) >= found.used[:, None]] == 0).all()
+        assert found.start.sum() == pytest.approx(1)
         assert found.within[found.first[1:] - 1] == pytest.approx(np.ones(X))
         assert ((found.to >= 0) & (found.to < V + X + 2)).all()
         assert ((found.unit >= 0) & (found.unit < len(found.kappa))).all()
         assert world.demos.sum() == model.ground.demos.sum()
-        low, high = (value(found, np.full(V, p), model.kernels.T_max) for p in (0.0, 1.0))
+        ends = np.broadcast_to([0.0, 1.0], (V, 2)).copy()
+        low, high = values(found, ends, model.kernels.T_max)
         assert 0 <= low < high <= 1
 
 

@@ -9,6 +9,7 @@ Axes: K contexts seen, X classes, V nodes, sorted by class, what was seen first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Filled:
     size: Floats
     """[V] contexts that the node stands for."""
 
-    @property
+    @cached_property
     def within(self) -> Floats:
         """[V] running sums of the weights of a class, the last one 1."""
         total = np.cumsum(self.weight)
@@ -39,6 +40,13 @@ class Filled:
         running = total - (total - self.weight)[first]
         running[np.append(self.own[1:] != self.own[:-1], True)] = 1.0
         return np.minimum(running, 1.0)
+
+    @property
+    def guide(self) -> Ints:
+        """[V] where the running sums of a class of n nodes first pass 0, 1 / n, 2 / n, ..."""
+        first = np.searchsorted(self.own, self.own)
+        rank = np.arange(len(self.own)) - first
+        return self.pick(self.own, rank / np.bincount(self.own)[self.own])
 
     def pick(self, classes: Ints, u: Floats) -> Ints:
         """[n] a node of each class [n], as often as it comes, for uniform u [n]."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from simulate.plan.classes import Classes
 from simulate.plan.filling import Filled, fill
-from simulate.plan.imagined_kernels import Places
+from simulate.plan.imagined_places import Places
 from simulate.plan.pilot import STEP_KINDS, Floats, Ints, Pilot, Steps
 
 OWN = 4.0
@@ -145,15 +145,17 @@ def imagine(
     unit, crowd = _units(ground, laws[0], filled, place=place, rng=rng)
     labels = np.zeros((2, len(crowd)))
     labels[:, : len(ground.demos)] = ground.demos, ground.on_policy
-    running = np.cumsum(policies, axis=2)
     return Imagined(
         Places(
-            start=np.cumsum(law) / law.sum(),
+            start=law / law.sum(),
             to=to,
-            student=running[0],
-            teacher=running[1],
+            student=policies[0],
+            teacher=policies[1],
+            used=policies.shape[2] - (policies[:, :, ::-1] > 0).any(0).argmax(1),
             first=np.searchsorted(own, np.arange(X + 1)),
+            weight=filled.weight,
             within=filled.within,
+            guide=filled.guide,
             tokens=tokens[own],
             unit=unit,
             kappa=kappa * crowd,

@@ -31,7 +31,7 @@ from simulate.plan.report import Candidate, Plan
 DEPTHS = (1.0, 2.0, 3.0, 5.0)
 SHARES = (0.25, 0.5, 0.75, 1.0)
 FILTERED = ("op-success", "op-critical", "oec")
-DRAWS = 150
+DRAWS = 500
 MOST_UNSPENT = 0.1
 """Share of draws in which a filter may accept too little to spend the budget."""
 DISCREPANCY, CALIBRATED = 0.3, 0.18
@@ -101,11 +101,13 @@ def options_of(pilot: Pilot) -> list[Option]:
     """What is compared: pure BC, op-short at every depth and four shares, and the filtered recipes."""
     finite = {*DEPTHS, *(float(k) for k in pilot.contexts.k)}
     depths = (*sorted(K for K in finite if pilot.recipe.T_max > K), INF)
-    return [
-        Option("pure-bc", INF, 0.0),
-        *(Option("op-short", K, r) for K, r in product(depths, SHARES)),
-        *(Option(name, INF, r) for name, r in product(FILTERED, SHARES[1:])),
-    ]
+    # Recipes that continue the same contexts stand together, so that they are played together.
+    options = [Option("pure-bc", INF, 0.0)]
+    for r in SHARES:
+        options += [Option("op-short", K, r) for K in depths]
+        if r in SHARES[1:]:
+            options.append(Option("op-success", INF, r))
+    return options + [Option(name, INF, r) for name, r in product(FILTERED[1:], SHARES[1:])]
 
 
 def _lacking(pilot: Pilot, base: Plan) -> str:

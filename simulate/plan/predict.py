@@ -19,25 +19,22 @@ from functools import partial
 import numpy as np
 
 from occupancy.recipe import Recipe, preset
-from simulate import codes
 from simulate.outcome import pipeline_keys
 from simulate.plan.coverage import laws
 from simulate.plan.imagined import Imagined, imagine
-from simulate.plan.imagined_kernels import (
-    BOUGHT_BC,
-    BOUGHT_OP,
+from simulate.plan.imagined_exact import FAILED, FIXED, UNIFORM
+from simulate.plan.imagined_purchases import (
+    BOUGHT,
     CONTEXTS,
-    DEMOS,
-    LEDGER,
     PROPOSALS,
-    TRAINED_OP,
+    TRAINED,
     UNSPENT,
+    Play,
     Wishes,
     outcomes,
-    value,
 )
 from simulate.plan.model import Model
-from simulate.plan.pilot import Floats
+from simulate.plan.pilot import Floats, Ints
 
 TURNS = 4000
 """Teacher turns that are played at most; in a larger purchase each episode played stands for more."""
@@ -97,26 +94,36 @@ def predict(model: Model, options: Sequence[Option], *, spending: Spending, seed
     # Beyond LARGEST everything that can be learnt is, and sums would overflow.
     asked, spending = spending.budget, replace(spending, budget=min(spending.budget, LARGEST))
     recipes = [_recipe(option, T_max=model.kernels.T_max) for option in options]
-    bought = [(recipe, option.r) for recipe, option in zip(recipes, options, strict=True)]
-    play = partial(_draw, model, bought, spending, seed)
+    shares, share = np.unique([option.r for option in options], return_inverse=True)
+    column = _columns(model, recipes)
+    play = partial(
+        _draw,
+        model,
+        wishes=_wishes(recipes, share),
+        column=column,
+        shares=shares,
+        spending=spending,
+        seed=seed,
+    )
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        J, ends, ledger = map(np.stack, zip(*pool.map(play, range(len(model.kappa))), strict=True))
+        J, shown, bought = map(np.stack, zip(*pool.map(play, range(len(model.kappa))), strict=True))
+    J, ends = J[:, :-2], J[:, -2:]
     width = ends[:, 1] - ends[:, 0]
     # A draw whose ends are nearly the same says little about where between them a student is.
     stretch = (model.teacher - model.student) / np.maximum(width, max(float(width.mean()) / 2, 1e-3))
     pinned = model.student[:, None] + (J - ends[:, :1]) * stretch[:, None]
-    mean = ledger.mean(0) * (asked / spending.budget)
-    demos = mean[:, BOUGHT_BC] * model.demo_scale[0]
-    op = mean[:, [BOUGHT_OP, TRAINED_OP]].T * [model.scale[0, _column(model, recipe)] for recipe in recipes]
+    shown, mean = (part.mean(0) * (asked / spending.budget) for part in (shown[:, share], bought))
+    demos = shown[:, BOUGHT] * model.demo_scale[0]
+    op = mean[:, [BOUGHT, TRAINED]].T * model.scale[0, column]
     # What earlier runs own is played like the rest, and is no purchase.
     new_demos = np.maximum(1 - spending.owned_demos / np.maximum(demos, 1e-9), 0.0)
     new_op = np.maximum(1 - spending.owned_on_policy / np.maximum(op[0], 1e-9), 0.0)
     return Predictions(
         J=np.clip(pinned, 0.0, 1.0),
-        unspent=(ledger[:, :, UNSPENT] > 0).mean(0),
+        unspent=(bought[:, :, UNSPENT] > 0).mean(0),
         proposals=mean[:, PROPOSALS] * new_op,
         contexts=mean[:, CONTEXTS] * new_op,
-        demos=mean[:, DEMOS] * new_demos,
+        demos=shown[:, CONTEXTS] * new_demos,
         tokens=demos * new_demos + op[0] * new_op,
         trained=demos * new_demos + op[1] * new_op,
         gap=(float((ends[:, 0] - model.student).mean()), float((ends[:, 1] - model.teacher).mean())),
@@ -137,46 +144,50 @@ def world_of(model: Model, draw: int, *, seed: int) -> Imagined:
 
 
 def _draw(
-    model: Model, bought: Sequence[tuple[Recipe, float]], spending: Spending, seed: int, draw: int
+    model: Model, draw: int, *, wishes: Wishes, column: Ints, shares: Floats, spending: Spending, seed: int
 ) -> tuple[Floats, Floats, Floats]:
-    """J of each option [O], of a student that learnt nothing and everything [2], ledgers [O, LEDGER]."""
-    world, T_max = world_of(model, draw, seed=seed), model.kernels.T_max
-    keys = pipeline_keys(seed, draw, T_max)
-    V = len(world.places.unit)
-    ends = np.array([value(world.places, np.full(V, p), T_max) for p in (0.0, 1.0)])
-    J, ledger = np.zeros(len(bought)), np.zeros((len(bought), LEDGER))
-    for r in sorted({r for _, r in bought}):
-        at = [i for i, (_, share) in enumerate(bought) if share == r]
-        wishes = _wishes(model, [bought[i][0] for i in at], r, spending, draw)
-        found, spent = np.zeros(len(at)), np.zeros((len(at), LEDGER))
-        outcomes(world.places, wishes, keys, world.demos.copy(), world.on_policy, found, spent)
-        J[at], ledger[at] = found, spent
-    return J, ends, ledger
+    """What `outcomes` finds: pass@1 [O + 2], ledgers of each share [R, LEDGER] and each option [O, LEDGER].
 
-
-def _wishes(model: Model, recipes: Sequence[Recipe], r: float, spending: Spending, draw: int) -> Wishes:
-    """Options in the tokens of the imagined world, which are the measured ones only on average."""
-    at, budget = [_column(model, recipe) for recipe in recipes], spending.budget
-    demos = ((1 - r) * budget / model.demo_price[draw] + spending.owned_demos) / model.demo_scale[draw]
-    on_policy = r * budget / model.price[draw, at] + spending.owned_on_policy
-    on_policy = on_policy / model.scale[draw, at] * [recipe.rho != "teacher" for recipe in recipes]
-    turns = float((demos + on_policy.max()) / model.tokens[draw].mean())
-    return Wishes(
-        demos=float(demos),
-        law=np.array([codes.LAW[recipe.switch.law] for recipe in recipes]),
-        psi=np.array([codes.PSI[recipe.psi] for recipe in recipes]),
-        success_only=np.array([recipe.phi == "success" for recipe in recipes], np.int64),
-        K=np.array([recipe.cap(1) for recipe in recipes]),
-        on_policy=on_policy,
-        by_training=spending.by_training,
-        times=max(1.0, turns / TURNS),
-        most=MOST,
+    wishes: options, their budgets set to 1 where the recipe has continuations; column: [O] of their depths.
+    Budgets are in tokens of the imagined world, which are the measured ones only on average.
+    """
+    T_max, budget, R = model.kernels.T_max, spending.budget, len(shares)
+    world = world_of(model, draw, seed=seed)
+    shown = (1 - shares) * budget / model.demo_price[draw] + spending.owned_demos
+    shown = shown / model.demo_scale[draw]
+    bought = shares[wishes.share] * budget / model.price[draw, column] + spending.owned_on_policy
+    bought = wishes.budget * bought / model.scale[draw, column]
+    turns = float((shown[wishes.share] + bought).max() / model.tokens[draw].mean())
+    none = np.zeros(R, np.int64)
+    return outcomes(
+        world.places,
+        Play(max(1.0, turns / TURNS), MOST, spending.by_training),
+        Wishes(none, none, np.full(R, T_max), none, shown),
+        wishes._replace(budget=bought),
+        pipeline_keys(seed, draw, T_max),
+        np.stack([world.demos, world.on_policy]),
     )
+
+
+def _wishes(recipes: Sequence[Recipe], share: Ints) -> Wishes:
+    return Wishes(
+        law=np.array([_law(recipe) for recipe in recipes]),
+        share=share,
+        K=np.array([recipe.cap(1) for recipe in recipes]),
+        success_only=np.array([recipe.phi == "success" for recipe in recipes], np.int64),
+        budget=np.array([float(recipe.rho != "teacher") for recipe in recipes]),
+    )
+
+
+def _law(recipe: Recipe) -> int:
+    if recipe.switch.law == "fixed":
+        return FIXED
+    return FAILED if recipe.psi == "without_success" else UNIFORM
 
 
 def _recipe(option: Option, *, T_max: int) -> Recipe:
     return preset(option.recipe, T_max=T_max, **({"K": option.K} if option.recipe == "op-short" else {}))
 
 
-def _column(model: Model, recipe: Recipe) -> int:
-    return model.depths.index(recipe.cap(1))
+def _columns(model: Model, recipes: Sequence[Recipe]) -> Ints:
+    return np.array([model.depths.index(recipe.cap(1)) for recipe in recipes])

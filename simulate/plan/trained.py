@@ -18,7 +18,7 @@ from occupancy.errors import InputError
 from simulate.plan.calibrate import Kappa, kappa_posterior, prior_of
 from simulate.plan.classes import find_classes
 from simulate.plan.costs import costs_of_contexts, demo_cost
-from simulate.plan.imagined_kernels import value
+from simulate.plan.imagined_exact import values
 from simulate.plan.model import Model, build
 from simulate.plan.pilot import Floats, Pilot
 from simulate.plan.predict import world_of
@@ -68,10 +68,11 @@ def expected(model: Model, labels: Floats, grid: Floats, *, seed: int = 0) -> Fl
     for draw in range(D):
         world = world_of(own, draw, seed=seed)
         read, crowd = world.places.unit, world.places.kappa / model.kappa[draw]
-        ends[draw] = [value(world.places, np.full(len(read), p), T_max) for p in (0.0, 1.0)]
-        for at, kappa in enumerate(grid):
-            learnt = world.demos / (world.demos + kappa * crowd)
-            J[draw, at] = value(world.places, learnt[read], T_max)
+        labels = world.demos[read, None]
+        learnt = labels / (labels + grid * crowd[read, None])
+        whole = np.column_stack([learnt, np.zeros(len(read)), np.ones(len(read))])
+        found = values(world.places, whole, T_max)
+        J[draw], ends[draw] = found[:-2], found[-2:]
     width = ends[:, 1] - ends[:, 0]
     stretch = (model.teacher - model.student) / np.maximum(width, max(float(width.mean()) / 2, 1e-3))
     return np.asarray(np.clip(model.student[:, None] + (J - ends[:, :1]) * stretch[:, None], 0.0, 1.0))

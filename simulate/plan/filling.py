@@ -15,7 +15,7 @@ import numpy as np
 
 from simulate.plan.pilot import Flags, Floats, Ints
 
-SINGLES, GROUPS = 12, 6
+SINGLES, GROUPS = 6, 4
 """Unseen contexts of a class that are nodes of their own, and groups of the rest."""
 
 

@@ -34,9 +34,10 @@ FILTERED = ("op-success", "op-critical", "oec")
 DRAWS = 500
 MOST_UNSPENT = 0.1
 """Share of draws in which a filter may accept too little to spend the budget."""
-DISCREPANCY, CALIBRATED = 0.3, 0.18
+DISCREPANCY, TEXT_DISCREPANCY, CALIBRATED = 0.3, 0.45, 0.18
 """Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each
-factor of e that the budget lies beyond the pilot; the second where trainings calibrated the curve."""
+factor of e that the budget lies beyond the pilot; the second where contexts are told apart by text, the
+third where trainings calibrated the curve."""
 TILT, TEXT_TILT = 0.05, 0.2
 """The same between the ends of the range of K and of r and between filters and none, for each unit of pass@1
 still to gain; the second where contexts are told apart by text."""
@@ -137,7 +138,8 @@ def _decided(
     kappa: Kappa | None,
 ) -> Plan:
     rng = np.random.default_rng(seed)
-    tilt = TEXT_TILT if pilot.steps.identity in OF_TEXT else TILT
+    text = pilot.steps.identity in OF_TEXT
+    tilt, unknown = (TEXT_TILT, TEXT_DISCREPANCY) if text else (TILT, DISCREPANCY)
     J = found.J[1:] + _tilt(options, found.J[1:], tilt, rng)
     mean = found.J[1:].mean(0)
     supplied = found.demos <= (pilot.pool if pilot.pool_stated else math.inf)
@@ -147,7 +149,7 @@ def _decided(
     kept = not_worse(mean[supplied], J[:, supplied])
     own = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
     beyond = math.log1p(level0.left_to_spend(pilot, purchase) / own)
-    low, high = band(J, (DISCREPANCY if kappa is None else CALIBRATED) * beyond, rng)
+    low, high = band(J, (unknown if kappa is None else CALIBRATED) * beyond, rng)
     first = chances(np.where(supplied, J, -np.inf))
     regret = (J[:, supplied].max(1, keepdims=True) - J).mean(0)
     money, price = level0.money_of(pilot, purchase), costs(pilot, prices=purchase.prices)

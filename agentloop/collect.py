@@ -24,10 +24,10 @@ from agentloop.reopen import refuse_twice, withdraw_unopened
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending, task_hash
 from agentloop.types import Environments, Policy, Status
-from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
+from agentloop.units import Committer, NotOpened, Progress, Unit, work
 from occupancy.errors import DataError, InputError, RunError
 from occupancy.recipe import Recipe
-from occupancy.runs import Run, create_run, open_run
+from occupancy.runs import Run, create_run, only_writer, open_run
 
 __all__ = ["Settings", "Spending", "begin_run", "books_of", "collect", "continuations_of", "open_or_create"]
 

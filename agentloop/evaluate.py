@@ -25,10 +25,10 @@ from agentloop.reopen import never_began, refuse_twice, withdraw_unopened
 from agentloop.rows import Cast, Key, Rows, merged
 from agentloop.settings import check_end_on, task_hash
 from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
-from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
+from agentloop.units import Committer, NotOpened, Progress, Unit, work
 from occupancy.errors import DataError, InputError
 from occupancy.recipe import Recipe
-from occupancy.runs import Run
+from occupancy.runs import Run, only_writer
 
 
 @dataclass(frozen=True)

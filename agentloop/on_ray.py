@@ -21,9 +21,9 @@ from agentloop.reopen import withdraw_unopened
 from agentloop.rows import Rows
 from agentloop.settings import Settings, Spending
 from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
-from agentloop.units import Committer, NotOpened, Progress, Unit, only_writer, work
+from agentloop.units import Committer, NotOpened, Progress, Unit, work
 from occupancy.errors import FewstepsError, InputError, MissingExtra, RunError
-from occupancy.runs import Run, open_run
+from occupancy.runs import Run, only_writer, open_run
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentloop.rows import Key, Rows, merged
 from occupancy.errors import BudgetStopped, InputError, RunError
@@ -158,19 +155,6 @@ async def work(
     finally:
         committer.close()
     return stops[0] if stops else None
-
-
-@contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; it falls with the process, however that dies."""
-    with (folder / "lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(
-                f"{folder} is being written by another process: wait for it, or name a new folder"
-            ) from error
-        yield
 
 
 def _lost(failure: NotOpened) -> RunError:

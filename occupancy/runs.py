@@ -11,10 +11,12 @@ sees all rows of a task or none. `duckdb "select * from 'RUN/parts/*/episodes.pa
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from occupancy.errors import DataError
+from occupancy.errors import DataError, RunError
 from occupancy.recipe import Recipe
 from occupancy.tables import SCHEMA_VERSION, TABLES, schema
 
@@ -41,7 +43,7 @@ _ORDER = (
 )
 
 
-_BEGUN = ("recipe.toml", ".recipe.toml.draft", ".run.json.draft")
+_BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
 """What a kill before run.json leaves behind."""
 
 
@@ -89,19 +91,33 @@ class Run:
         _sync(parts)
 
 
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; it falls with the process, however that dies."""
+    with (folder / "lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(
+                f"{folder} is being written by another process: wait for it, or name a new folder"
+            ) from error
+        yield
+
+
 def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> Run:
-    """Start a run folder; a folder that holds another run is refused."""
+    """Start a run folder; a folder that holds another run, or where one is being started, is refused."""
     folder = Path(folder)
-    if (folder / "run.json").exists():
-        raise DataError(
-            f"{folder} holds a run already: resume it with the same settings, or name a new folder"
-        )
     folder.mkdir(parents=True, exist_ok=True)
-    if any(item.name not in _BEGUN for item in folder.iterdir()):
-        raise DataError(f"{folder} is not empty and holds no run: name a new folder")
-    info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
-    _write(folder / "recipe.toml", recipe.to_toml())
-    _write(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
+    with only_writer(folder):
+        if (folder / "run.json").exists():
+            raise DataError(
+                f"{folder} holds a run already: resume it with the same settings, or name a new folder"
+            )
+        if any(item.name not in _BEGUN for item in folder.iterdir()):
+            raise DataError(f"{folder} is not empty and holds no run: name a new folder")
+        info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
+        _write(folder / "recipe.toml", recipe.to_toml())
+        _write(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
     return Run(folder, recipe, info)
 
 

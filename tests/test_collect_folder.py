@@ -22,7 +22,7 @@ from agentloop.summary import summarise
 from agentloop.types import Task
 from occupancy.errors import DataError, RecipeError, RunError
 from occupancy.recipe import preset
-from occupancy.runs import compact, create_run, open_run
+from occupancy.runs import compact, create_run, only_writer, open_run
 from occupancy.tables import SCHEMA_VERSION, TABLES, schema
 
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
@@ -164,3 +164,12 @@ def test_a_run_of_a_later_schema_is_refused(tmp_path: Path) -> None:
     (run.folder / "run.json").write_text(json.dumps(later), "utf-8")
     with pytest.raises(DataError, match=f"reads versions 1 to {SCHEMA_VERSION}"):
         open_run(run.folder)
+
+
+def test_a_run_is_started_once(tmp_path: Path) -> None:
+    with only_writer(tmp_path), pytest.raises(RunError, match="is being written by another process"):
+        create_run(tmp_path, RECIPE, {})
+    assert not (tmp_path / "run.json").exists()
+    create_run(tmp_path, RECIPE, {})
+    with pytest.raises(DataError, match="holds a run already"):
+        create_run(tmp_path, RECIPE, {})

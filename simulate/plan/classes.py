@@ -4,7 +4,8 @@ A node (a context that can come again) first gets a symbol from the teacher's tu
 the teacher still needed, whether demonstrations pass through it, whether it was lost there, and whether the
 student mostly stays. Nodes that only the student met are "unknown". Classes are the hidden states behind
 these symbols, fitted to whole episodes (`hidden`): the turns before and after an unknown context tell its
-class, and no class has seen its own episode's end more than a likelihood allows.
+class, with signs of the student's turn there where they help (`signs`), and no class has seen its own
+episode's end more than a likelihood allows.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulate.plan.hidden import Hidden, fit
+from simulate.plan.hidden import fit
 from simulate.plan.pilot import Flags, Ints, Pilot, Steps
+from simulate.plan.signs import SIGNS, evidence, weigh_signs
 
 MOST_LEFT = 8
 """Turns left that are told apart on the teacher's own path; off it, half as many again."""
@@ -32,6 +34,8 @@ class Classes:
     """[N] class, 0 .. n - 1."""
     n: int
     """X, number of classes."""
+    weights: tuple[float, ...] = (0.0,) * len(SIGNS)
+    """[S] how much each sign counts at contexts that no teacher met; 0 where it is not read."""
 
 
 def find_classes(pilot: Pilot) -> Classes:
@@ -41,9 +45,11 @@ def find_classes(pilot: Pilot) -> Classes:
     silent = np.ones(int(symbol.max()) + 1)
     if _lost(pilot.steps, int(pilot.steps.node.max()) + 1).any():
         silent[-1] = SILENT  # its symbol is the last one
-    hidden: Hidden = fit(pilot, first, symbol, silent=silent)
+    weights = weigh_signs(pilot, first, symbol, silent=silent)
+    told = evidence(pilot.steps, symbol, weights, n=len(silent)) if weights.any() else None
+    hidden = fit(pilot, first, symbol, silent=silent, evidence=told)
     names, label = np.unique(hidden.gamma.argmax(1), return_inverse=True)
-    return Classes(label=label.astype(np.int64), n=len(names))
+    return Classes(label=label.astype(np.int64), n=len(names), weights=tuple(weights.tolist()))
 
 
 def symbols(steps: Steps) -> Ints:

@@ -27,7 +27,15 @@ class Hidden:
     gamma: Floats
     """[N, X] chance of each class at each step; 0 where the episode is no data."""
     loglik: tuple[float, ...]
-    """Log likelihood before each sweep; it never falls but for the pseudo-counts' pull."""
+    """Log likelihood before each sweep; without evidence it never falls but for the pseudo-counts' pull."""
+    shows: Floats
+    """[Y, X] chance of each symbol where a class shows one."""
+    silent: Floats
+    """[X] as given."""
+    kernels: tuple[Floats, ...]
+    """[X, X + 2] of student and teacher: transitions, then ends with success and failure."""
+    begin: tuple[Floats, ...]
+    """[2, X] of each: first classes of episodes that start at turn 1, and of the others."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +67,70 @@ class _Expected:
     loglik: float
 
 
-def fit(pilot: Pilot, label: Ints, symbol: Ints, *, silent: Floats, sweeps: int = SWEEPS) -> Hidden:
+def fit(
+    pilot: Pilot,
+    label: Ints,
+    symbol: Ints,
+    *,
+    silent: Floats,
+    evidence: Floats | None = None,
+    sweeps: int = SWEEPS,
+) -> Hidden:
     """Refine a first labelling [N] of the steps into hidden classes that show the symbols [N].
 
     silent: [X] how likely each class is to show nothing (symbol -1), up to a common factor.
+    evidence: [N, Y] how likely each symbol makes what else is known of a step that shows nothing.
     """
     n = len(silent)
     steps = pilot.steps
     batches = [_batch(steps, teacher=author) for author in (False, True)]
     gamma = np.full((len(steps), n), 0.3 / n)
     gamma[np.arange(len(steps)), label] += 0.7
-    kernels = [_counted(steps, label, n, teacher=author) for author in (False, True)]
-    begin = [np.full((2, n), 1 / n) for _ in batches]
-    path = []
+    kernels = tuple(_counted(steps, label, n, teacher=author) for author in (False, True))
+    begin = tuple(np.full((2, n), 1 / n) for _ in batches)
+    path: list[float] = []
     for _ in range(sweeps + 1):
-        shows = np.full((int(symbol.max()) + 1, n), SYMBOL_PSEUDO)
+        shows = np.full((n, n), SYMBOL_PSEUDO)
         np.add.at(shows, symbol[symbol >= 0], gamma[symbol >= 0])
-        shows = np.vstack([shows / shows.sum(0), silent])
-        found = [
-            _expect(batch, kernel, law, shows[symbol[batch.rows]])
-            for batch, kernel, law in zip(batches, kernels, begin, strict=True)
-        ]
-        gamma = np.zeros((len(steps), n))
-        for batch, part in zip(batches, found, strict=True):
-            gamma[batch.rows[batch.inside]] = part.gamma[batch.inside]
-        kernels = [_normal(part.moves + ROW_PSEUDO) for part in found]
-        begin = [_normal(part.begin + ROW_PSEUDO) for part in found]
+        shows /= shows.sum(0)
+        gamma, found = _all(steps, batches, kernels, begin, _shown(shows, silent, symbol, evidence))
+        kernels = tuple(_normal(part.moves + ROW_PSEUDO) for part in found)
+        begin = tuple(_normal(part.begin + ROW_PSEUDO) for part in found)
         path.append(sum(part.loglik for part in found))
-    return Hidden(gamma=gamma, loglik=tuple(path))
+    return Hidden(gamma, tuple(path), shows, silent, kernels, begin)
+
+
+def posterior(pilot: Pilot, hidden: Hidden, symbol: Ints, evidence: Floats | None = None) -> Floats:
+    """[N, X] chance of each class at each step, from what the steps show, under the fitted laws."""
+    batches = [_batch(pilot.steps, teacher=author) for author in (False, True)]
+    shown = _shown(hidden.shows, hidden.silent, symbol, evidence)
+    return _all(pilot.steps, batches, hidden.kernels, hidden.begin, shown)[0]
+
+
+def _shown(shows: Floats, silent: Floats, symbol: Ints, evidence: Floats | None) -> Floats:
+    """[N, X] chance of what each step shows in each class, up to a factor."""
+    shown = np.vstack([shows, silent])[symbol]
+    if evidence is not None:
+        quiet = symbol < 0
+        shown[quiet] *= evidence[quiet] @ shows
+    return np.asarray(shown)
+
+
+def _all(
+    steps: Steps,
+    batches: list[_Batch],
+    kernels: tuple[Floats, ...],
+    begin: tuple[Floats, ...],
+    shown: Floats,
+) -> tuple[Floats, list[_Expected]]:
+    """[N, X] chance of each class, and the expected counts of both authors' episodes."""
+    gamma = np.zeros_like(shown)
+    found = []
+    for batch, kernel, law in zip(batches, kernels, begin, strict=True):
+        part = _expect(batch, kernel, law, shown[batch.rows])
+        gamma[batch.rows[batch.inside]] = part.gamma[batch.inside]
+        found.append(part)
+    return gamma, found
 
 
 def _expect(batch: _Batch, kernel: Floats, begin: Floats, shown: Floats) -> _Expected:

@@ -136,6 +136,14 @@ class Steps:
     """[N] output tokens."""
     start: Flags
     """[N] first turn of an episode that starts at turn 1."""
+    logprob: Floats
+    """[N] log probability of the turn under the student, nats; NaN where unknown."""
+    unparsed: Flags
+    """[N] the environment could not read the turn."""
+    repeats: Flags
+    """[N] its text came earlier in the episode."""
+    words: Flags
+    """[N, V] hashed words of what was read last."""
 
     def __len__(self) -> int:
         """N."""

@@ -33,7 +33,7 @@ def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
     run = open_run(folder)
     _refuse_rewards(run)
     episodes = _frame(run, "episodes", without=("prompt",))
-    turns = _frame(run, "turns", without=("text",))
+    turns = _frame(run, "turns")
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
     if T_max is None:

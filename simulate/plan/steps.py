@@ -12,6 +12,7 @@ import pandas as pd
 from simulate.plan.pilot import STEP_KINDS as KINDS
 from simulate.plan.pilot import Ints, Steps
 from simulate.plan.reading import LEAST_REPEATED, identity_of, names, repeated_share
+from simulate.plan.signs import hashed_words
 
 
 def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
@@ -50,6 +51,10 @@ def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
         R=value,
         tokens=turns["output_tokens"].to_numpy(float),
         start=(own == 0) & (t == 1),
+        logprob=turns["logprob"].to_numpy(float, na_value=np.nan),
+        unparsed=(turns["parse_status"] != "ok").to_numpy(bool),
+        repeats=turns.duplicated(["episode_id", "text"]).to_numpy(bool),
+        words=hashed_words(names(turns, "observation")),
     )
 
 

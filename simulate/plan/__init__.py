@@ -10,8 +10,8 @@ without a model    costs     m(K) of every K, on all three axes   handback   G(K
 with a model       classes   contexts that promise the same       hidden     classes fitted to whole episodes
                    chain     moves between classes                coverage   how often contexts come again
                    filling   contexts of a class, unseen ones too
-                   imagined  worlds that could have left it       imagined_places     as compiled code reads them
-                   imagined_exact  their laws                     imagined_purchases  recipes played in them
+                   imagined  worlds that could have left it       imagined_places  as kernels read them
+                   imagined_exact  their laws                     imagined_purchases  recipes in them
                    model     all that a prediction needs          predict    pass@1 of every option
                    level1    the plan with a model
 calibration        trainings training runs, read                  trained    what the model expects of them

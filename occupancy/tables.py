@@ -121,7 +121,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("counter", _TEXT, "who counted the tokens"),
         Column("finish_reason", _TEXT, "stop, or length where the turn was cut"),
         Column("parse_status", _TEXT, "ok, or what was wrong with the turn's text"),
-        Column("logprob", _REAL, "log probability of the turn under the student, nats", nullable=True),
+        Column(
+            "logprob",
+            _REAL,
+            "log probability of the turn under its author, as the engine gave it, nats; in simulated worlds "
+            "under the student",
+            nullable=True,
+        ),
     ),
     "traces": (
         _EPISODE_ID,

@@ -8,8 +8,8 @@ without a model    costs     m(K) of every K, on all three axes   handback   G(K
                    reweigh   the pilot under other recipes' laws
                    marginal  one weighed against the other        level0     the plan from these alone
 with a model       classes   contexts that promise the same       hidden     classes fitted to whole episodes
-                   chain     moves between classes                coverage   how often contexts come again
-                   filling   contexts of a class, unseen ones too
+                   signs     of a context that no teacher met     chain      moves between classes
+                   coverage  how often contexts come again        filling    contexts of a class, unseen too
                    imagined  worlds that could have left it       imagined_places  as kernels read them
                    imagined_exact  their laws                     imagined_purchases  recipes in them
                    model     all that a prediction needs          predict    pass@1 of every option

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from occupancy.recipe import INF, preset
-from simulate.plan import level0
+from simulate.plan import level0, signs
 from simulate.plan.calibrate import Kappa
 from simulate.plan.classes import find_classes
 from simulate.plan.costs import Costs, costs, costs_of_contexts, demo_cost, pilot_price
@@ -64,9 +64,10 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0, kappa: Kappa 
         return replace(base, warnings=(*base.warnings, f"no pass@1 is predicted: {lacking}"))
     options = options_of(pilot)
     depths = sorted({int(min(option.K, pilot.recipe.T_max)) for option in options})
+    classes = find_classes(pilot)
     model = build(
         pilot,
-        find_classes(pilot),
+        classes,
         depths=tuple(depths),
         each=costs_of_contexts(pilot, axis=purchase.axis, prices=purchase.prices),
         demo_each=demo_cost(pilot, axis=purchase.axis, prices=purchase.prices),
@@ -95,7 +96,12 @@ def plan_pilot(pilot: Pilot, purchase: Purchase, *, seed: int = 0, kappa: Kappa 
     price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
     more = larger_pilot(pilot, model, options, found.J, plan, spending=spending, price=price, seed=seed)
     known = None if kappa is None else kappa.to_dict()
-    return replace(plan, calibrated=kappa is not None, pilot=plan.pilot | {"evsi": more, "kappa": known})
+    return replace(
+        plan,
+        calibrated=kappa is not None,
+        pilot=plan.pilot | {"evsi": more, "kappa": known},
+        warnings=(*plan.warnings, signs.sentence(classes.weights)),
+    )
 
 
 def options_of(pilot: Pilot) -> list[Option]:

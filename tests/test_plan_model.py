@@ -20,10 +20,10 @@ from simulate.plan.filling import GROUPS, SINGLES, fill
 from simulate.plan.hidden import fit
 from simulate.plan.imagined_exact import values
 from simulate.plan.level0 import Purchase
-from simulate.plan.level1 import band, options_of, plan_pilot
+from simulate.plan.level1 import DEFAULT, band, options_of, plan_pilot
 from simulate.plan.model import Model, build
 from simulate.plan.pilot import Pilot
-from simulate.plan.predict import Spending, predict, world_of
+from simulate.plan.predict import Option, Spending, predict, world_of
 from simulate.plan.read import read_pilot
 
 
@@ -208,6 +208,20 @@ def test_plan_predicts_with_bands(pilot: Pilot) -> None:
     assert sum(c["p_best"] for c in found["candidates"]) == pytest.approx(1)
     assert found["recommended"]["r_tokens"] is not None
     assert any("ranking only" in w for w in found["warnings"])
+
+
+@pytest.mark.parametrize("default", [DEFAULT, Option("oec", 7.0, 0.5)])
+def test_the_default_is_recommended_until_it_is_excluded(
+    pilot: Pilot, monkeypatch: pytest.MonkeyPatch, default: Option
+) -> None:
+    monkeypatch.setattr("simulate.plan.level1.DEFAULT", default)
+    found = plan_pilot(pilot, Purchase(3e5, charged=False))
+    open_still = {Option(c.recipe, c.K, c.r_tokens or 0.0): c for c in found.not_worse}
+    best = max(found.candidates, key=lambda c: c.value or 0.0)
+    assert found.recommended == open_still.get(default, best)
+    said = any("`recommended` is the default" in warning for warning in found.warnings)
+    assert said == (found.recommended != best)
+    assert (default in open_still) == (default == DEFAULT)
 
 
 @given(st.floats(0, 2), st.integers(0, 1000))

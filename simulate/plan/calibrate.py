@@ -22,13 +22,13 @@ import numpy as np
 
 from occupancy.errors import InputError
 from simulate.plan.pilot import STEP_KINDS, Floats, Ints, Steps
-from simulate.plan.reading import OF_TEXT
+from simulate.plan.reading import COARSER
 
 KAPPA, KAPPA_SPREAD = 1.5, 0.8
 """Prior where contexts come again: log-normal around the first, with this standard deviation of the
 logarithm."""
-TEXT, TEXT_SPREAD = 2.0, 1.1
-"""Prior where a description of text stands for many contexts, in labels that the pilot's own traces are at a
+MANY, MANY_SPREAD = 2.0, 1.1
+"""Prior where a state or a text stands for many contexts, in labels that the pilot's own traces are at a
 usual one: they teach a third of what is there (8 to 75 % at 90 %). No pilot says how fast a model learns."""
 GRID = np.geomspace(0.05, 50, 41)
 MODEL_ERROR = 0.03
@@ -88,12 +88,12 @@ def prior(centre: float = KAPPA, spread: float = KAPPA_SPREAD) -> Kappa:
 
 def prior_of(steps: Steps) -> Kappa:
     """What is believed before any training, by what tells the pilot's contexts apart."""
-    if steps.identity not in OF_TEXT:
+    if steps.identity not in COARSER:
         return prior()
     bought = [STEP_KINDS.index(kind) for kind in ("demo", "continuation")]
     at = steps.node[steps.teacher & np.isin(steps.kind, bought)]
     labels = np.bincount(at, minlength=int(steps.node.max()) + 1)[steps.node[~steps.teacher]]
-    return prior(TEXT * max(float(np.median(labels)), 1.0), TEXT_SPREAD)
+    return prior(MANY * max(float(np.median(labels)), 1.0), MANY_SPREAD)
 
 
 def kappa_posterior(

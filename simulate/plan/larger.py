@@ -41,8 +41,9 @@ def larger_pilot(
 
     J: [D, O] draws of the options, the pilot's own first. Options that are no candidates are left out.
     """
-    compared = {Option(c.recipe, c.K, c.r_tokens or 0.0): c.pass_at_1 or 0.0 for c in plan.candidates}
-    best = max(compared, key=compared.__getitem__)
+    compared = {Option(c.recipe, c.K, c.r_tokens or 0.0) for c in plan.candidates}
+    chosen = plan.recommended
+    best = Option(chosen.recipe, chosen.K, chosen.r_tokens or 0.0)
     lost = lost_share(pilot, best)
     found = evsi(
         J[1:, [option in compared for option in options]],

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from occupancy.recipe import INF, preset
+from occupancy.recipe import INF, K_text, preset
 from simulate.plan import level0, signs
 from simulate.plan.calibrate import Kappa
 from simulate.plan.classes import find_classes
@@ -25,7 +25,7 @@ from simulate.plan.marginal import chances, not_worse
 from simulate.plan.model import build
 from simulate.plan.pilot import Flags, Floats, Pilot
 from simulate.plan.predict import Option, Predictions, Spending, predict
-from simulate.plan.reading import LEAST_REPEATED, OF_TEXT, repeated_share
+from simulate.plan.reading import COARSER, LEAST_REPEATED, repeated_share
 from simulate.plan.report import Candidate, Plan
 
 DEPTHS = (1.0, 2.0, 3.0, 5.0)
@@ -34,16 +34,21 @@ FILTERED = ("op-success", "op-critical", "oec")
 DRAWS = 500
 MOST_UNSPENT = 0.1
 """Share of draws in which a filter may accept too little to spend the budget."""
-DISCREPANCY, TEXT_DISCREPANCY, CALIBRATED = 0.3, 0.45, 0.18
+DISCREPANCY, COARSER_DISCREPANCY, CALIBRATED = 0.3, 0.45, 0.18
 """Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each
-factor of e that the budget lies beyond the pilot; the second where contexts are told apart by text, the
-third where trainings calibrated the curve."""
-TILT, TEXT_TILT = 0.05, 0.2
+factor of e that the budget lies beyond the pilot; the second where contexts are told apart by state or
+text, the third where trainings calibrated the curve."""
+TILT, COARSER_TILT = 0.05, 0.2
 """The same between the ends of the range of K and of r and between filters and none, for each unit of pass@1
-still to gain; the second where contexts are told apart by text."""
+still to gain; the second where contexts are told apart by state or text."""
+DEFAULT = Option("op-critical", INF, 0.75)
+"""Recommended until a pilot speaks against it: in nine families of worlds, five of them with students that
+learn by other rules than the model's, nothing else was so seldom far from the best (docs/planner.md)."""
 LARGEST_GAP = 0.2
 """A class chain that misses the student's measured J by more than this has not found the classes."""
 _TOLD_BY = {
+    "state_id": "no context comes twice, so they are told apart by the environment's state; how fast a model "
+    "learns from that is a guess: believe the level less than the order",
     "observation": "no context comes twice, so they are told apart by what the last observation says, its "
     "numbers masked; how fast a model learns from that is a guess: believe the order little, the level less",
     "opening": "no context comes twice and no observation tells them apart: the turn and the first words of "
@@ -144,15 +149,17 @@ def _decided(
     kappa: Kappa | None,
 ) -> Plan:
     rng = np.random.default_rng(seed)
-    text = pilot.steps.identity in OF_TEXT
-    tilt, unknown = (TEXT_TILT, TEXT_DISCREPANCY) if text else (TILT, DISCREPANCY)
+    coarser = pilot.steps.identity in COARSER
+    tilt, unknown = (COARSER_TILT, COARSER_DISCREPANCY) if coarser else (TILT, DISCREPANCY)
     J = found.J[1:] + _tilt(options, found.J[1:], tilt, rng)
     mean = found.J[1:].mean(0)
     supplied = found.demos <= (pilot.pool if pilot.pool_stated else math.inf)
     supplied &= found.unspent <= MOST_UNSPENT
     score = np.where(supplied, mean, -np.inf)
-    best = int(np.argmax(score))
+    guess = int(np.argmax(score))
     kept = not_worse(mean[supplied], J[:, supplied])
+    open_still = [options[at] for at in np.flatnonzero(supplied)[kept]]
+    best = options.index(DEFAULT) if DEFAULT in open_still else guess
     own = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
     beyond = math.log1p(level0.left_to_spend(pilot, purchase) / own)
     low, high = band(J, (unknown if kappa is None else CALIBRATED) * beyond, rng)
@@ -189,7 +196,11 @@ def _decided(
         not_worse=tuple(c for c, keep in zip(usable, kept, strict=True) if keep),
         candidates=tuple(usable),
         unit="pass@1",
-        warnings=(*_about(found, options, supplied, kappa, pilot.steps.identity), *_still_true(base)),
+        warnings=(
+            *_about(found, options, supplied, kappa, pilot.steps.identity),
+            *(() if best == guess else (_why_default(candidates[best], candidates[guess]),)),
+            *_still_true(base),
+        ),
     )
 
 
@@ -228,7 +239,7 @@ def _about(
         "leap is not compared: its switch time is the teacher's choice, which no uniform draw shows; "
         "oec is compared without its repetition filter",
     ]
-    if identity in OF_TEXT:
+    if identity in COARSER:
         said.append(_TOLD_BY[identity])
     refused = [o for o, have in zip(options, supplied, strict=True) if not have]
     if refused:
@@ -238,6 +249,14 @@ def _about(
             f"the budget"
         )
     return tuple(said)
+
+
+def _why_default(default: Candidate, guess: Candidate) -> str:
+    return (
+        f"`recommended` is the default, which the pilot does not exclude at 90 %; the model's own best guess "
+        f"is {guess.recipe} with K = {K_text(guess.K)}, r = {guess.r_tokens:g} ({guess.pass_at_1:.3f} "
+        f"against {default.pass_at_1:.3f}): in worlds of other kinds such differences did not hold"
+    )
 
 
 def _still_true(base: Plan) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from simulate.plan.pilot import Flags, Ints
 IDENTITIES = ("context_id", "state_id", "observation", "opening")
 """From the finest to the coarsest: the whole history; the environment's state; the last observation, its
 numbers masked; its first words, and the turn."""
-OF_TEXT = ("observation", "opening")
-"""Those that need a prior of their own on how fast a student learns."""
+COARSER = IDENTITIES[1:]
+"""Those that stand for many contexts: how fast a student learns there is a guess with a prior of its own."""
 LEAST_REPEATED = 0.25
 """Share of the student's turns that must be at contexts which another task met too."""
 WORDS, TURNS = 4, 8

@@ -176,7 +176,7 @@ def sentences(plan: Plan) -> Sequence[str]:
     advice = (
         f"Fall back on {FALL_BACK}."
         if plan.fall_back
-        else f"The best guess is {best.recipe} with K = {K_text(best.K)}{share}."
+        else f"Until more is known take {best.recipe} with K = {K_text(best.K)}{share}."
     )
     said = {
         "ranked": f"* Recommended: {best.recipe} with K = {K_text(best.K)}{share}, n = {_count(best.n)} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,8 @@ def _design(arguments: argparse.Namespace) -> int:
 
 
 def _plan_run(arguments: argparse.Namespace) -> int:
+    # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from simulate.plan.costs import Prices
     from simulate.plan.planner import plan
     from simulate.plan.purchase import commands

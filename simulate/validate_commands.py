@@ -51,6 +51,8 @@ def add_validate(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    # Read when numpy is loaded, here and in the workers: small matrices, so threads would only wait.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from occupancy.errors import InputError
     from simulate.validate import Effort, judge_worlds, worlds_to_judge
     from simulate.validate_figures import save_figures

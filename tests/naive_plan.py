@@ -99,3 +99,17 @@ def paths(places: Places, learnt: np.ndarray, T_max: int) -> list[tuple[float, l
     for v in np.flatnonzero(places.start):
         go(places.start[v], [int(v)])
     return found
+
+
+def winner(places: Places, T_max: int) -> np.ndarray:
+    """[V, U] chance of each move of the teacher, given that all T_max turns after it end with success."""
+    V, X = len(places.unit), len(places.first) - 1
+    value = np.zeros(V + X + 2)
+    value[V + X] = 1.0
+    for _ in range(T_max):
+        now = (places.teacher * value[places.to]).sum(1)
+        inside = [slice(places.first[x], places.first[x + 1]) for x in range(X)]
+        value = np.concatenate([now, [places.weight[part] @ now[part] for part in inside], [1.0, 0.0]])
+    joint = places.teacher * value[places.to]
+    total = joint.sum(1, keepdims=True)
+    return np.where(total > 1e-12, joint / np.maximum(total, 1e-300), places.teacher)

@@ -62,10 +62,12 @@ FORMS = st.sampled_from([UNIFORM, FAILED, FIXED])
 
 @given(WORLDS, st.integers(1, T_MAX))
 def test_values_are_the_chance_of_the_paths_that_win(world: Places, T_max: int) -> None:
-    learnt = np.random.default_rng(0).random((len(world.unit), 3))
-    found = values(world, learnt, T_max)
+    learnt, clean = np.random.default_rng(0).random((2, len(world.unit), 3))
+    found = values(world, learnt, clean, T_max)
+    winner = naive_plan.winner(world, T_max)
     for c in range(3):
-        every = naive_plan.paths(world, learnt[:, c], T_max)
+        shown = world.teacher + clean[:, c, None] * (winner - world.teacher)
+        every = naive_plan.paths(world._replace(teacher=shown), learnt[:, c], T_max)
         assert found[c] == pytest.approx(sum(chance for chance, _, won in every if won))
 
 
@@ -119,7 +121,7 @@ def bought(
     world: Places, wishes: Wishes, low: int, high: int, **played: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     labels, ledger = np.zeros((len(wishes.K), len(world.kappa))), np.zeros((len(wishes.K), LEDGER))
-    play = Play(played.get("times", 1.0), 500, played.get("by_training", False))
+    play = Play(played.get("times", 1.0), 500, played.get("by_training", False), 0.5)
     keys = pipeline_keys(0, 0, T_MAX)[3]
     contexts = switches(world, np.full((len(world.unit), 1), 0.5), T_MAX)[played.get("law", UNIFORM), 0]
     buy(world, play, wishes, low, high, contexts, T_MAX, keys, labels, ledger)
@@ -180,7 +182,7 @@ def track(unit: list[int]) -> Places:
 def found(
     world: Places, demos: float, on_policy: Wishes, owned: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    play, keys = Play(1.0, 1000, False), pipeline_keys(0, 0, 5)
+    play, keys = Play(1.0, 1000, False, 0.5), pipeline_keys(0, 0, 5)
     return outcomes(world, play, wish([5], [demos]), on_policy, keys, np.full((2, len(world.kappa)), owned))
 
 
@@ -198,6 +200,13 @@ def test_an_outcome_is_what_its_labels_teach_and_its_ledger_what_they_cost() -> 
 def test_what_is_learnt_at_a_node_is_learnt_wherever_the_same_is_read() -> None:
     apart, together = (found(track(unit), 10.0, wish([1], [0.0]))[0][0] for unit in ([0, 1], [0, 0]))
     assert together > apart
+
+
+@given(WORLDS)
+def test_filtered_turns_are_never_worse_to_learn(world: Places) -> None:
+    V = len(world.unit)
+    plain, clean = values(world, np.ones((V, 2)), np.broadcast_to([0.0, 1.0], (V, 2)).copy(), 30)
+    assert clean >= plain - 0.02  # the winner's law is for a whole horizon, the last turns have less
 
 
 def test_a_filter_that_nothing_passes_ends_and_says_what_is_left() -> None:

@@ -142,7 +142,7 @@ def test_imagined_worlds_are_worlds(model: Model) -> None:
         assert ((found.unit >= 0) & (found.unit < len(found.kappa))).all()
         assert world.demos.sum() == model.ground.demos.sum()
         ends = np.broadcast_to([0.0, 1.0], (V, 2)).copy()
-        low, high = values(found, ends, model.kernels.T_max)
+        low, high = values(found, ends, np.zeros((V, 2)), model.kernels.T_max)
         assert 0 <= low < high <= 1
 
 
@@ -211,17 +211,20 @@ def test_plan_predicts_with_bands(pilot: Pilot) -> None:
 
 
 @pytest.mark.parametrize("default", [DEFAULT, Option("oec", 7.0, 0.5)])
-def test_the_default_is_recommended_until_it_is_excluded(
-    pilot: Pilot, monkeypatch: pytest.MonkeyPatch, default: Option
+@pytest.mark.parametrize("ranked", [True, False])
+def test_the_default_is_recommended_where_nothing_is_told_apart(
+    pilot: Pilot, monkeypatch: pytest.MonkeyPatch, default: Option, ranked: bool
 ) -> None:
     monkeypatch.setattr("simulate.plan.level1.DEFAULT", default)
-    found = plan_pilot(pilot, Purchase(3e5, charged=False))
-    open_still = {Option(c.recipe, c.K, c.r_tokens or 0.0): c for c in found.not_worse}
+    if not ranked:
+        monkeypatch.setattr("simulate.plan.level1.not_worse", lambda mean, _: np.ones(len(mean), bool))
+    found = plan_pilot(replace(pilot, pool=10**9), Purchase(2e5, charged=False))
     best = max(found.candidates, key=lambda c: c.value or 0.0)
-    assert found.recommended == open_still.get(default, best)
+    compared = {Option(c.recipe, c.K, c.r_tokens or 0.0): c for c in found.candidates}
+    assert found.status == ("ranked" if ranked else "no_preference")
+    assert found.recommended == (best if ranked else compared.get(default, best))
     said = any("`recommended` is the default" in warning for warning in found.warnings)
     assert said == (found.recommended != best)
-    assert (default in open_still) == (default == DEFAULT)
 
 
 @given(st.floats(0, 2), st.integers(0, 1000))

@@ -97,7 +97,7 @@ def test_text_pilots_are_planned_with_a_wide_curve_and_told_so(tmp_path: Path) -
 
 def test_the_prior_of_text_goes_by_the_labels_that_the_pilot_holds(tmp_path: Path) -> None:
     ids, text = (
-        read_pilot(pilots.write_pilot(tmp_path / name, pilots.A, tasks=24, **kind).folder)
+        read_pilot(pilots.write_pilot(tmp_path / name, pilots.A, tasks=80, **kind).folder)
         for name, kind in (("ids", {}), ("text", {"unique": True, "says": CLOCK}))
     )
     assert prior_of(ids.steps).centre == pytest.approx(KAPPA, rel=0.01)

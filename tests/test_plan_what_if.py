@@ -77,10 +77,9 @@ def test_a_horizon_at_which_all_fail_leaves_nothing(folder: Path) -> None:
         ask(folder, "T_max=6")
 
 
-def test_a_dear_context_moves_K_up(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dear_context_moves_K_up(folder: Path, tmp_path: Path) -> None:
     from simulate.plan.costs import Prices
 
-    monkeypatch.setattr("simulate.plan.level1.DEFAULT", None)  # the model's own guesses are compared
     (tmp_path / "dear.toml").write_text("output = 10\ncontext = 0.02\n")
     found = plan(
         folder,

@@ -63,8 +63,8 @@ def _about_values(pilot: Pilot, gain: Gains) -> Iterator[str]:
     contexts = pilot.contexts
     if len(gain.K) == 1:
         yield (
-            "the pilot has no hand-backs: every K has its cost, but only K=inf a gain; hand-backs at "
-            "k = 0, 1, 2, 3, 5 would add the value of depth (`fewsteps collect --pilot`)"
+            "the pilot has no hand-backs after a teacher turn: every K has its cost, but only K=inf a gain; "
+            "hand-backs at k = 0, 1, 2, 3, 5 would add the value of depth (`fewsteps collect --pilot`)"
         )
     if gain.mean[-1] <= 0:
         yield (

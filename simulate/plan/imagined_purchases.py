@@ -51,6 +51,8 @@ class Play(NamedTuple):
     """Rollouts after which a filter accepts too little."""
     by_training: bool
     """What is not trained on is not charged."""
+    skill: float
+    """Share of what tells the teacher's successes from its failures that is its own doing, and is learnt."""
 
 
 @compiled
@@ -78,7 +80,8 @@ def outcomes(
             shown[r, w] += owned[0, w]
     master(places, shown, prefix)
     contexts = switches(places, prefix, T_max)
-    labels, spent_op, learnt = np.zeros((n, W)), np.zeros((n, LEDGER)), np.empty((V, n + 2))
+    labels, spent_op = np.zeros((n, W)), np.zeros((n, LEDGER))
+    learnt, clean = np.empty((V, n + 2)), np.zeros((V, n + 2))
     low: Index = np.int64(0)
     while low < n:
         law, share, high = on_policy.law[low], on_policy.share[low], low + 1
@@ -87,13 +90,18 @@ def outcomes(
         found = contexts[law, share]
         buy(places, play, on_policy, low, high, found, T_max, keys[CONTINUE], labels, spent_op)
         for o in range(low, high):
+            if on_policy.success_only[o] == 1:
+                for v in range(V):
+                    w = places.unit[v]
+                    whole = labels[o, w] + shown[share, w] + owned[1, w]
+                    clean[v, o] = play.skill * labels[o, w] / max(whole, 1.0)
             for w in range(W):
                 labels[o, w] += shown[share, w] + owned[1, w]
         low = high
     master(places, labels, learnt)
     for v in range(V):
         learnt[v, n], learnt[v, n + 1] = 0.0, 1.0
-    return values(places, learnt, T_max), spent_bc, spent_op
+    return values(places, learnt, clean, T_max), spent_bc, spent_op
 
 
 @compiled

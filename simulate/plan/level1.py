@@ -42,8 +42,9 @@ TILT, COARSER_TILT = 0.05, 0.2
 """The same between the ends of the range of K and of r and between filters and none, for each unit of pass@1
 still to gain; the second where contexts are told apart by state or text."""
 DEFAULT = Option("op-critical", INF, 0.75)
-"""Recommended until a pilot speaks against it: in nine families of worlds, five of them with students that
+"""Recommended where a pilot tells nothing apart: in nine families of worlds, five of them with students that
 learn by other rules than the model's, nothing else was so seldom far from the best (docs/planner.md)."""
+LEAST_CONTEXTS, FEW_DEMOS = 4, 10
 LARGEST_GAP = 0.2
 """A class chain that misses the student's measured J by more than this has not found the classes."""
 _TOLD_BY = {
@@ -128,6 +129,13 @@ def _lacking(pilot: Pilot, base: Plan) -> str:
         return "hand-backs must have shown what at least one depth is worth besides the whole continuation"
     if not np.isfinite(pilot.demos.R).any():
         return "it needs demonstrations (`fewsteps collect --pilot` plays them)"
+    different = int(pilot.steps.node.max()) + 1
+    if different < LEAST_CONTEXTS:
+        return (
+            f"all {len(pilot.steps):,} turns are at {different} contexts, told apart by "
+            f"{pilot.steps.identity} (expected at least {LEAST_CONTEXTS}); record ids that differ where "
+            f"contexts do"
+        )
     repeated = repeated_share(pilot.steps.node, pilot.steps.cluster, pilot.steps.teacher)
     if repeated < LEAST_REPEATED:
         return (
@@ -158,8 +166,9 @@ def _decided(
     score = np.where(supplied, mean, -np.inf)
     guess = int(np.argmax(score))
     kept = not_worse(mean[supplied], J[:, supplied])
-    open_still = [options[at] for at in np.flatnonzero(supplied)[kept]]
-    best = options.index(DEFAULT) if DEFAULT in open_still else guess
+    ranked = not kept.all()
+    have = [option for option, there in zip(options, supplied, strict=True) if there]
+    best = options.index(DEFAULT) if not ranked and DEFAULT in have else guess
     own = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
     beyond = math.log1p(level0.left_to_spend(pilot, purchase) / own)
     low, high = band(J, (unknown if kappa is None else CALIBRATED) * beyond, rng)
@@ -189,7 +198,7 @@ def _decided(
     usable = [c for c, have in zip(candidates, supplied, strict=True) if have]
     return replace(
         base,
-        status="ranked" if not kept.all() else "no_preference",
+        status="ranked" if ranked else "no_preference",
         level=1,
         recommended=candidates[best],
         fall_back=False,
@@ -199,6 +208,7 @@ def _decided(
         warnings=(
             *_about(found, options, supplied, kappa, pilot.steps.identity),
             *(() if best == guess else (_why_default(candidates[best], candidates[guess]),)),
+            *_few_demos(pilot),
             *_still_true(base),
         ),
     )
@@ -251,11 +261,18 @@ def _about(
     return tuple(said)
 
 
+def _few_demos(pilot: Pilot) -> tuple[str, ...]:
+    shown = int(np.isfinite(pilot.demos.R).sum())
+    if shown >= FEW_DEMOS:
+        return ()
+    return (f"the teacher's J rests on {shown} demonstrations (expected at least {FEW_DEMOS})",)
+
+
 def _why_default(default: Candidate, guess: Candidate) -> str:
     return (
-        f"`recommended` is the default, which the pilot does not exclude at 90 %; the model's own best guess "
-        f"is {guess.recipe} with K = {K_text(guess.K)}, r = {guess.r_tokens:g} ({guess.pass_at_1:.3f} "
-        f"against {default.pass_at_1:.3f}): in worlds of other kinds such differences did not hold"
+        f"`recommended` is the default; the model's own best guess is {guess.recipe} with K = "
+        f"{K_text(guess.K)}, r = {guess.r_tokens:g} ({guess.pass_at_1:.3f} against {default.pass_at_1:.3f}): "
+        f"in worlds of other kinds such differences did not hold"
     )
 
 

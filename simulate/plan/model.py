@@ -87,8 +87,10 @@ def build(
     rng = np.random.default_rng(seed)
     Q = len(pilot.clusters)
     drawn = rng.multinomial(Q, np.full(Q, 1 / Q), size=draws)
-    tasks = _Tasks(np.vstack([np.ones(Q), drawn]).astype(float))
     steps, demos, contexts = pilot.steps, pilot.demos, pilot.contexts
+    # Few demonstrations may all be missed: such a draw is the pilot itself.
+    drawn[drawn[:, np.unique(demos.cluster)].sum(1) == 0] = 1
+    tasks = _Tasks(np.vstack([np.ones(Q), drawn]).astype(float))
     kernels = chain.kernels(pilot, classes, tasks.weights)
     played, spent = (
         tasks.total(_by_class(classes, steps.teacher, amount), steps.cluster[steps.teacher])

@@ -159,9 +159,10 @@ def _draw(
     bought = wishes.budget * bought / model.scale[draw, column]
     turns = float((shown[wishes.share] + bought).max() / model.tokens[draw].mean())
     none = np.zeros(R, np.int64)
+    skill = float(np.random.default_rng([seed, draw, 1]).random())  # nothing in a pilot tells it
     return outcomes(
         world.places,
-        Play(max(1.0, turns / TURNS), MOST, spending.by_training),
+        Play(max(1.0, turns / TURNS), MOST, spending.by_training, skill),
         Wishes(none, none, np.full(R, T_max), none, shown),
         wishes._replace(budget=bought),
         pipeline_keys(seed, draw, T_max),

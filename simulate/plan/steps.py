@@ -22,7 +22,9 @@ def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
     turns = turns.sort_values(["episode_id", "t"], kind="stable")
     episode = turns["episode_id"].to_numpy(str)
     last = np.append(episode[1:] != episode[:-1], True)[: len(episode)]
-    ended = last & (turns["status"] == "finished").to_numpy(bool)
+    value = turns["value"].to_numpy(float)
+    # What the horizon cut and was yet a success has ended: the environment scores it there.
+    ended = last & ((turns["status"] == "finished").to_numpy(bool) | (value > 0))
     first = np.flatnonzero(np.append(True, last[:-1])[: len(episode)])
     own = np.arange(len(turns)) - np.repeat(first, np.diff(np.append(first, len(turns))))
     t = turns["t"].to_numpy(np.int64)
@@ -35,7 +37,6 @@ def steps_of(episodes: pd.DataFrame, turns: pd.DataFrame) -> Steps:
         one_reading = len(np.unique(np.column_stack([node, finer]), axis=0)) == len(np.unique(finer))
         if one_reading and repeated_share(finer, cluster, taught) >= LEAST_REPEATED:
             state = finer
-    value = turns["value"].to_numpy(float)
     return Steps(
         cluster=cluster,
         kind=np.array([KINDS.index(kind) for kind in turns["kind"]], np.int64),

@@ -247,3 +247,27 @@ def test_rows_that_are_there_twice(good: Run, tmp_path: Path, table: str, first:
     run.commit(rows | {table: [*rows[table], rows[table][0]]})
     with pytest.raises(DataError, match=f"1 rows are there twice .*{first}"):
         planned(run.folder)
+
+
+def test_a_success_at_the_horizon_counts(good: Run, spoil: Callable[..., Path]) -> None:
+    """An environment may score an episode that the horizon cut."""
+    late = planned(spoil(episodes=lambda row: row | ({"status": "horizon"} if row["R"] else {})))
+    assert late.level == 1
+    assert [c.pass_at_1 for c in late.candidates] == [c.pass_at_1 for c in planned(good.folder).candidates]
+
+
+def test_few_demonstrations_are_named(spoil: Callable[..., Path]) -> None:
+    """Of the three that are left one ended in an error."""
+    found = planned(
+        spoil(
+            episodes=lambda row: None if row["kind"] == "demo" and row["task_id"] >= "task-003" else row,
+            turns=lambda row: None if row["kind"] == "demo" and row["task_id"] >= "task-003" else row,
+        )
+    )
+    assert any("rests on 2 demonstrations" in warning for warning in found.warnings)
+
+
+def test_one_name_for_all_contexts(spoil: Callable[..., Path]) -> None:
+    found = planned(spoil(turns=lambda row: row | {"context_id": "x"}))
+    assert found.level == 0
+    assert any("turns are at 1 contexts" in warning for warning in found.warnings)

@@ -87,10 +87,12 @@ def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
 def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
     kept = () if plan.fall_back else plan.not_worse
     best = None if plan.fall_back else plan.recommended
+    if plan.level and best is not None and best not in measured:
+        measured = [*measured, best]
     names = ("pass_at_1", "low", "high") if plan.level else ("value", "value_low", "value_high")
     value, low, high = (_column(measured, name) for name in names)
-    for at, c in enumerate(measured):
-        colour = BEST if best == c else KEPT if c in kept else REST
+    colours = [BEST if best == c else KEPT if c in kept else REST for c in measured]
+    for at, colour in enumerate(colours):
         axes.bar(at, value[at], color=colour, width=0.7)
         axes.plot([at, at], [low[at], high[at]], color=INK, linewidth=1.2)
     axes.axhline(0, color=INK, linewidth=0.8)
@@ -100,16 +102,22 @@ def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
         axes.set_yticks(np.linspace(0, 1, 6))
     else:
         axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
-    chosen = "recommended" if plan.status == "ranked" else "best guess"
+    chosen = "recommended" if plan.status == "ranked" else "until more is known"
     meanings = {BEST: chosen, KEPT: "not distinguishable", REST: "worse"}
-    axes.legend([Patch(color=colour) for colour in meanings], meanings.values(), frameon=False, fontsize=8)
+    used = [colour for colour in meanings if colour in colours]
+    axes.legend([Patch(color=c) for c in used], [meanings[c] for c in used], frameon=False, fontsize=8)
     _depths(axes, measured)
 
 
 def _depths(axes: Axes, measured: list[Candidate]) -> None:
-    labels = ["∞" if c.K == INF else str(K_text(c.K)) for c in measured]
+    labels = [_label(c) for c in measured]
     axes.set_xticks(range(len(measured)), labels)
     axes.set_xlabel("K, teacher turns at most")
+
+
+def _label(c: Candidate) -> str:
+    K = "∞" if c.K == INF else str(K_text(c.K))
+    return K if c.gain is not None else f"{c.recipe}\n{K}"
 
 
 def _column(measured: list[Candidate], name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -34,7 +34,7 @@ FILTERED = ("op-success", "op-critical", "oec")
 DRAWS = 500
 MOST_UNSPENT = 0.1
 """Share of draws in which a filter may accept too little to spend the budget."""
-DISCREPANCY, COARSER_DISCREPANCY, CALIBRATED = 0.3, 0.45, 0.06
+DISCREPANCY, COARSER_DISCREPANCY, CALIBRATED = 0.3, 0.45, 0.12
 """Standard deviation of what the model gets wrong in log(1 - pass@1), in all candidates alike, for each
 factor of e that the budget lies beyond the pilot; the second where contexts are told apart by state or
 text, the third where trainings calibrated the curve."""

@@ -14,7 +14,7 @@ demo: $(BASE)
 test: $(READY)
 	$(VENV)/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
 	$(VENV)/bin/python -m pytest -m slow
-	NUMBA_DISABLE_JIT=1 $(VENV)/bin/python -m pytest -n 2 -m "not slow" tests/test_occupancy_*.py
+	NUMBA_DISABLE_JIT=1 $(VENV)/bin/python -m pytest -n 2 -m "not slow" tests/occupancy/test_occupancy_*.py
 
 lint: $(READY)
 	$(VENV)/bin/ruff format --check .

@@ -13,19 +13,20 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from occupancy.errors import FewstepsError
+from occupancy.record.errors import FewstepsError
 
 MOUNTED = (
     "analysis.commands",
     "occupancy.import_commands",
     "occupancy.commands",
-    "simulate.lab_commands",
     "simulate.commands",
-    "agentloop.commands",
-    "agentloop.ledger_commands",
-    "agentloop.trace_commands",
+    "analysis.validate.commands",
+    "analysis.plan.commands",
+    "agentloop.commands.collect",
+    "agentloop.commands.ledger",
+    "agentloop.commands.traces",
     "sft.commands",
-    "agentloop.export.commands",
+    "agentloop.commands.export",
 )
 """In the order of `fewsteps --help`."""
 

@@ -31,7 +31,7 @@ def _demo(given: argparse.Namespace) -> int:
         return 0
     from rich.console import Console
 
-    from simulate.plan.report import table
+    from analysis.plan.report import table
 
     console = Console()
     for plan in made.plans:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from analysis.figures import plan_figure
 from analysis.page import plan_page
-from simulate.plan.planner import plan
-from simulate.plan.report import Plan
+from analysis.plan.planner import plan
+from analysis.plan.report import Plan
 
 PILOT = Path(__file__).parent / "pilot"
 BUDGETS = (10_000, 100_000, 1_000_000)

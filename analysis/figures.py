@@ -10,12 +10,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Patch
 
-from occupancy.recipe import INF, K_text
+from occupancy.record.recipe import INF, K_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from simulate.plan.report import Candidate, Plan
+    from analysis.plan.report import Candidate, Plan
 
 MEASURES = {"inference": "teacher tokens", "training": "accepted tokens", "money": "money"}
 """What each axis counts."""

@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 
 from analysis.figures import MEASURES
-from occupancy.recipe import K_text
+from analysis.plan.purchase import commands
+from analysis.plan.report import Candidate, Plan, sentences
+from occupancy.record.recipe import K_text
 from occupancy.runs import open_run
-from simulate.plan.purchase import commands
-from simulate.plan.report import Candidate, Plan, sentences
 
 _STYLE = """
 :root { color-scheme: light; }

@@ -30,12 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT)]
 
-from agentloop.collect import Settings, collect
+from agentloop.policies.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
 from agentloop.render.codec import encode_turn, load_codec
-from agentloop.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
+from agentloop.run.collect import Settings, collect
 from agentloop.types import Environment, Message, Replay, Reply, Task
 from benchmarks.busy import ENGINE, WORKER, Cores, Gpu, machine
-from occupancy.recipe import preset
+from occupancy.record.recipe import preset
 
 SENTENCE = "You are in the middle of a room. You see a cabinet 4, a desk 1, and a drawer 12."
 WORDS = tuple(SENTENCE.split())
@@ -242,7 +242,7 @@ async def measure(given: argparse.Namespace) -> None:
     if given.fake:
         engine = Sleeping(encode_turn(codec, "go to desk 1"), codec.closing_ids[-1])
     else:
-        from agentloop.vllm_engine import open_vllm
+        from agentloop.policies.vllm_engine import open_vllm
 
         engine = await open_vllm(spec, codec)
     found: dict[str, Any] = {}
@@ -293,7 +293,7 @@ async def in_alfworld(
     watched: Watched, spec: Any, codec: Any, given: argparse.Namespace, place: Path
 ) -> dict[str, Any]:
     """Real games, the environment's own expert as teacher."""
-    from agentloop.alfworld.pool import open_alfworld
+    from agentloop.environments.alfworld.pool import open_alfworld
 
     worlds = open_alfworld(workers=given.workers, timeout_s=300)
     recipe = preset("op-short", K=3, n=given.proposals, T_max=given.horizon)

@@ -27,10 +27,10 @@ if __name__ == "__main__":
 
 from toy_world import Corridors, drunk, expert
 
-from agentloop.collect import Settings, Spending, collect
-from agentloop.policies import open_policy
+from agentloop.policies.by_name import open_policy
+from agentloop.run.collect import Settings, Spending, collect
 from agentloop.types import Ask, Message, Policy, Task
-from occupancy.recipe import preset
+from occupancy.record.recipe import preset
 
 RECIPE = preset("op-short", K="inf", n=1, T_max=12)
 

@@ -21,15 +21,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentloop.alfworld import memo
-from agentloop.alfworld.expert import scripted_expert
-from agentloop.alfworld.game import Player
-from agentloop.alfworld.games import Catalogue
-from agentloop.alfworld.pool import AlfworldGame, open_alfworld
-from agentloop.alfworld.sources import find_source
-from agentloop.alfworld.worker import GAMES_KEPT
-from agentloop.episode import History, Play, play, start
-from agentloop.replay import replay
+from agentloop.environments.alfworld import memo
+from agentloop.environments.alfworld.expert import scripted_expert
+from agentloop.environments.alfworld.game import Player
+from agentloop.environments.alfworld.games import Catalogue
+from agentloop.environments.alfworld.pool import AlfworldGame, open_alfworld
+from agentloop.environments.alfworld.sources import find_source
+from agentloop.environments.alfworld.worker import GAMES_KEPT
+from agentloop.run.episode import History, Play, play, start
+from agentloop.run.replay import replay
 from agentloop.types import Author
 
 TICKS = os.sysconf("SC_CLK_TCK")

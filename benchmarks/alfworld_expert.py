@@ -17,12 +17,12 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 
-from agentloop.alfworld.expert import scripted_expert
-from agentloop.alfworld.pool import T_MAX, Alfworld, open_alfworld
-from agentloop.alfworld.student import StudentSettings, parse_student, scripted_student
-from agentloop.episode import Play, Played, play, start
-from agentloop.replay import replay
-from agentloop.seeds import seed_of
+from agentloop.environments.alfworld.expert import scripted_expert
+from agentloop.environments.alfworld.pool import T_MAX, Alfworld, open_alfworld
+from agentloop.environments.alfworld.student import StudentSettings, parse_student, scripted_student
+from agentloop.run.episode import Play, Played, play, start
+from agentloop.run.replay import replay
+from agentloop.run.seeds import seed_of
 from agentloop.types import Author, Environment, Task
 
 

@@ -11,10 +11,10 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from agentloop.alfworld.expert import scripted_expert
-from agentloop.alfworld.pool import open_alfworld
-from agentloop.episode import Play, play, start
-from agentloop.replay import replay
+from agentloop.environments.alfworld.expert import scripted_expert
+from agentloop.environments.alfworld.pool import open_alfworld
+from agentloop.run.episode import Play, play, start
+from agentloop.run.replay import replay
 from agentloop.types import Author
 
 LIMIT_MB = 400

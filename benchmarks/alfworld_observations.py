@@ -1,8 +1,8 @@
 """Whether our caches change one observation: python -m benchmarks alfworld_observations [--tasks valid_seen]
 
-The scripted expert plays every game in a process with the caches (agentloop.alfworld.memo); the same commands
-are played in another process without them. Observations, commands that do something, and wins are compared
-turn by turn; the CPU seconds of a step in both are told.
+The scripted expert plays every game in a process with the caches of alfworld/memo.py; the same commands are
+played in another process without them. Observations, commands that do something, and wins are compared turn
+by turn; the CPU seconds of a step in both are reported.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TURNS = 50
 
 def play(tasks: str, *, cached: bool, script: dict[str, list[str]] | None) -> dict[str, Any]:
     """Every game once: the expert's commands, or those of `script`; what was seen, and what it cost."""
-    from agentloop.alfworld import memo
-    from agentloop.alfworld.game import Player
-    from agentloop.alfworld.pool import open_alfworld
+    from agentloop.environments.alfworld import memo
+    from agentloop.environments.alfworld.game import Player
+    from agentloop.environments.alfworld.pool import open_alfworld
 
     if cached:
         memo.install(games=3)

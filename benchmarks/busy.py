@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ENGINE, WORKER = b"EngineCore", b"agentloop.alfworld.worker"
+ENGINE, WORKER = b"EngineCore", b"agentloop.environments.alfworld.worker"
 """What the command lines of the engine's process and of the environments' hold."""
 
 

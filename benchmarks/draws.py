@@ -10,7 +10,9 @@ import argparse
 import numpy as np
 from ragged import T_MAX, batch, cpu_ns, report
 
-from occupancy import SwitchLaw, bootstrap, cluster_sums, draw_switches, kernels_draw, rng
+from occupancy import SwitchLaw, bootstrap, cluster_sums, draw_switches
+from occupancy.kernels import draw as kernels_draw
+from occupancy.kernels import rng
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from ragged import STATES, batch, cpu_ns, report
 
-from occupancy import Trajectories, cluster_sums, kernels, occupancy, ratio, tally
-from occupancy.estimate import weighted_sums
+from occupancy import Trajectories, cluster_sums, occupancy, ratio, tally
+from occupancy.kernels import sums as kernels
+from occupancy.statistics.estimate import weighted_sums
 
 Rivals = dict[str, Callable[[], Any]]
 

@@ -18,8 +18,8 @@ import numpy as np
 from numba import njit
 
 from occupancy import Trajectories
-from occupancy.kernels_draw import GOLDEN, mix
-from occupancy.stream_estimate import Pass
+from occupancy.kernels.draw import GOLDEN, mix
+from occupancy.streaming.estimate import Pass
 
 STATES, T_MAX, TABLE, TASKS = 64, 50, 32, 1000
 PART = 40_000

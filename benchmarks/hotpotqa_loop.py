@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hotpotqa_search import machine
 
-from agentloop.collect import Settings, collect
-from agentloop.evaluate import Evaluation, evaluate, summarise_evaluation
-from agentloop.hotpotqa.catalogue import SCALED
-from agentloop.hotpotqa.environment import HotpotQA, open_hotpotqa
-from agentloop.policies import open_policy
+from agentloop.environments.hotpotqa.catalogue import SCALED
+from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
+from agentloop.policies.by_name import open_policy
+from agentloop.run.collect import Settings, collect
+from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
 from occupancy.runs import Run
 
 

@@ -30,14 +30,14 @@ if __name__ == "__main__":
 import openai  # noqa: F401 -- before the fork, so that kills hit the run and not its imports
 from toy_world import Corridors
 
-from agentloop import units
-from agentloop.chat_spec import identity
-from agentloop.collect import Settings, Spending, collect
-from agentloop.ledger import Ledger
-from agentloop.policies import open_policy
-from agentloop.seeds import seed_of
-from agentloop.summary import summarise
-from occupancy.recipe import preset
+from agentloop.ledger.store import Ledger
+from agentloop.policies.by_name import open_policy
+from agentloop.policies.chat_spec import identity
+from agentloop.run import units
+from agentloop.run.collect import Settings, Spending, collect
+from agentloop.run.seeds import seed_of
+from agentloop.run.summary import summarise
+from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
 
 RECIPE = preset("op-short", K=3, n=2, T_max=12)

@@ -45,15 +45,15 @@ def write(file: Path, turns: int) -> None:
 
 
 def by_fewsteps(file: str) -> Any:
-    from occupancy.columns import Columns
-    from occupancy.scan import scan_table
+    from occupancy.record.columns import Columns
+    from occupancy.streaming.scan import scan_table
 
     return scan_table(file, Columns())[0].tally.trajectory
 
 
 def by_fewsteps_with_T(file: str) -> Any:
-    from occupancy.columns import Columns
-    from occupancy.scan import scan_table
+    from occupancy.record.columns import Columns
+    from occupancy.streaming.scan import scan_table
 
     return scan_table(file, Columns(length="T"))[0].tally.trajectory
 
@@ -61,8 +61,8 @@ def by_fewsteps_with_T(file: str) -> Any:
 def decode(file: str, columns: list[str]) -> None:
     import pyarrow.parquet as pq
 
-    from occupancy.chunks import in_order
-    from occupancy.scan import UNIT_ROWS, row_groups
+    from occupancy.kernels.chunks import in_order
+    from occupancy.streaming.scan import UNIT_ROWS, row_groups
 
     units = row_groups([Path(file)], UNIT_ROWS)
 
@@ -121,7 +121,7 @@ def mapped(file: Path) -> None:
     import pyarrow.parquet as pq
 
     from occupancy import Columns, Trajectories, open_arrays, save_arrays, tally
-    from occupancy.scan import scan_table
+    from occupancy.streaming.scan import scan_table
 
     arrow, arrays = file.with_suffix(".arrow"), file.with_suffix("")
     if not arrow.exists():

@@ -13,8 +13,8 @@ import sys
 
 import numpy as np
 
-from occupancy import rng
-from occupancy.kernels_draw import compiled, fill_bits, mix, philox
+from occupancy.kernels import rng
+from occupancy.kernels.draw import compiled, fill_bits, mix, philox
 
 STREAMS = ("numpy-philox", *(f"{g}-{axis}" for g in rng.GENERATORS for axis in ("trajectories", "seeds")))
 BLOCK = 1 << 17

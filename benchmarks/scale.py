@@ -14,8 +14,9 @@ import time
 
 from ragged import batch
 
-from occupancy import kernels, tally
-from occupancy.tallies import Tally
+from occupancy import tally
+from occupancy.kernels import sums as kernels
+from occupancy.statistics.tallies import Tally
 
 IN_MEMORY, BLOCK = 10**8, 10**7
 

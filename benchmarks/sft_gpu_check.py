@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from sft_step import versions
 
-from occupancy.errors import InputError, RunError
+from occupancy.record.errors import InputError, RunError
 from sft import attention, checkpoint
 from sft.model import DevicePack, load, prepare
 from sft.packing import Rows, make_batch

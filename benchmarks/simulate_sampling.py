@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from simulate import Garnet, answers, garnet_world, sample
-from simulate.sampling import alias_table
+from simulate.exact.sampling import alias_table
 
 WORLD = Garnet(states=1000, actions=10, branches=10, goals=0.01, traps=0.02, starts=200, horizon=50)
 

@@ -15,10 +15,10 @@ import time
 import jax
 
 from occupancy import preset
-from simulate.lanes import with_K
-from simulate.recovery import Recovery, recovery_world
-from simulate.students import LogLinear
-from simulate.sweeping import sweep
+from simulate.pipelines.lanes import with_K
+from simulate.pipelines.students import LogLinear
+from simulate.pipelines.sweeping import sweep
+from simulate.worlds.recovery import Recovery, recovery_world
 
 INF = float("inf")
 WORLD = Recovery(tracks=50, path=(8, 8), actions=8, first_repairs=404, features=64, horizon=30)

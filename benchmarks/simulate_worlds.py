@@ -27,10 +27,10 @@ from simulate import (
     sweep,
     truth,
 )
-from simulate.figures import K_curves, cost_curves, r_curves
-from simulate.lanes import with_K
-from simulate.students import Student
-from simulate.types import World
+from simulate.pipelines.figures import K_curves, cost_curves, r_curves
+from simulate.pipelines.lanes import with_K
+from simulate.pipelines.students import Student
+from simulate.worlds.types import World
 
 INF = math.inf
 K_ALL = (1, 2, 3, 5, 8, INF)

@@ -1,19 +1,6 @@
-from .arrays import open_arrays, save_arrays
-from .by_turn import TurnOccupancy, occupancy_by_turn
-from .clusters import ClusterSums, Ratio, cluster_sums, ratio
-from .columns import Columns
-from .conventions import CONVENTIONS
-from .convert import Conversion, convert
-from .coverage import MissingMass, coverage, missing_mass
-from .distance import (
-    DISTANCES,
-    Comparison,
-    chi_square,
-    compare,
-    jensen_shannon,
-    total_variation,
-)
-from .errors import (
+from .record.arrays import open_arrays, save_arrays
+from .record.columns import Columns
+from .record.errors import (
     BudgetStopped,
     DataError,
     FewstepsError,
@@ -22,15 +9,28 @@ from .errors import (
     RecipeError,
     RunError,
 )
-from .estimate import Mean, Occupancy, mean, occupancy
-from .recipe import PRESETS, Recipe, SwitchLaw, preset
-from .resample import Bootstrap, bootstrap
-from .scan import scan_table
-from .stream import TurnStream, open_turns
-from .stream_estimate import StreamEstimate, estimate_stream
-from .switch import Draw, Switches, draw_switch, draw_switches
-from .tallies import Tally, tally
-from .types import Trajectories
+from .record.recipe import PRESETS, Recipe, SwitchLaw, preset
+from .record.types import Trajectories
+from .statistics.by_turn import TurnOccupancy, occupancy_by_turn
+from .statistics.clusters import ClusterSums, Ratio, cluster_sums, ratio
+from .statistics.conventions import CONVENTIONS
+from .statistics.convert import Conversion, convert
+from .statistics.coverage import MissingMass, coverage, missing_mass
+from .statistics.distance import (
+    DISTANCES,
+    Comparison,
+    chi_square,
+    compare,
+    jensen_shannon,
+    total_variation,
+)
+from .statistics.estimate import Mean, Occupancy, mean, occupancy
+from .statistics.resample import Bootstrap, bootstrap
+from .statistics.switch import Draw, Switches, draw_switch, draw_switches
+from .statistics.tallies import Tally, tally
+from .streaming.estimate import StreamEstimate, estimate_stream
+from .streaming.scan import scan_table
+from .streaming.stream import TurnStream, open_turns
 
 __all__ = [
     "CONVENTIONS",

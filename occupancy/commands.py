@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from occupancy.estimate import Occupancy
-    from occupancy.stream_estimate import StreamEstimate
+    from occupancy.statistics.estimate import Occupancy
+    from occupancy.streaming.estimate import StreamEstimate
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,10 +51,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _occupancy(given: argparse.Namespace) -> int:
-    from occupancy.columns import Columns
-    from occupancy.errors import InputError
-    from occupancy.stream import open_turns
-    from occupancy.stream_estimate import estimate_stream
+    from occupancy.record.columns import Columns
+    from occupancy.record.errors import InputError
+    from occupancy.streaming.estimate import estimate_stream
+    from occupancy.streaming.stream import open_turns
 
     for name in ("memory", "top"):
         if getattr(given, name) < 1:
@@ -62,14 +62,14 @@ def _occupancy(given: argparse.Namespace) -> int:
     if given.error_memory < 0:
         raise InputError(f"--error-memory {given.error_memory}: expected at least 0")
     memory, cell_memory, n_empty, left_out = given.memory << 20, given.error_memory << 20, 0, 0
-    from occupancy.run_turns import RUN_COLUMNS, is_run, open_run_turns
+    from occupancy.streaming.run_turns import RUN_COLUMNS, is_run, open_run_turns
 
     run = is_run(given.source)
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
     if given.fast:
         if run or given.engine == "ray":
             raise InputError("--fast reads a table, on this machine: leave it out for a run, and over Ray")
-        from occupancy.scan import scan_table
+        from occupancy.streaming.scan import scan_table
 
         found, names = scan_table(given.source, columns, memory=memory, workers=given.workers)
     else:
@@ -80,7 +80,7 @@ def _occupancy(given: argparse.Namespace) -> int:
             stream = open_turns(given.source, columns, memory=memory)
         settings = {"n_empty": n_empty, "cell_memory": cell_memory}
         if given.engine == "ray":
-            from occupancy.on_ray import estimate_on_ray
+            from occupancy.streaming.on_ray import estimate_on_ray
 
             found, names = estimate_on_ray(stream, tasks_at_once=given.workers, **settings)
         else:

@@ -57,10 +57,10 @@ def _import(given: argparse.Namespace) -> int:
     from collections import Counter
     from pathlib import Path
 
-    from occupancy.errors import InputError
     from occupancy.importers import read_episodes
     from occupancy.importers.episodes import rows_of
-    from occupancy.recipe import preset
+    from occupancy.record.errors import InputError
+    from occupancy.record.recipe import preset
     from occupancy.runs import create_run
 
     settings, environment = _settings(given), given.environment or f"imported {given.format}"
@@ -103,8 +103,8 @@ def _import(given: argparse.Namespace) -> int:
 
 
 def _settings(given: argparse.Namespace) -> ImportSettings:
-    from occupancy.errors import InputError
     from occupancy.importers.episodes import ImportSettings
+    from occupancy.record.errors import InputError
 
     models = {}
     for item in given.author_of:

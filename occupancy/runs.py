@@ -3,7 +3,7 @@
     RUN/run.json            versions, hashes, machine, settings; written at the start
     RUN/recipe.toml         the recipe
     RUN/parts/000000/       rows that were finished together: episodes.parquet, turns.parquet, …
-    RUN/ledger.sqlite       every attempt (agentloop.ledger)
+    RUN/ledger.sqlite       every attempt (agentloop.ledger.store)
 
 A part is written under another name, synced, and renamed: the rename is the commit, so that a reader
 sees all rows of a task or none. `duckdb "select * from 'RUN/parts/*/episodes.parquet'"` works.
@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from occupancy.errors import DataError, RunError
-from occupancy.recipe import Recipe
-from occupancy.tables import SCHEMA_VERSION, TABLES, schema
+from occupancy.record.errors import DataError, RunError
+from occupancy.record.recipe import Recipe
+from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
 Row = Mapping[str, Any]
 _ORDER = (
@@ -167,7 +167,7 @@ def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
         if set(row) != set(wanted.names):
             missing, unknown = sorted(set(wanted.names) - set(row)), sorted(set(row) - set(wanted.names))
             raise DataError(
-                f"a row of {name} lacks {missing} and has unknown {unknown}: see occupancy/tables.py"
+                f"a row of {name} lacks {missing} and has unknown {unknown}: see occupancy/record/tables.py"
             )
     try:
         table = pa.Table.from_pylist(list(rows), schema=wanted)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from occupancy.errors import InputError
+from occupancy.record.errors import InputError
 
 NAME = "fewsteps"
 

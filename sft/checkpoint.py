@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
 from sft.model import plain
 from sft.world import World
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from occupancy.errors import FewstepsError, InputError, MissingExtra
+from occupancy.record.errors import FewstepsError, InputError, MissingExtra
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentloop.episode import Play, Played, play, start
-from agentloop.prompt_ids import PromptIds
+from agentloop.policies.prompt_ids import PromptIds
+from agentloop.policies.token_policy import Sampled, read_sampled
 from agentloop.render import Codec
-from agentloop.seeds import seed_of
-from agentloop.token_policy import Sampled, read_sampled
+from agentloop.run.episode import Play, Played, play, start
+from agentloop.run.seeds import seed_of
 from agentloop.types import (
     Answer,
     Ask,
@@ -35,7 +35,7 @@ from agentloop.types import (
     Task,
     Traits,
 )
-from occupancy.errors import DataError, FewstepsError, InputError, MissingExtra
+from occupancy.record.errors import DataError, FewstepsError, InputError, MissingExtra
 from sft.sampling import sample
 
 LR, TASKS, GROUP, EPOCHS = 1e-6, 16, 8, 4
@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", required=True, help="folder of the trained model")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="a GRPOConfig field")
     given = parser.parse_args(arguments)
-    from agentloop.policies import open_environments
+    from agentloop.policies.by_name import open_environments
     from sft.commands import change
 
     try:

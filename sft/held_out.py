@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from occupancy.errors import InputError
+from occupancy.record.errors import InputError
 from sft.model import DevicePack
 from sft.packing import Rows, make_batch
 from sft.world import World

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from occupancy.errors import InputError, MissingExtra
+from occupancy.record.errors import InputError, MissingExtra
 from sft import attention
 from sft.attention import Documents
 from sft.loss import linear_cross_entropy, linear_nll

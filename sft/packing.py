@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
 
 if TYPE_CHECKING:
     from agentloop.render import Row

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentloop.render import Codec, LengthRule
 from agentloop.render.traces import RenderCounts, RunTrace, count, render_run
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
 from occupancy.runs import open_run
 from sft.packing import Rows, rows_of
 

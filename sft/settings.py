@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from occupancy.errors import InputError
+from occupancy.record.errors import InputError
 
 PRECISIONS = ("bf16", "fp32_master", "fp32")
 ATTENTIONS = ("auto", "flash", "torch", "flex", "sdpa")

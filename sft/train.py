@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from occupancy.errors import DataError, RunError
+from occupancy.record.errors import DataError, RunError
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
 from sft.model import DevicePack, load, prepare

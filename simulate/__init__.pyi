@@ -1,17 +1,17 @@
-from .families import FAMILIES, MIXED, Family, draw_worlds, family
-from .fitted import fit_world, fitted_world
-from .garnet import Garnet, garnet_world
-from .laws import AcceptedLaw, accepted_law
-from .many import sweep_worlds
-from .outcome import Outcome, truth
-from .playing import PilotSize, pilot_rows, play_pilot
-from .recovery import Recovery, recovery_world
-from .sampling import Sample, sample
-from .solve import Answers, answers, hand_backs
-from .students import LogLinear, Tabular
-from .sweeping import Sweep, sweep
-from .types import World, WorldError
-from .worldfile import load_world, read_world_file
+from .exact.laws import AcceptedLaw, accepted_law
+from .exact.sampling import Sample, sample
+from .exact.solve import Answers, answers, hand_backs
+from .pilots.playing import PilotSize, pilot_rows, play_pilot
+from .pipelines.many import sweep_worlds
+from .pipelines.outcome import Outcome, truth
+from .pipelines.students import LogLinear, Tabular
+from .pipelines.sweeping import Sweep, sweep
+from .worlds.families import FAMILIES, MIXED, Family, draw_worlds, family
+from .worlds.fitted import fit_world, fitted_world
+from .worlds.garnet import Garnet, garnet_world
+from .worlds.recovery import Recovery, recovery_world
+from .worlds.types import World, WorldError
+from .worlds.worldfile import load_world, read_world_file
 
 __all__ = [
     "FAMILIES",

@@ -1,179 +1,215 @@
-"""The commands of this package: `fewsteps plan`. Heavy imports wait until a command runs."""
+"""The command `fewsteps simulate`: sweep recipes in a world whose outcome is known. Heavy imports wait."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import pandas as pd
 
-    from rich.console import RenderableType
+    from simulate.pipelines.students import Student
+    from simulate.worlds.types import World
+
+_EXAMPLE = "fewsteps simulate --world short --budgets 32000,128000 --K 1,2,3,5,8,inf --out DIR"
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Define this package's commands; each sets `handler`, (arguments) -> exit code."""
-    plan = subparsers.add_parser(
-        "plan",
-        help="which K to buy for a budget, from a pilot",
-        description="Say which recipe a budget should buy, from a pilot that `fewsteps collect --pilot` "
-        "recorded, and which others cannot be told from it.",
+    """Define `simulate`; its handler is (arguments) -> exit code."""
+    simulate = subparsers.add_parser(
+        "simulate",
+        help="compare recipes in a world whose best K is known",
+        description="Play the whole pipeline (demonstrations, student, rollouts, continuations, filters, "
+        "retraining, exact evaluation) in a synthetic world, for every recipe at every K, r and budget.",
+        epilog=f"example: {_EXAMPLE}",
     )
-    plan.add_argument(
-        "run", nargs="?", metavar="RUN", help="the pilot's run folder; with --design any earlier run, or none"
+    simulate.add_argument(
+        "--world",
+        metavar="NAME|FILE.toml",
+        help="short, middle, long, any or garnet; short/7 is number 7 of that family; or a TOML file",
     )
-    plan.add_argument(
-        "--budget",
-        type=float,
-        required=True,
-        metavar="N",
-        help="teacher tokens to buy, the pilot's included; money on the money axis",
+    simulate.add_argument(
+        "--budgets", type=_numbers(int), default=[32_000, 128_000], metavar="N,N", help="teacher tokens"
     )
-    plan.add_argument(
+    simulate.add_argument(
+        "--K",
+        type=_numbers(str),
+        default=["1", "2", "3", "5", "8", "inf"],
+        metavar="N,N",
+        help="for op-short",
+    )
+    simulate.add_argument(
+        "--r",
+        type=_numbers(float),
+        default=[0, 0.25, 0.5, 0.75, 1],
+        metavar="X,X",
+        help="shares of the budget spent on-policy; the rest buys demonstrations",
+    )
+    simulate.add_argument(
+        "--recipes", type=_numbers(str), default=["op-short"], metavar="NAME,NAME", help="presets to compare"
+    )
+    simulate.add_argument("--seeds", type=int, default=32, help="pipelines of each recipe (default 32)")
+    simulate.add_argument(
         "--axis",
-        choices=("inference", "training", "money"),
+        choices=("inference", "training", "both"),
         default="inference",
-        help="what the budget counts: all teacher output tokens, those of accepted traces, or money",
+        help="what budgets count: tokens bought (C_i), tokens trained on (C_tr), or one sweep of each",
     )
-    plan.add_argument(
-        "--already",
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="runs whose data are sunk: not charged; name the pilot here if it is",
-    )
-    plan.add_argument(
-        "--prices",
-        metavar="FILE.toml",
-        help="money for a million tokens: output, prompt, cached; and context, fixed for each one",
-    )
-    plan.add_argument(
-        "--pool",
-        type=int,
-        metavar="N",
-        help="tasks that the budget can be spread over (default: the pilot's)",
-    )
-    plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
-    plan.add_argument(
-        "--calibrate",
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="runs with small trainings on the pilot's traces, and evaluations of their students: how much "
-        "a label teaches",
-    )
-    plan.add_argument(
-        "--what-if",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="how the plan moves with prices=FILE.toml, T_max=N or evaluation=TASKSxATTEMPTS; repeatable",
-    )
-    _add_design(plan)
-    plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    plan.set_defaults(handler=_plan)
+    simulate.add_argument("--rounds", type=int, default=1, help="collect and retrain so often (default 1)")
+    simulate.add_argument("--student", choices=("tabular", "log-linear"), default="tabular")
+    simulate.add_argument("--kappa", type=float, help="tabular: turns after which half a context is learnt")
+    simulate.add_argument("--steps", type=int, help="log-linear: gradient steps of a training")
+    simulate.add_argument("--rate", type=float, help="log-linear: step size")
+    simulate.add_argument("--seed", type=int, default=0, help="of all draws (default 0)")
+    simulate.add_argument("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
+    simulate.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    simulate.set_defaults(handler=_simulate)
 
 
-GUESSES = {
-    "turn_tokens": "teacher output tokens a turn",
-    "turns": "turns of a demonstration",
-    "continuation_turns": "teacher turns of a continuation",
-    "student_pass": "the student's pass@1",
-    "teacher_pass": "the teacher's pass@1",
-    "icc": "share of the variance of the student's outcome that is the task's own",
-    "prompt_tokens": "prompt tokens of a teacher turn, on the money axis",
-    "T_max": "most turns of an episode",
-}
+def _numbers(kind: type) -> Any:
+    def parse(text: str) -> list[Any]:
+        return [kind(part) for part in text.split(",") if part.strip()]
+
+    parse.__name__ = f"comma-separated {kind.__name__}"
+    return parse
 
 
-def _add_design(plan: argparse.ArgumentParser) -> None:
-    design = plan.add_argument_group(
-        "pilot design", "how large a pilot to buy, before anything is bought; guesses are printed"
-    )
-    design.add_argument("--design", action="store_true", help="design a pilot instead of reading one")
-    design.add_argument("--replicates", type=int, metavar="N", help="hand-backs for each of their depths")
-    for name, meaning in GUESSES.items():
-        design.add_argument(
-            f"--{name.replace('_', '-')}",
-            dest=name,
-            type=int if name == "T_max" else float,
-            metavar="N" if name == "T_max" else "X",
-            help=meaning,
-        )
+def _simulate(arguments: argparse.Namespace) -> int:
+    from occupancy.record.errors import InputError
+    from simulate.pipelines.summary import best
+    from simulate.worlds.worldfile import load_world
 
-
-def _plan(arguments: argparse.Namespace) -> int:
-    if arguments.design:
-        return _design(arguments)
-    given = [name for name in (*GUESSES, "replicates") if getattr(arguments, name) is not None]
-    if arguments.run is None or given:
-        from occupancy.errors import InputError
-
-        raise InputError(
-            f"--{given[0].replace('_', '-')} without --design: a plan reads it from the pilot; leave it out"
-            if given
-            else "no RUN was given: name the pilot's run folder, or design one with --design"
-        )
-    return _plan_run(arguments)
-
-
-def _design(arguments: argparse.Namespace) -> int:
-    from simulate.plan.costs import Prices
-    from simulate.plan.design import design, table
-    from simulate.plan.guesses import Guesses, from_run
-
-    given = {name: getattr(arguments, name) for name in GUESSES if getattr(arguments, name) is not None}
-    guesses, names = Guesses(**given, sources=dict.fromkeys(given, "given")), None
-    if arguments.run is not None:
-        guesses, names = from_run(arguments.run, guesses)
-    found = design(
-        budget=arguments.budget,
-        axis=arguments.axis,
-        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
-        pool=arguments.pool,
-        replicates=arguments.replicates,
-        guesses=guesses,
-        run=names,
-    )
-    return _show(arguments, found.to_dict(), lambda: table(found), found.command)
-
-
-def _plan_run(arguments: argparse.Namespace) -> int:
-    # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from simulate.plan.costs import Prices
-    from simulate.plan.planner import plan
-    from simulate.plan.purchase import commands
-    from simulate.plan.report import table
-
-    found = plan(
-        arguments.run,
-        budget=arguments.budget,
-        axis=arguments.axis,
-        already=arguments.already,
-        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
-        pool=arguments.pool,
-        seed=arguments.seed,
-        what_if=arguments.what_if,
-        calibrate=arguments.calibrate,
-    )
-    return _show(arguments, found.to_dict(), lambda: table(found), "\n".join(commands(found)))
-
-
-def _show(
-    arguments: argparse.Namespace, plain: dict[str, Any], table: Callable[[], RenderableType], command: str
-) -> int:
-    """One JSON object, or a table with the command line that follows from it."""
+    if not arguments.world or not arguments.out:
+        raise InputError(f"--world and --out are needed; try: {_EXAMPLE}")
+    folder = Path(arguments.out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--out {folder} is not an empty folder: name a new one")
+    world = load_world(arguments.world)
+    frame = _sweep(arguments, world, _student(arguments))
+    report = _report(world, frame, best(frame))
+    folder.mkdir(parents=True, exist_ok=True)
+    report["files"] = _write(frame, folder)
     if arguments.json:
-        json.dump(plain, sys.stdout, indent=2, allow_nan=False)
-        sys.stdout.write("\n")
-        return 0
-    from rich.console import Console
-
-    Console().print(table())
-    if command:
-        sys.stdout.write(f"{command}\n")
+        sys.stdout.write(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    else:
+        _print(report, frame)
     return 0
+
+
+def _student(arguments: argparse.Namespace) -> Student:
+    from occupancy.record.errors import InputError
+    from simulate.pipelines.students import LogLinear, Tabular
+
+    mine = ("kappa",) if arguments.student == "tabular" else ("steps", "rate")
+    given = {k: v for k in ("kappa", "steps", "rate") if (v := getattr(arguments, k)) is not None}
+    foreign = sorted(set(given) - set(mine))
+    if foreign:
+        raise InputError(
+            f"--{foreign[0]} is not for --student {arguments.student}: it takes {', '.join(mine)}"
+        )
+    return (Tabular if arguments.student == "tabular" else LogLinear)(**given)
+
+
+def _sweep(arguments: argparse.Namespace, world: World, student: Student) -> pd.DataFrame:
+    import pandas as pd
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from occupancy import preset
+    from occupancy.record.recipe import parse_K
+    from simulate.pipelines.lanes import with_K
+    from simulate.pipelines.sweeping import sweep
+
+    named = [preset(name, T_max=world.horizon) for name in arguments.recipes]
+    recipes = with_K(named, [parse_K(K) for K in arguments.K])
+    axes = ("inference", "training") if arguments.axis == "both" else (arguments.axis,)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    frames = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        for axis in axes:
+            task = bar.add_task(f"{world.name}, {axis}", total=None)
+            swept = sweep(
+                world,
+                recipes=recipes,
+                budgets=arguments.budgets,
+                r=arguments.r,
+                seeds=arguments.seeds,
+                axis=axis,
+                rounds=arguments.rounds,
+                student=student,
+                seed=arguments.seed,
+                progress=lambda done, of, task=task: bar.update(task, completed=done, total=of),  # type: ignore[misc]
+            )
+            frames.append(swept.frame())
+    return pd.concat(frames, ignore_index=True)
+
+
+def _report(world: World, frame: pd.DataFrame, winners: pd.DataFrame) -> dict[str, Any]:
+    from simulate.exact.solve import answers
+
+    exact = answers(world)
+    spent = frame["C_i"].where(frame["matched_on"] == "inference", frame["C_tr"])
+    winners = winners.astype(object).where(winners.notna(), None)
+    return {
+        "world": world.name,
+        "states": world.S,
+        "contexts": world.X,
+        "T_max": world.horizon,
+        "J_student": exact.J_student,
+        "J_teacher": exact.J_teacher,
+        "mean_length": exact.mean_length,
+        "pipelines": len(frame),
+        "student": frame["student"].iloc[0],
+        "spent_over_budget": [float((spent / frame["budget"]).min()), float((spent / frame["budget"]).max())],
+        "best": [dict(row) for _, row in winners.iterrows()],
+    }
+
+
+def _write(frame: pd.DataFrame, folder: Path) -> list[str]:
+    from simulate.pipelines.figures import save_figures
+
+    frame.to_parquet(folder / "outcomes.parquet", index=False)
+    written = [folder / "outcomes.parquet"]
+    for axis, part in frame.groupby("matched_on"):
+        place = folder / str(axis) if frame["matched_on"].nunique() > 1 else folder
+        place.mkdir(exist_ok=True)
+        written += save_figures(part, place)
+    return [str(path) for path in written]
+
+
+def _print(report: dict[str, Any], frame: pd.DataFrame) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from simulate.pipelines.summary import means
+
+    console = Console()
+    low, high = report["spent_over_budget"]
+    console.print(
+        f"{report['world']}: {report['states']} states, {report['contexts']} contexts; pass@1 of the base "
+        f"student {report['J_student']:.3f}, of the teacher {report['J_teacher']:.3f}; {report['pipelines']} "
+        f"pipelines spent {low:.1%} to {high:.1%} of their budget"
+    )
+    table = means(frame)
+    top = table.loc[table.groupby(["matched_on", "budget", "recipe", "K"], sort=False)["J"].idxmax()]
+    near = {
+        (row["matched_on"], row["budget"], other["recipe"], other["K"])
+        for row in report["best"]
+        for other in row["not_worse"]
+    }
+    for matched_on, part in top.groupby("matched_on", sort=False):
+        out = Table(
+            "budget", "recipe", "K", "best r", "pass@1", "C_i", "C_tr", title=f"same tokens: {matched_on}"
+        )
+        for _, row in part.iterrows():
+            mark = "*" if (matched_on, row["budget"], row["recipe"], row["K"]) in near else " "
+            J = f"{row['J']:.4f} ±{row['se']:.4f}{mark}"
+            costs = f"{row['C_i']:,.0f}", f"{row['C_tr']:,.0f}"
+            out.add_row(f"{row['budget']:,}", row["recipe"], row["K"], f"{row['r']:g}", J, *costs)
+        console.print(out)
+    console.print("* not worse than the best of its budget by more than two paired standard errors")
+    for path in report["files"]:
+        console.print(path)

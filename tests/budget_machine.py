@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agentloop.budget import Budget
-from agentloop.ledger import Ledger
-from agentloop.metered import Meter, OwnBooks, metered
-from agentloop.prices import Price
+from agentloop.ledger.budget import Budget
+from agentloop.ledger.metered import Meter, OwnBooks, metered
+from agentloop.ledger.prices import Price
+from agentloop.ledger.store import Ledger
 from agentloop.types import Answer, Ask, CallFailed, Message, PolicyFailed, Traits, Usage
-from occupancy.errors import BudgetStopped, RunError
+from occupancy.record.errors import BudgetStopped, RunError
 
 MOST = 100
 PRICE = Price(input=3, cached_input=1, output=7)

@@ -1,4 +1,4 @@
-"""The README's file map, made from the first line of every module: python tests/file_map.py writes it."""
+"""The file map: python tests/file_map.py writes docs/files.md from the first line of every module."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ FOLDERS = {
 
 
 def file_map() -> str:
-    """The map as Markdown, one line a module; a folder inside a package is one line."""
+    """The map as Markdown: every module of the packages, folder by folder."""
     tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
     lines = []
     for package in PACKAGES:
-        lines.append(f"    {package + '/':<34}{first_line(ROOT / package / '__init__.py')}")
-        inside = sorted({"/".join(f.split("/")[:2]) for f in tracked if f.startswith(f"{package}/")})
-        for name in inside:
-            path = ROOT / name
-            if path.is_dir() and (path / "__init__.py").is_file():
-                lines.append(f"      {name.split('/')[1] + '/':<32}{first_line(path / '__init__.py')}")
-            elif path.is_dir():
-                lines.append(f"      {name.split('/')[1] + '/':<32}data, with a README")
-            elif path.suffix == ".py" and path.name != "__init__.py":
-                lines.append(f"      {path.name:<32}{first_line(path)}")
+        modules = sorted(f for f in tracked if f.startswith(f"{package}/") and f.endswith(".py"))
+        for folder in sorted({str(Path(f).parent) for f in modules}):
+            depth = "  " * folder.count("/")
+            name = f"{depth}{folder.rpartition('/')[2]}/"
+            lines.append(f"    {name:<34}{first_line(ROOT / folder / '__init__.py')}")
+            for file in modules:
+                if str(Path(file).parent) == folder and not file.endswith("__init__.py"):
+                    lines.append(f"    {f'{depth}  {Path(file).name}':<34}{first_line(ROOT / file)}")
     lines += [f"    {name + '/':<34}{meaning}" for name, meaning in FOLDERS.items()]
     return "\n".join(lines)
 
@@ -40,12 +38,10 @@ def first_line(module: Path) -> str:
     return docstring.splitlines()[0] if docstring else ""
 
 
-def with_map(readme: str) -> str:
-    before, heading, rest = readme.partition("## File map\n")
-    after = rest.partition("\n## ")[2]
-    return f"{before}{heading}\n{file_map()}\n\n## {after}"
+def page() -> str:
+    head = "# Files\n\nOne line a module, from its first line; `python tests/file_map.py` writes this page."
+    return f"{head}\n\n{file_map()}\n"
 
 
 if __name__ == "__main__":
-    file = ROOT / "README.md"
-    file.write_text(with_map(file.read_text("utf-8")), "utf-8")
+    (ROOT / "docs" / "files.md").write_text(page(), "utf-8")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agentloop.hotpotqa.catalogue import SCALED, Catalogue
-from agentloop.hotpotqa.environment import HotpotQA, Rules
-from agentloop.hotpotqa.observation import words_and_marks
-from agentloop.hotpotqa.passages import Passage
-from agentloop.hotpotqa.prompts import DEFAULTS
-from agentloop.hotpotqa.questions import Question
-from agentloop.hotpotqa.retriever import Retriever, RetrieverFailed
-from agentloop.hotpotqa.view import words_of
+from agentloop.environments.hotpotqa.catalogue import SCALED, Catalogue
+from agentloop.environments.hotpotqa.environment import HotpotQA, Rules
+from agentloop.environments.hotpotqa.observation import words_and_marks
+from agentloop.environments.hotpotqa.passages import Passage
+from agentloop.environments.hotpotqa.prompts import DEFAULTS
+from agentloop.environments.hotpotqa.questions import Question
+from agentloop.environments.hotpotqa.retriever import Retriever, RetrieverFailed
+from agentloop.environments.hotpotqa.view import words_of
 
 PLACES = ("Aldor", "Brenik", "Corvale", "Dunmarsh", "Eskelund", "Farrowby", "Glimmen", "Hartholm")
 RIVERS = ("Ystra", "Quell", "Oban", "Murn", "Tavel", "Lisk", "Nemmer", "Wend")

@@ -19,10 +19,10 @@ if __name__ == "__main__":
 
 from toy_world import Corridors, drunk, expert
 
-from agentloop import units
-from agentloop.collect import Settings, collect
+from agentloop.run import units
+from agentloop.run.collect import Settings, collect
 from agentloop.types import Answer, Ask
-from occupancy.recipe import preset
+from occupancy.record.recipe import preset
 
 SETTINGS = Settings(
     recipe=preset("op-short", K="inf", n=2, T_max=12),

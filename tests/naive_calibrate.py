@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulate.plan.calibrate import HELD_OUT_ERROR, TOP, TOP_SPREAD
+from analysis.plan.calibrate import HELD_OUT_ERROR, TOP, TOP_SPREAD
 
 
 def held_out(turns: list[tuple[int, int, float, float, float]], grid: np.ndarray) -> np.ndarray:

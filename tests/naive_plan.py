@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from simulate.plan.filling import GROUPS, SINGLES
-from simulate.plan.imagined_places import Places
-from simulate.plan.pilot import Pilot
+from analysis.plan.filling import GROUPS, SINGLES
+from analysis.plan.imagined_places import Places
+from analysis.plan.pilot import Pilot
 
 
 def mean_cost(pilot: Pilot, K: float) -> float:

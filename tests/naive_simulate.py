@@ -5,9 +5,9 @@ from functools import cache
 import numpy as np
 
 from occupancy import preset
-from occupancy.rng import bits
+from occupancy.kernels.rng import bits
 from simulate import World
-from simulate.laws import LEAP_BELOW
+from simulate.exact.laws import LEAP_BELOW
 
 
 def random_world(seed, *, S=4, A=2, X=3, U=3, T=4):
@@ -50,7 +50,7 @@ def rollouts(world, policy):
 
 def walk(world, policy, episodes, seed):
     """Counts by length [T + 1, S] and ends [T + 1, 3], one episode and one turn at a time."""
-    from simulate.sampling import alias_table
+    from simulate.exact.sampling import alias_table
 
     first, first_shift = alias_table(np.arange(world.S)[None], world.start[None])
     table, shift = alias_table(world.successors, np.einsum("sa,sau->su", policy, world.chances))

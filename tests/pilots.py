@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from occupancy.recipe import preset
+from occupancy.record.recipe import preset
 from occupancy.runs import Run, create_run
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentloop.types import Answer, Ask, Environment, Message, Policy, Replay, Reply, Task, Traits, Usage
-from occupancy.errors import InputError
+from occupancy.record.errors import InputError
 
 
 class Corridor:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
 from occupancy.runs import Run
 
 VERSION = "ATIF-v1.7"

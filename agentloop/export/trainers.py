@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from agentloop.render.types import TraceMessage
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
 
 Row = dict[str, Any]
 Exporter = Callable[[Sequence[TraceMessage], str], Iterator[Row]]

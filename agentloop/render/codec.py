@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentloop.render.types import TraceMessage
-from occupancy.errors import DataError, InputError, MissingExtra
+from occupancy.record.errors import DataError, InputError, MissingExtra
 
 MARKS = tuple(chr(c) for c in range(0xFDD0, 0xFDF0))
 _PROBE = "ok7"

@@ -24,7 +24,7 @@ from agentloop.render.codec import (
     sampled_ids,
 )
 from agentloop.render.types import LengthRule, Overflow, Rendered, Row, Span, TraceMessage
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
 
 _Numbered = tuple[int, TraceMessage]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from agentloop.render.codec import Codec
 from agentloop.render.spans import render_trace
 from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
-from occupancy.errors import DataError
+from occupancy.record.errors import DataError
+from occupancy.record.tables import KEY
 from occupancy.runs import Run, table_of
-from occupancy.tables import KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentloop.types import storable
-from occupancy.errors import DataError, InputError
+from occupancy.record.errors import DataError, InputError
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from occupancy.errors import DataError, InputError
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, numbered
+from occupancy.record.errors import DataError, InputError
 
 FORMATS = {
     "atif": "atif",

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from occupancy.errors import DataError, InputError
+from occupancy.record.errors import DataError, InputError
 
 AUTHORS = ("student", "teacher")
 WORDS = "words (imported without usage)"
@@ -242,7 +242,7 @@ def _turns(episode: ImportedEpisode) -> Iterable[dict[str, Any]]:
 
 
 def _feed(digest: Any, *parts: str) -> None:
-    """As `agentloop.episode.context_ids`: lengths keep ("ab", "c") and ("a", "bc") apart."""
+    """As `agentloop.run.episode.context_ids`: lengths keep ("ab", "c") and ("a", "bc") apart."""
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big") + data)

@@ -1,0 +1,1 @@
+"""The commands of this package: collect, evaluate, ledger, traces, export."""

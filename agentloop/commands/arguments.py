@@ -1,0 +1,95 @@
+"""What commands of this package read from their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy.record.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from occupancy.record.recipe import Recipe
+
+
+def pairs(flag: str, given: list[str]) -> dict[str, Any]:
+    """NAME=VALUE arguments; whole numbers and decimals become numbers."""
+    found: dict[str, Any] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise InputError(f"{flag} {pair!r}: expected NAME=VALUE")
+        found[name] = number(value)
+    return found
+
+
+def number(text: str) -> int | float | str:
+    """The text as a number where it is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def turns(flag: str, text: str) -> tuple[int, ...]:
+    """Whole numbers with commas, in order."""
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise InputError(f"{flag} {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5") from error
+
+
+def terminal() -> Console:
+    """Where a progress bar is drawn: standard error, and only where a person sees it."""
+    import sys
+
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=not sys.stderr.isatty())
+
+
+def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:
+    """A preset, with the environment's T_max unless that is changed too, or a TOML file; with changes."""
+    from occupancy.record.errors import RecipeError
+    from occupancy.record.recipe import PRESETS, Recipe, preset
+
+    if name in PRESETS:
+        return preset(name, **{"T_max": T_max, **changes})
+    file = Path(name)
+    if not file.is_file():
+        raise RecipeError(
+            f"--recipe {name}: expected one of {', '.join(PRESETS)}, or a TOML file that exists"
+        )
+    return Recipe.from_dict(Recipe.from_toml(read_text("--recipe", name)).to_dict() | changes)
+
+
+def read_n(file: str) -> dict[str, int]:
+    """Proposals of single tasks from a CSV file with the columns task_id and n."""
+    import csv
+
+    try:
+        # Spreadsheets write a byte order mark.
+        with Path(file).open(encoding="utf-8-sig", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"--n-of-task {file} cannot be read: {error}") from error
+    if not rows:
+        raise InputError(f"--n-of-task {file} holds no row: expected the columns task_id and n")
+    try:
+        n = {row["task_id"]: int(row["n"]) for row in rows}
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"--n-of-task {file}: expected the columns task_id and n ({error})") from error
+    if len(n) < len(rows):
+        raise InputError(f"--n-of-task {file} names a task twice: expected one row a task")
+    return n
+
+
+def read_text(flag: str, file: str) -> str:
+    """A text file's content."""
+    try:
+        return Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{flag} {file} cannot be read: {error}") from error

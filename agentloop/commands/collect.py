@@ -1,0 +1,329 @@
+"""`fewsteps collect`: Algorithm 1 on real tasks, into a run folder."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentloop.commands.evaluate import add_evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from agentloop.ledger.matched import Proof
+    from agentloop.run.on_ray import Seams
+    from agentloop.run.rows import Rows
+    from agentloop.run.settings import Settings, Spending
+    from agentloop.run.units import Progress
+    from agentloop.types import Environments
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `collect` and `evaluate`."""
+    add_evaluate(commands)
+    collect = commands.add_parser(
+        "collect",
+        help="roll the student out, let the teacher continue, and write a run folder",
+        description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
+    )
+    collect.add_argument("--env", required=True, help="alfworld, hotpotqa, or package.module:function")
+    collect.add_argument(
+        "--recipe",
+        action="append",
+        default=[],
+        help="a preset, or a TOML file (default: op-short); given several times: all with the same --budget",
+    )
+    collect.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change a field of the recipe, e.g. K=3",
+    )
+    collect.add_argument("--student", required=True, help="policy of the rollouts, e.g. scripted:lapse=.1")
+    collect.add_argument(
+        "--teacher", required=True, help="policy of the continuations, e.g. expert or openai:MODEL@URL"
+    )
+    collect.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
+    collect.add_argument("--out", required=True, metavar="RUN", help="the run folder")
+    collect.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
+    collect.add_argument("--workers", type=int, default=2, help="tasks played at the same time (default: 2)")
+    collect.add_argument(
+        "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
+    )
+    collect.add_argument(
+        "--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks"
+    )
+    collect.add_argument("--wall", type=float, metavar="SECONDS", help="most seconds of one episode")
+    collect.add_argument(
+        "--end-on",
+        default="",
+        metavar="STATUS,...",
+        help="parse statuses that end an episode, or 'any' (default: none)",
+    )
+    collect.add_argument(
+        "--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'"
+    )
+    collect.add_argument(
+        "--ray",
+        type=int,
+        metavar="MACHINES",
+        help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
+    )
+    collect.add_argument(
+        "--switch-weights",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="weights of a rollout's turns, law 'weights'",
+    )
+    _add_spending(collect)
+    pilot = collect.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
+    pilot.add_argument(
+        "--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations"
+    )
+    pilot.add_argument("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
+    pilot.add_argument("--replicates", type=int, default=2, help="hand-backs for each of them (default: 2)")
+    pilot.add_argument("--demo-tasks", type=int, default=40, help="tasks with a demonstration (default: 40)")
+    collect.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    collect.set_defaults(handler=_collect)
+
+
+def _add_spending(collect: argparse.ArgumentParser) -> None:
+    spending = collect.add_argument_group("spending", "what the run may spend; may be changed at a resume")
+    spending.add_argument(
+        "--budget", type=float, metavar="N", help="teacher tokens, or money (default: no limit)"
+    )
+    spending.add_argument(
+        "--axis",
+        default="inference",
+        help="inference or money: never exceeded; training: C_tr, to within one continuation",
+    )
+    spending.add_argument("--prices", metavar="FILE", help="price table in TOML")
+    spending.add_argument(
+        "--turn-tokens", type=int, metavar="N", help="most output tokens of a teacher's turn"
+    )
+    spending.add_argument("--retries", type=int, default=5, help="after a failure that may pass (default: 5)")
+
+
+def _collect(given: argparse.Namespace) -> int:
+    import asyncio
+
+    from agentloop.commands.arguments import pairs, read_n, read_recipe, read_text, turns
+    from agentloop.ledger.prices import read_prices
+    from agentloop.policies.by_name import open_environments
+    from agentloop.policies.chat_spec import address, identity
+    from agentloop.run.parts import SWITCH_PROMPT
+    from agentloop.run.settings import Settings, Spending
+    from occupancy.record.errors import BudgetStopped, InputError
+
+    if given.workers < 1:
+        raise InputError(f"--workers {given.workers}: expected at least 1")
+    changes = pairs("--set", given.set)
+    if "teacher" in changes:
+        raise InputError(f"--set teacher={changes['teacher']}: name the teacher with --teacher alone")
+    changes["teacher"] = identity(given.teacher)
+    if given.pilot:
+        changes.setdefault("K", "inf")
+    chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
+    environments = open_environments(given.env, **chosen)
+    T_max = environments.T_max
+    recipes = {name: read_recipe(name, changes, T_max=T_max) for name in given.recipe or ["op-short"]}
+    if any(r.switch.law == "teacher" for r in recipes.values()) and environments.policy(given.teacher):
+        raise InputError(
+            f"--teacher {given.teacher} only acts, and switch law 'teacher' asks the teacher when to take "
+            f"over: name a language model, or use --set switch=uniform"
+        )
+    if len({Path(name).stem for name in given.recipe}) < len(given.recipe):
+        raise InputError(
+            f"--recipe {', '.join(given.recipe)}: two of one name would share a folder; rename one of them"
+        )
+    settings = {
+        Path(name).stem: Settings(
+            recipe=recipe,
+            student=identity(given.student),
+            teacher=identity(given.teacher),
+            served_by={"student": address(given.student), "teacher": address(given.teacher)},
+            tasks=given.tasks,
+            seed=given.seed,
+            n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
+            wall_s=given.wall,
+            end_on=tuple(given.end_on.split(",")) if given.end_on else (),
+            switch_prompt=read_text("--switch-prompt", given.switch_prompt)
+            if given.switch_prompt
+            else SWITCH_PROMPT,
+            switch_weights=given.switch_weights,
+            pilot=given.pilot,
+            handback=turns("--handback", given.handback),
+            replicates=given.replicates,
+            demo_tasks=given.demo_tasks,
+        )
+        for name, recipe in recipes.items()
+    }
+    spending = Spending(
+        budget=given.budget,
+        axis=given.axis,
+        prices=read_prices(given.prices) if given.prices else None,
+        turn_tokens=given.turn_tokens,
+        retries=given.retries,
+    )
+    if len(settings) > 1 and given.ray is not None:
+        return asyncio.run(_matched_on_ray(given, settings, spending))
+    if len(settings) > 1:
+        return asyncio.run(
+            _run(given, environments, spending, lambda **seams: _matched(given, settings, **seams))
+        )
+    (only,) = settings.values()
+    try:
+        if given.ray is not None:
+            return asyncio.run(_on_ray(given, only, spending))
+        return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))
+    except BudgetStopped:
+        _show(given, status="budget_stopped")
+        raise
+
+
+async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> int:
+    from agentloop.run.collect import collect
+
+    await collect(given.out, settings, **seams)
+    _show(given, status="finished")
+    return 0
+
+
+async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spending) -> int:
+    from agentloop.run.on_ray import collect_on_ray
+
+    await collect_on_ray(given.out, settings, _seams(given), machines=given.ray, spending=spending)
+    _show(given, status="finished")
+    return 0
+
+
+async def _matched_on_ray(
+    given: argparse.Namespace, settings: dict[str, Settings], spending: Spending
+) -> int:
+    from agentloop.ledger.matched import match
+    from agentloop.run.on_ray import collect_on_ray
+
+    async def one(place: Path, wanted: Settings, limited: Spending) -> None:
+        await collect_on_ray(place, wanted, _seams(given), machines=given.ray, spending=limited)
+
+    return _prove(given, await match(given.out, settings, spending, one))
+
+
+def _seams(given: argparse.Namespace) -> Seams:
+    from agentloop.commands.arguments import pairs
+    from agentloop.run.on_ray import Seams
+
+    environment = {"workers": given.workers, **pairs("--env-set", given.env_set)}
+    return Seams(given.env, given.student, given.teacher, environment)
+
+
+async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
+    from agentloop.ledger.matched import collect_matched
+
+    return _prove(given, await collect_matched(given.out, settings, **seams))
+
+
+def _prove(given: argparse.Namespace, proof: Proof) -> int:
+    import json
+
+    from agentloop.commands.ledger import print_proof
+
+    if given.json:
+        print(json.dumps(proof.to_dict()))  # noqa: T201 -- standard output is what --json is for
+    else:
+        print_proof(proof)
+    return 0 if proof.matched else 1
+
+
+async def _run(
+    given: argparse.Namespace,
+    environments: Environments,
+    spending: Spending,
+    collecting: Callable[..., Awaitable[int]],
+) -> int:
+    """Open the policies, show progress while `collecting` runs, and close them."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from agentloop.commands.arguments import terminal
+    from agentloop.policies.by_name import open_policy
+
+    columns = (
+        TextColumn("collect"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    opened: list[Any] = [environments]
+    try:
+        for spec in (given.student, given.teacher):
+            opened.append(open_policy(spec, environments))
+        with Bar(*columns, console=terminal(), transient=True) as bar:
+            return await collecting(
+                environments=environments,
+                student=opened[1],
+                teacher=opened[2],
+                spending=spending,
+                progress=_progress(bar),
+            )
+    finally:
+        for seam in opened:
+            close = getattr(seam, "close", None)
+            if close is not None:
+                await close()
+
+
+def _progress(bar: Any) -> Progress:
+    line = bar.add_task("", total=None, note="opening the environment")
+    tokens = 0
+
+    def progress(done: int, total: int, rows: Rows) -> None:
+        nonlocal tokens
+        tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
+        bar.update(line, completed=done, total=total, note=f"{tokens:,} teacher tokens in new rows")
+
+    return progress
+
+
+def _show(given: argparse.Namespace, *, status: str) -> None:
+    import json
+
+    from agentloop.run.summary import summarise
+    from occupancy.runs import open_run
+
+    summary = summarise(open_run(given.out)) | {"status": status}
+    if given.json:
+        print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
+    else:
+        _print(summary)
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{summary['folder']}: {summary['recipe']} ({summary['recipe_hash']})")
+    for name in ("episodes of", "number", "success", "of all", "ended as"):
+        table.add_column(name, justify="left" if name in ("episodes of", "ended as") else "right")
+    for kind, row in summary["episodes"].items():
+        share = "-" if row["success"] is None else f"{row['success']:.3f}"
+        ended = ", ".join(f"{status} {count}" for status, count in row["status"].items())
+        table.add_row(kind, str(row["episodes"]), share, f"{row['success_of_all']:.3f}", ended)
+    outcomes = summary["proposals"]
+    console = Console(markup=False)
+    console.print(table)
+    counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
+    console.print(f"{summary['status']}; proposals: {counts or 'none'}")
+    if len(outcomes) > 1:
+        means = (f"{o} {p['t_prime']:.1f} of {p['T']:.1f}" for o, p in summary["prefixes"].items())
+        console.print(f"mean t' of mean T, before and after filters and errors: {', '.join(means)}")
+    console.print(
+        f"C_i {summary['C_i']:,} teacher tokens bought in {summary['attempts']:,} attempts "
+        f"({summary['failed_attempts']} failed, {summary['lost_attempts']} lost); "
+        f"C_tr {summary['C_tr']:,} in {summary['traces']:,} accepted traces"
+    )
+    for warning in summary["warnings"]:
+        console.print(f"warning: {warning}")

@@ -1,0 +1,102 @@
+"""`fewsteps evaluate`: a policy on tasks, several times, with standard errors both ways."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `evaluate`."""
+    command = commands.add_parser(
+        "evaluate",
+        help="play tasks several times with one policy, and say how often it succeeds",
+        description="Evaluate a policy. The same command on the same folder goes on where it was stopped.",
+    )
+    command.add_argument("--env", required=True, help="alfworld, hotpotqa, or package.module:function")
+    command.add_argument("--policy", required=True, help="what is evaluated, e.g. scripted")
+    command.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
+    command.add_argument("--attempts", type=int, default=8, help="attempts at each task (default: 8)")
+    command.add_argument("--out", required=True, metavar="RUN", help="the run folder")
+    command.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
+    command.add_argument("--workers", type=int, default=2, help="tasks played at the same time (default: 2)")
+    command.add_argument(
+        "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
+    )
+    command.add_argument(
+        "--end-on",
+        default="",
+        metavar="STATUS,...",
+        help="parse statuses that end an attempt, or 'any' (default: none)",
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    command.set_defaults(handler=_evaluate)
+
+
+def _evaluate(given: argparse.Namespace) -> int:
+    import asyncio
+    import json
+
+    from agentloop.run.evaluate import summarise_evaluation
+
+    summary = summarise_evaluation(asyncio.run(_run(given)))
+    if given.json:
+        print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
+    else:
+        _print(summary)
+    return 0
+
+
+async def _run(given: argparse.Namespace) -> Any:
+    from rich.progress import Progress
+
+    from agentloop.commands.arguments import pairs, terminal
+    from agentloop.policies.by_name import open_environments, open_policy
+    from agentloop.policies.chat_spec import identity
+    from agentloop.run.evaluate import Evaluation, evaluate
+    from occupancy.record.errors import InputError
+
+    if given.workers < 1:
+        raise InputError(f"--workers {given.workers}: expected at least 1")
+    end_on = tuple(given.end_on.split(",")) if given.end_on else ()
+    settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed, end_on=end_on)
+    chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
+    environments = open_environments(given.env, **chosen)
+    opened: list[Any] = [environments]
+    try:
+        opened.append(open_policy(given.policy, environments))
+        with Progress(console=terminal(), transient=True) as bar:
+            line = bar.add_task("evaluate", total=None)
+            return await evaluate(
+                given.out,
+                settings,
+                environments=environments,
+                policy=opened[1],
+                progress=lambda done, total, rows: bar.update(line, completed=done, total=total),
+            )
+    finally:
+        for seam in opened:
+            close = getattr(seam, "close", None)
+            if close is not None:
+                await close()
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{summary['folder']}: {summary['policy']}")
+    errors_by = ("SE by task", "SE over evaluations")
+    for name in ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations"):
+        table.add_column(name, justify="left" if name == "of" else "right")
+    for name, row in (("all", summary["success"]), ("with a reward", summary["success_of_scored"])):
+        if row is not None:
+            errors = ("-" if row[e] is None else f"{row[e]:.4f}" for e in ("cluster_se", "evaluation_se"))
+            counts = (str(row[count]) for count in ("n", "clusters", "evaluations"))
+            between = "-" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+            method = "" if row["interval"] == "t" else f" ({row['interval']})"
+            table.add_row(name, f"{row['mean']:.4f}", between + method, *errors, *counts)
+    console = Console(markup=False)
+    console.print(table)
+    ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
+    console.print(f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns")

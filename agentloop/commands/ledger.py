@@ -1,0 +1,121 @@
+"""`fewsteps ledger`: what a run has cost, and whether ledger, tables and provider agree."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentloop.ledger.matched import Proof
+
+
+COUNTS = ("attempts", "answered", "failed", "lost", "repeated", "perhaps_billed")
+TOKENS = ("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens", "perhaps_tokens")
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `ledger`."""
+    ledger = commands.add_parser(
+        "ledger",
+        help="what a run has cost, attempt by attempt",
+        description="Print a run's account; reconcile it with its tables and with the provider's own count.",
+    )
+    ledger.add_argument("run", metavar="RUN", help="the run folder")
+    ledger.add_argument("--prices", metavar="FILE", help="price table in TOML (default: as it was charged)")
+    ledger.add_argument(
+        "--provider",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="what the provider's account says: output=TOKENS, prompt=TOKENS or calls=N",
+    )
+    ledger.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    ledger.set_defaults(handler=_ledger)
+
+
+def _ledger(given: argparse.Namespace) -> int:
+    import json
+
+    from agentloop.commands.arguments import pairs
+    from agentloop.ledger.prices import read_prices
+    from agentloop.ledger.report import account_of
+    from occupancy.record.errors import InputError
+    from occupancy.runs import open_run
+
+    provider = pairs("--provider", given.provider)
+    for name, value in provider.items():
+        if not isinstance(value, int):
+            raise InputError(f"--provider {name}={value}: expected a whole number")
+    account = account_of(
+        open_run(given.run),
+        prices=read_prices(given.prices) if given.prices else None,
+        provider=provider or None,
+    )
+    if given.json:
+        print(json.dumps(account))  # noqa: T201 -- standard output is what --json is for
+    else:
+        _print(account)
+    return 0 if account["tables"]["agree"] and _agrees(account) else 1
+
+
+def _agrees(account: dict[str, Any]) -> bool:
+    return all(row["agree"] for row in (account["provider"] or {}).values())
+
+
+def _print(account: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{account['folder']}: {account['recipe']}")
+    table.add_column("")
+    for row in account["policies"]:
+        table.add_column(f"{row['role']}\n{row['policy']}", justify="right")
+    for name in (*COUNTS, *TOKENS):
+        table.add_row(name.replace("_", " "), *(f"{row[name]:,}" for row in account["policies"]))
+    money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in account["policies"])
+    table.add_row(account["currency"] or "money", *money)
+    console = Console(markup=False)
+    console.print(table)
+    if account["failures"]:
+        console.print("failed: " + ", ".join(f"{kind} {n}" for kind, n in account["failures"].items()))
+    for row in account["policies"]:
+        if row["without_usage"]:
+            console.print(
+                f"{row['policy']} named no usage in {row['without_usage']:,} answers: their "
+                f"{row['counted_here']:,} tokens are our own count"
+            )
+    where = ", ".join(f"{name} {n:,}" for name, n in account["tables"].items() if name != "agree" and n)
+    verdict = "agrees" if account["tables"]["agree"] else "does NOT agree"
+    console.print(
+        f"C_i {account['C_i']:,} ({where or 'nothing'}): {verdict} with the tables; C_tr {account['C_tr']:,}"
+    )
+    for name, row in (account["provider"] or {}).items():
+        most = "more" if row["most"] is None else f"{row['most']:,}"
+        verdict = "agrees" if row["agree"] else "does NOT agree"
+        console.print(f"{name}: provider {row['provider']:,}, here {row['least']:,} to {most}: {verdict}")
+
+
+def print_proof(proof: Proof) -> None:
+    """The table that shows whether recipes spent the same."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"budget {proof.budget:,} on the axis {proof.axis}")
+    for name in (
+        "recipe",
+        "spent",
+        "over budget",
+        "dearest continuation",
+        "C_i",
+        "C_tr",
+        "traces",
+        "reached",
+    ):
+        table.add_column(name, justify="left" if name in ("recipe", "reached") else "right")
+    for m in proof.matches:
+        numbers = (m.spent, m.spent - proof.budget, m.largest, m.C_i, m.C_tr, m.traces)
+        table.add_row(m.name, *(f"{n:,}" for n in numbers), "yes" if m.reached else "no: out of tasks")
+    console = Console(markup=False)
+    console.print(table)
+    verdict = "matched" if proof.matched else "NOT matched"
+    console.print(f"{verdict}: the recipes differ by {proof.spread:,} at most")

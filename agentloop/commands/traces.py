@@ -1,0 +1,157 @@
+"""`fewsteps traces`: what would be trained on, to look at (`show`) or as a file (`render`)."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from occupancy.record.errors import InputError, MissingExtra
+
+STYLES = {
+    "task": "cyan",
+    "environment": "green",
+    "student": "yellow",
+    "teacher": "magenta",
+    "template": "dim",
+}
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Mount `traces` on the command line."""
+    traces = subparsers.add_parser("traces", help="look at what would be trained on")
+    actions = traces.add_subparsers(dest="action", required=True)
+    show = actions.add_parser("show", help="tokens coloured by author, targets underlined")
+    _add_rendering(show)
+    show.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
+    show.add_argument("--limit", type=int, default=3, help="most traces to show, 0 = all")
+    show.add_argument("--html", metavar="FILE", help="write a page instead, to look at in a browser")
+    show.set_defaults(handler=show_traces)
+    render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
+    _add_rendering(render)
+    render.add_argument("--out", required=True, help="Parquet file in the format of the table traces")
+    render.set_defaults(handler=write_traces)
+
+
+def _add_rendering(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", help="run folder")
+    parser.add_argument(
+        "--tokenizer", required=True, help="folder of the student's tokenizer and chat template"
+    )
+    parser.add_argument("--row-tokens", type=int, help="most ids of a row")
+    parser.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn")
+    parser.add_argument(
+        "--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def write_traces(arguments: argparse.Namespace) -> int:
+    """Write the traces of a run, rendered, beside nothing else: the run stays as it is."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from agentloop.render import LengthRule, Overflow, load_codec
+    from agentloop.render.traces import rendered_traces
+    from occupancy.runs import open_run
+
+    rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
+    table = rendered_traces(open_run(arguments.run), load_codec(arguments.tokenizer), rule=rule)
+    pq.write_table(table, arguments.out, compression="zstd")
+    report = {"out": arguments.out, "traces": len(table)}
+    for name in ("C_tr", "target_tokens", "sequence_tokens"):
+        report[name] = pc.sum(table[name]).as_py() or 0
+    report["rows"] = len(pc.list_flatten(table["row_starts"]))
+    if arguments.json:
+        print(json.dumps(report))  # noqa: T201
+    else:
+        print("\n".join(f"{name:<16} {value}" for name, value in report.items()))  # noqa: T201
+    return 0
+
+
+def show_traces(arguments: argparse.Namespace) -> int:
+    """Print the rendered traces of a run."""
+    from agentloop.render import LengthRule, Overflow, load_codec
+    from agentloop.render.trace_page import trace_page
+    from agentloop.render.traces import count, render_run
+    from occupancy.runs import open_run
+
+    rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
+    codec = load_codec(arguments.tokenizer)
+    traces = list(render_run(open_run(arguments.run), codec, rule=rule))
+    counts = dataclasses.asdict(count(traces))
+    if arguments.trace:
+        traces = [t for t in traces if t.episode_id == arguments.trace]
+        if not traces:
+            raise InputError(
+                f"{arguments.run} has no accepted trace {arguments.trace!r}: see its table traces"
+            )
+    shown = traces[: arguments.limit or None]
+    if arguments.json:
+        print(json.dumps({"counts": counts, "traces": [as_json(t, codec) for t in shown]}))  # noqa: T201
+        return 0
+    if arguments.html:
+        page = trace_page([as_json(t, codec) for t in shown], counts, title=f"Traces of {arguments.run}")
+        Path(arguments.html).write_text(page, "utf-8", errors="replace")
+        return 0
+    _print(shown, counts, codec)
+    return 0
+
+
+def as_json(trace: Any, codec: Any) -> dict[str, Any]:
+    """A trace as the viewer shows it: rows of pieces {text, author, target, ids}."""
+    from agentloop.render.codec import decode
+
+    rows = []
+    for row in trace.rendered.rows:
+        pieces = [
+            {
+                "text": decode(codec, row.ids[s.start : s.stop].tolist()),
+                "author": s.author,
+                "target": s.target,
+                "ids": s.stop - s.start,
+            }
+            for s in row.spans
+        ]
+        rows.append(
+            {"pieces": pieces, "targets": int(row.targets.sum()), "ids": len(row.ids), "drift": row.drift}
+        )
+    return {
+        "episode_id": trace.episode_id,
+        "C_tr": trace.C_tr,
+        "rows": rows,
+        "dropped": [list(d) for d in trace.rendered.dropped],
+    }
+
+
+def _print(traces: list[Any], counts: dict[str, Any], codec: Any) -> None:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError as error:
+        raise MissingExtra("rich", "agents") from error
+    console = Console(highlight=False)
+    for trace in traces:
+        shown = as_json(trace, codec)
+        for number, row in enumerate(shown["rows"], start=1):
+            console.rule(
+                f"{shown['episode_id']}  row {number} of {len(shown['rows'])}: {row['targets']} targets of "
+                f"{row['ids']} ids ({row['targets'] / row['ids']:.0%})"
+            )
+            text = Text()
+            for piece in row["pieces"]:
+                style = STYLES[piece["author"]] + (" underline bold" if piece["target"] else "")
+                text.append(piece["text"], style=style)
+            console.print(text, soft_wrap=True)
+        for message, reason in shown["dropped"]:
+            console.print(f"message {message} is no target: {reason}", style="red")
+    console.print(Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()]))
+    table = Table(title="what would be trained on (targets are underlined)")
+    table.add_column("count")
+    table.add_column("value", justify="right")
+    for name, value in counts.items():
+        table.add_row(name, json.dumps(value) if isinstance(value, dict) else str(value))
+    console.print(table)

@@ -1,0 +1,103 @@
+"""The two grammars that ALFWorld's games have had, as an explicit setting.
+
+`2.1.1`  `put X in/on Y`, "You arrive at loc 24."          the text of the published game files
+`2.1.2`  `move X to Y`, "You arrive at desk 2.", `help`    the text of alfworld >= 0.4.0
+
+Both play the same worlds. Scores differ, so the grammar is part of every trajectory's environment version.
+The default is 2.1.1: it is the text inside the published game files, and the one that prompts and scores up
+to alfworld 0.3 were made with.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+from occupancy.record.errors import DataError, InputError, MissingExtra
+
+GRAMMARS = ("2.1.1", "2.1.2")
+DEFAULT = "2.1.1"
+
+PUT_TEMPLATE = 'template :: "put {o} in/on {r}"'
+PUT = re.compile(r"put (.+) in/on (.+)")
+MOVE = re.compile(r"move (.+) to (.+)")
+GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
+
+
+def check_grammar(grammar: str) -> str:
+    """`grammar` itself, or InputError when there is no such grammar."""
+    if grammar not in GRAMMARS:
+        raise InputError(f"grammar {grammar!r}: expected one of {', '.join(GRAMMARS)}")
+    return grammar
+
+
+def version(grammar: str) -> str:
+    """The environment version that every trajectory records."""
+    package_folder()
+    try:
+        packages = [f"{name} {metadata.version(name)}" for name in ("alfworld", "textworld")]
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtra(str(error.name), "alfworld") from error
+    return ", ".join([*packages, f"grammar {grammar}"])
+
+
+def package_folder() -> Path:
+    """Where the installed alfworld package keeps the 2.1.2 logic; found without importing it."""
+    spec = importlib.util.find_spec("alfworld")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("alfworld", "alfworld")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def package_logic(goal: str) -> tuple[str, str]:
+    """Domain and grammar of 2.1.2 with `goal` in them; its template adds the final period itself."""
+    domain, grammar = _read(package_folder() / "alfred.pddl"), _read(package_folder() / "alfred.twl2")
+    return domain, grammar.replace("UNKNOWN GOAL", goal.removesuffix("."))
+
+
+def folder_logic(folder: Path, goal: str) -> tuple[str, str]:
+    """Domain and grammar of 2.1.1 from a folder `logic/`, with `goal` in them."""
+    domain, grammar = _read(folder / "alfred-2.1.1.pddl"), _read(folder / "alfred-2.1.1.twl2")
+    return domain, grammar.replace("UNKNOWN GOAL", goal)
+
+
+def check_put(game_id: str, grammar: str) -> None:
+    """DataError unless a game file's own grammar is the 2.1.1 one."""
+    if PUT_TEMPLATE not in grammar:
+        raise DataError(
+            f"{game_id}: this game file has no command `put X in/on Y`, so it is not a 2.1.1 file; "
+            "ask for grammar 2.1.2, or download the 2.1.1 games (alfworld 0.3.x does)"
+        )
+
+
+def goal_of(game_id: str, grammar: str) -> str:
+    """The goal sentence inside a game file's grammar."""
+    found = GOAL.search(grammar)
+    if found is None:
+        raise DataError(
+            f"{game_id}: no line 'Your task is to: ...' in the game file's grammar; download it again"
+        )
+    return found[1]
+
+
+def put_to_move(command: str) -> str:
+    """A 2.1.1 command as 2.1.2 says it."""
+    return PUT.sub(r"move \1 to \2", command) if PUT.fullmatch(command) else command
+
+
+def move_to_put(command: str) -> str:
+    """A 2.1.2 command as 2.1.1 says it."""
+    return MOVE.sub(r"put \1 in/on \2", command) if MOVE.fullmatch(command) else command
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); it holds the logic of the games"
+        ) from error

@@ -1,0 +1,185 @@
+"""Two folders that hold the games: packed JSON lines, or what `alfworld-download` makes.
+
+A source lists a split's games cheaply (ids and task types) and reads the ones that are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from occupancy.record.errors import DataError, InputError
+
+from . import grammars
+
+ALIASES = {"train": "train_all"}
+HEAD = re.compile(rb'\{\s*"id":\s*"([^"]+)".{0,400}?"task_type":\s*"([^"]+)"', re.DOTALL)
+TAIL_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One game as its file holds it."""
+
+    game_id: str
+    task_type: str
+    goal: str
+    problem: str
+    """PDDL problem, 23-100 KB of text."""
+    params: Mapping[str, Any]
+    """`pddl_params` of the task: what the scripted expert is told."""
+    own_logic: tuple[str, str] | None = None
+    """Domain and grammar inside the game file, where it holds them."""
+
+
+class Source(Protocol):
+    """A folder of games."""
+
+    def splits(self) -> list[str]:
+        """Names of the splits that are there."""
+        ...
+
+    def index(self, split: str) -> dict[str, str]:
+        """Task type of every game of a split, keyed by game id, in id order."""
+        ...
+
+    def read(self, split: str, ids: Collection[str]) -> Iterator[Record]:
+        """The named games of a split, in the folder's order."""
+        ...
+
+    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
+        """Domain and grammar text, goal included."""
+        ...
+
+
+def find_source() -> Source:
+    """The source in the folder that FEWSTEPS_DATA names, or in its subfolder `alfworld`."""
+    setting = os.environ.get("FEWSTEPS_DATA")
+    if not setting:
+        raise InputError(
+            f"FEWSTEPS_DATA is not set: set it to the folder of the ALFWorld games. {HOW_TO_GET}"
+        )
+    for folder in (Path(setting) / "alfworld", Path(setting)):
+        if (folder / "logic").is_dir() and any(folder.glob("*.jsonl.xz")):
+            return Packed(folder)
+        if (folder / "json_2.1.1").is_dir():
+            return Downloaded(folder / "json_2.1.1")
+    raise InputError(
+        f"FEWSTEPS_DATA={setting!r} holds no ALFWorld games: expected json_2.1.1/ in it or in its subfolder "
+        f"alfworld/. {HOW_TO_GET}"
+    )
+
+
+HOW_TO_GET = (
+    "To get them: pip install 'fewsteps[alfworld]', set ALFWORLD_DATA to that folder, run alfworld-download"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """`<split>.jsonl.xz`, one game a line, and `logic/` with the 2.1.1 domain and grammar."""
+
+    folder: Path
+
+    def splits(self) -> list[str]:
+        """Names of the splits that are there."""
+        names = {path.name.removesuffix(".jsonl.xz") for path in self.folder.glob("*.jsonl.xz")}
+        return sorted((names & {"train_all", "train_300", "valid_seen", "valid_unseen"}) | _aliased(names))
+
+    def index(self, split: str) -> dict[str, str]:
+        """Task type of every game of a split; only the head of each line is looked at."""
+        heads = (self._head(split, line) for line in self._lines(split))
+        return dict(sorted(heads))
+
+    def read(self, split: str, ids: Collection[str]) -> Iterator[Record]:
+        """The named games; stops at the last of them."""
+        missing = set(ids)
+        for line in self._lines(split):
+            if not missing:
+                return
+            game_id, kind = self._head(split, line)
+            if game_id in missing:
+                missing.remove(game_id)
+                raw = json.loads(line)
+                yield Record(game_id, kind, raw["task"], raw["pddl_problem"], raw["traj"]["pddl_params"])
+
+    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
+        """Domain and grammar text, goal included."""
+        if grammar == "2.1.2":
+            return grammars.package_logic(record.goal)
+        return grammars.folder_logic(self.folder / "logic", record.goal)
+
+    def _lines(self, split: str) -> Iterator[bytes]:
+        path = self.folder / f"{ALIASES.get(split, split)}.jsonl.xz"
+        try:
+            with lzma.open(path, "rb") as lines:
+                yield from lines
+        except (lzma.LZMAError, EOFError) as error:
+            raise DataError(f"{path}: not a whole xz file ({error}); copy or download it again") from error
+
+    def _head(self, split: str, line: bytes) -> tuple[str, str]:
+        found = HEAD.match(line)
+        if found is None:
+            raise DataError(f"{self.folder}/{split}: a line does not start with a game's id: {line[:80]!r}")
+        return found[1].decode(), found[2].decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """`json_2.1.1/<split>/<task>/<trial>/` with `game.tw-pddl` and `traj_data.json`."""
+
+    folder: Path
+
+    def splits(self) -> list[str]:
+        """Names of the splits that are there."""
+        return sorted(path.name for path in self.folder.iterdir() if path.is_dir())
+
+    def index(self, split: str) -> dict[str, str]:
+        """Task type of every game that alfworld itself would play: solvable, nothing movable or sliced."""
+        found = {}
+        for game in (self.folder / split).glob("*/*/game.tw-pddl"):
+            task = game.parent.parent.name
+            if "movable" not in task and "Sliced" not in task and _solvable(game):
+                found[f"{split}/{task}/{game.parent.name}"] = task.split("-", 1)[0]
+        return dict(sorted(found.items()))
+
+    def read(self, split: str, ids: Collection[str]) -> Iterator[Record]:
+        """The named games."""
+        for game_id in ids:
+            folder = self.folder / game_id
+            raw = json.loads((folder / "game.tw-pddl").read_text(encoding="utf-8"))
+            traj = json.loads((folder / "traj_data.json").read_text(encoding="utf-8"))
+            yield Record(
+                game_id,
+                traj["task_type"],
+                grammars.goal_of(game_id, raw["grammar"]),
+                raw["pddl_problem"],
+                traj["pddl_params"],
+                (raw["pddl_domain"], raw["grammar"]),
+            )
+
+    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
+        """Domain and grammar text, goal included."""
+        if grammar == "2.1.2" or record.own_logic is None:
+            return grammars.package_logic(record.goal)
+        grammars.check_put(record.game_id, record.own_logic[1])
+        return record.own_logic
+
+
+def _aliased(names: set[str]) -> set[str]:
+    return {alias for alias, name in ALIASES.items() if name in names}
+
+
+def _solvable(game: Path) -> bool:
+    """Whether a game file says so; its flag is written last, so the end of the file usually tells."""
+    with game.open("rb") as file:
+        file.seek(max(0, game.stat().st_size - TAIL_BYTES))
+        if b'"solvable": true' in file.read():
+            return True
+    return json.loads(game.read_text(encoding="utf-8")).get("solvable") is True

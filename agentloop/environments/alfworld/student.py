@@ -1,0 +1,131 @@
+"""A cheap student: it follows the scripted expert and errs, more so when it is off the track.
+
+Its faults are those of a small language model here: a lapse, a loop, the wrong receptacle, giving up. Rates
+rise with the number of failures among its last turns, so recovery is harder than keeping on, and a few
+good turns by a teacher lower them again. Everything is drawn from the turn's seed and read from the context:
+the same context and seed give the same turn.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agentloop.policies.scripted import settings_from
+from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed, Usage
+from occupancy.record.errors import InputError
+
+from .commands import parse_command
+from .expert import COUNTER, words_and_marks
+
+GIVEN_UP = "inventory"
+"""What a student that has given up plays to the end; it plays it for no other reason."""
+IDLE = frozenset({GIVEN_UP, "look", "help"})
+FAILED = "Nothing happens"
+PLACED = re.compile(r"(go to |open |close |(?:take|put|move|heat|cool|clean) .+ (?:from|in/on|to|with) )(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class StudentSettings:
+    """Rates are probabilities of a turn with no failure among the last `memory` turns.
+
+    A failure is a turn that nothing came of, or that repeated the one before it.
+    """
+
+    lapse: float = 0.06
+    """A random admissible command."""
+    wrong: float = 0.08
+    """The expert's command with another receptacle."""
+    loop: float = 0.06
+    """The last command again."""
+    quit: float = 0.02
+    """Giving up, for each failure."""
+    off_track: float = 2.0
+    """What each failure adds to the rates of the other errors, as a multiple of them."""
+    memory: int = 4
+    """Turns that are looked back at."""
+
+    def __post_init__(self) -> None:
+        for name in ("lapse", "wrong", "loop", "quit"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"student {name}={getattr(self, name)}: expected a probability, 0 to 1")
+        if not 0 <= self.off_track < float("inf"):
+            raise InputError(f"student off_track={self.off_track}: expected a finite number, 0 or more")
+        if self.memory < 1:
+            raise InputError(f"student memory={self.memory}: expected 1 turn or more")
+
+
+def parse_student(text: str) -> StudentSettings:
+    """Settings from `scripted` or `scripted:lapse=0.1,loop=0.05`; InputError for an unknown name or value."""
+    return settings_from(text, StudentSettings)
+
+
+def turns_in(context: Sequence[Message]) -> list[tuple[str, str]]:
+    """(command, observation) of every turn of a context, whoever played it."""
+    pairs = pairwise(context)
+    return [(parse_command(a.content)[0], b.content) for a, b in pairs if a.role == "assistant"]
+
+
+def failures(turns: Sequence[tuple[str, str]], *, memory: int) -> int:
+    """How many of the last `memory` turns did nothing or repeated the one before."""
+    start = max(0, len(turns) - memory)
+    return sum(
+        FAILED in turns[i][1] or (i > 0 and turns[i][0] == turns[i - 1][0]) for i in range(start, len(turns))
+    )
+
+
+def choose(
+    turns: Sequence[tuple[str, str]],
+    advice: str | None,
+    admissible: Sequence[str],
+    settings: StudentSettings,
+    rng: random.Random,
+) -> str:
+    """The command to play after `turns`.
+
+    advice      the expert's command, None where the expert failed
+    admissible  commands that do something now
+    """
+    last = turns[-1][0] if turns else None
+    if last == GIVEN_UP:
+        return GIVEN_UP
+    failed = failures(turns, memory=settings.memory)
+    scale = 1 + settings.off_track * failed
+    u = rng.random()
+    if (u := u - settings.quit * failed) < 0:
+        return GIVEN_UP
+    if (u := u - settings.loop * scale) < 0 and last is not None:
+        return last
+    if advice is None or (u := u - settings.lapse * scale) < 0:
+        return rng.choice([c for c in admissible if c not in IDLE] or list(admissible))
+    if u < settings.wrong * scale:
+        return elsewhere(advice, admissible, rng)
+    return advice
+
+
+def elsewhere(command: str, admissible: Sequence[str], rng: random.Random) -> str:
+    """The command with another receptacle of the room, or itself where it has none or there is no other."""
+    found = PLACED.fullmatch(command)
+    places = [c.removeprefix("go to ") for c in admissible if c.startswith("go to ")]
+    others = [place for place in places if found and place != found[2]]
+    return f"{found[1]}{rng.choice(others)}" if found and others else command
+
+
+def scripted_student(settings: StudentSettings) -> Policy:
+    """A policy that plays what `choose` says; the command is the whole text of its turn."""
+
+    async def play(ask: Ask) -> Answer:
+        advice: str | None
+        try:
+            advice = await ask.env.ask("expert")
+        except PolicyFailed:
+            advice = None
+        command = choose(
+            turns_in(ask.context), advice, await ask.env.ask("admissible"), settings, random.Random(ask.seed)
+        )
+        return Answer(text=command, usage=Usage(output=words_and_marks(command), counter=COUNTER))
+
+    return play

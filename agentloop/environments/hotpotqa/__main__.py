@@ -1,0 +1,99 @@
+"""What belongs to HotpotQA alone: build an index, serve it, look at the golds, score a run once more.
+
+python -m agentloop.environments.hotpotqa index --corpus wiki-18.jsonl
+python -m agentloop.environments.hotpotqa serve --port 8000
+python -m agentloop.environments.hotpotqa golds
+python -m agentloop.environments.hotpotqa score RUN
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from occupancy.record.errors import FewstepsError
+
+from .catalogue import open_catalogue
+from .index import open_bm25
+from .questions import find_folder
+from .rescore import rescore
+from .scoring import gold_report
+from .server import serve
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code, as those of `fewsteps`."""
+    given = _parser().parse_args(arguments)
+    try:
+        given.handler(given)
+    except FewstepsError as error:
+        sys.stderr.write(f"{given.command}: {' '.join(str(error).split())}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m agentloop.environments.hotpotqa", description=(__doc__ or "").partition("\n")[0]
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    index = commands.add_parser("index", help="build and store the index of a corpus")
+    server = commands.add_parser("serve", help="serve Search-R1's retrieval interface")
+    for command in (index, server):
+        command.add_argument(
+            "--corpus", type=Path, action="append", help=".parquet or .jsonl; may be repeated"
+        )
+        command.add_argument("--cache", type=Path, help="folder of stored indexes")
+    server.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
+    server.add_argument("--port", type=int, default=8000)
+    server.add_argument("--topk", type=int, default=3, help="passages where a request names no number")
+    server.add_argument("--processes", type=int, default=1, help="processes that share the port")
+    golds = commands.add_parser("golds", help="report golds that string comparison is unfair to")
+    scored = commands.add_parser("score", help="exact match, F1 and Search-R1's score of a run's episodes")
+    scored.add_argument("run", type=Path)
+    index.set_defaults(handler=_index)
+    server.set_defaults(handler=_serve)
+    golds.set_defaults(handler=_golds)
+    scored.set_defaults(handler=_score)
+    return top
+
+
+def _corpus(given: argparse.Namespace) -> list[Path]:
+    return given.corpus or [find_folder() / "corpus.parquet"]
+
+
+def _index(given: argparse.Namespace) -> None:
+    _print({"index": open_bm25(_corpus(given), cache=given.cache).name})
+
+
+def _serve(given: argparse.Namespace) -> None:
+    serve(
+        _corpus(given),
+        host=given.host,
+        port=given.port,
+        topk=given.topk,
+        processes=given.processes,
+        cache=given.cache,
+    )
+
+
+def _golds(given: argparse.Namespace) -> None:
+    questions = open_catalogue(find_folder()).questions
+    _print(asdict(gold_report(gold for question in questions for gold in question.golds)))
+
+
+def _score(given: argparse.Namespace) -> None:
+    _print(rescore(given.run, open_catalogue(find_folder())))
+
+
+def _print(found: object) -> None:
+    sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,185 @@
+"""A client for Search-R1's retrieval interface: searches that wait at the same time go as one request.
+
+    POST {base}/retrieve   {"queries": [...], "topk": 3, "return_scores": true}
+    200                    {"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}
+
+Scores are always asked for: without them Search-R1's own server fails on any number of queries but two.
+Tried again, with growing pauses: no connection, a timeout, 429 and 5xx. Not tried again: other refusals,
+and an answer that makes no sense. Then the search fails, and with it its episode, as `retriever_failed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from occupancy.record.errors import InputError, MissingExtra
+
+from .passages import Passage, split_contents
+from .retriever import Retriever, RetrieverFailed
+
+CLOSED = "the retriever was closed while the search was under way"
+Batch = list[tuple[str, asyncio.Future[list[Passage]]]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a client asks."""
+
+    batch: int = 64
+    """Most queries a request."""
+    linger_s: float = 0.002
+    """How long a query waits for company, seconds."""
+    concurrency: int = 8
+    """Most requests at a time."""
+    timeout_s: float = 30.0
+    """For one request, seconds."""
+    tries: int = 4
+    pause_s: float = 1.0
+    """Before the second try, seconds; twice as long before each further one."""
+    most_pause_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if min(self.batch, self.concurrency, self.tries) < 1:
+            raise InputError(f"{self}: expected batch, concurrency and tries of at least 1")
+        if self.timeout_s <= 0 or min(self.linger_s, self.pause_s, self.most_pause_s) < 0:
+            raise InputError(f"{self}: expected timeout_s above 0, linger_s and pauses of at least 0")
+
+
+class _TryAgain(Exception):
+    """The server may answer the same request later."""
+
+
+def remote(base: str, *, limits: Limits | None = None) -> Retriever:
+    """A retriever behind `base`, http://host:port with or without /retrieve."""
+    _aiohttp()
+    client = Client(base.rstrip("/").removesuffix("/retrieve") + "/retrieve", limits or Limits())
+    return Retriever("search-r1 over http", client.search, client.close)
+
+
+class Client:
+    """One server; belongs to one event loop, where its connections are opened by the first search."""
+
+    def __init__(self, url: str, limits: Limits) -> None:
+        self._url, self._limits = url, limits
+        self._session: Any = None
+        self._waiting: dict[int, Batch] = defaultdict(list)
+        self._sending: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Semaphore(limits.concurrency)
+
+    async def search(self, query: str, k: int) -> Sequence[Passage]:
+        """The server's k best passages; RetrieverFailed when they cannot be had."""
+        future: asyncio.Future[list[Passage]] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[k]
+        waiting.append((query, future))
+        if len(waiting) >= self._limits.batch:
+            self._start(self._send(self._waiting.pop(k), k))
+        elif len(waiting) == 1:
+            self._start(self._linger(k))
+        return await future
+
+    async def close(self) -> None:
+        """Give up what is under way, and close the connections."""
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        for batch in self._waiting.values():
+            _fail(batch, RetrieverFailed(CLOSED))
+        self._waiting.clear()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _start(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _linger(self, k: int) -> None:
+        await asyncio.sleep(self._limits.linger_s)
+        # Nothing waits any more where a full batch went off in the meantime.
+        if batch := self._waiting.pop(k, []):
+            await self._send(batch, k)
+
+    async def _send(self, batch: Batch, k: int) -> None:
+        try:
+            found = await self._asked([query for query, _ in batch], k)
+        except asyncio.CancelledError:
+            _fail(batch, RetrieverFailed(CLOSED))
+            raise
+        except Exception as error:  # whatever it is belongs to those who wait
+            _fail(batch, error)
+            return
+        for (_, future), passages in zip(batch, found, strict=True):
+            if not future.done():
+                future.set_result(passages)
+
+    async def _asked(self, queries: list[str], k: int) -> list[list[Passage]]:
+        for attempt in range(1, self._limits.tries + 1):
+            try:
+                async with self._free:
+                    return read_result(await self._posted(queries, k), len(queries))
+            except _TryAgain as error:
+                if attempt == self._limits.tries:
+                    raise RetrieverFailed(f"{self._url}: {error}, {attempt} times; is it running?") from error
+            await asyncio.sleep(min(self._limits.pause_s * 2 ** (attempt - 1), self._limits.most_pause_s))
+        raise AssertionError("every last try returns or raises")
+
+    async def _posted(self, queries: list[str], k: int) -> Any:
+        aiohttp = _aiohttp()
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._limits.timeout_s))
+        body = {"queries": queries, "topk": k, "return_scores": True}
+        try:
+            async with self._session.post(self._url, json=body) as response:
+                if response.status == 429 or response.status >= 500:
+                    raise _TryAgain(f"status {response.status}")
+                if response.status != 200:
+                    said = " ".join((await response.text())[:200].split())
+                    raise RetrieverFailed(f"{self._url}: status {response.status} ({said}), expected 200")
+                return await response.json(content_type=None)
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            raise _TryAgain(f"no connection ({type(error).__name__})") from error
+        except TimeoutError as error:
+            raise _TryAgain(f"no answer in {self._limits.timeout_s} s") from error
+        except aiohttp.ClientError as error:
+            raise RetrieverFailed(f"{self._url}: {type(error).__name__}: {error}") from error
+        except ValueError as error:
+            raise RetrieverFailed(f"{self._url}: the answer is not JSON ({error})") from error
+
+
+def read_result(body: Any, expected: int) -> list[list[Passage]]:
+    """Passages of each query from an answer's body; RetrieverFailed where it is not one list a query."""
+    result = body.get("result") if isinstance(body, dict) else None
+    if not isinstance(result, list) or len(result) != expected:
+        got = len(result) if isinstance(result, list) else type(result).__name__
+        raise RetrieverFailed(f"the retriever's answer has result={got}: expected {expected} lists")
+    try:
+        return [[_passage(item) for item in found] for found in result]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RetrieverFailed(f"the retriever's answer has no such documents ({error!r})") from error
+
+
+def _fail(batch: Batch, error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)
+
+
+def _passage(item: dict[str, Any]) -> Passage:
+    """A hit: {"document", "score"}, a score left out by some servers, or a bare document."""
+    document = item.get("document", item)
+    title, text = split_contents(document["contents"])
+    score = item.get("score")
+    return Passage(str(document.get("id", "")), title, text, None if score is None else float(score))
+
+
+def _aiohttp() -> Any:
+    try:
+        import aiohttp
+    except ImportError as error:
+        raise MissingExtra("aiohttp", "hotpotqa") from error
+    return aiohttp

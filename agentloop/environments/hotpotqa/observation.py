@@ -1,0 +1,84 @@
+"""Passages as an observation, within a token budget that never costs the closing tag.
+
+Each passage has the same share of the budget; what a short one leaves goes to the others. (Search-R1 cuts the
+whole text on the right: a long first passage hides the others and the closing tag is lost.) Text from outside
+cannot open or close a tag: every `<` that could is written `&lt;`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from occupancy.record.errors import InputError, MissingExtra
+
+from .passages import Passage
+
+Ends = Callable[[str], Sequence[int]]
+"""A tokenizer for budgets: the end of each token, as an offset into the text."""
+WORDS_AND_MARKS = "words-and-marks"
+LEAST_BUDGET = 64
+"""Tokens; tags, notices and a line for each passage need them."""
+ELLIPSIS = " …"
+
+_TAG = re.compile(r"<(?=[/|\uff5c!]?[^\W\d])")
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+
+
+def harmless(text: str) -> str:
+    """Text from outside on one line, with nothing in it that reads as a tag or a special token."""
+    return _TAG.sub("&lt;", " ".join(text.split()))
+
+
+def words_and_marks(text: str) -> list[int]:
+    """Ends of words and punctuation marks: a budget that needs no tokenizer."""
+    return [found.end() for found in _WORD_OR_MARK.finditer(text)]
+
+
+@cache
+def open_tokenizer(name: str) -> Ends:
+    """`words-and-marks`, or a tokenizer.json of the `tokenizers` package."""
+    if name == WORDS_AND_MARKS:
+        return words_and_marks
+    if not Path(name).is_file():
+        raise InputError(f"tokenizer {name}: expected {WORDS_AND_MARKS}, or a tokenizer.json that exists")
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtra("tokenizers", "agents") from error
+    tokenizer = Tokenizer.from_file(name)
+    return lambda text: [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]
+
+
+def observation(
+    passages: Sequence[Passage], *, format: str, budget: int, ends: Ends, nothing_found: str, notice: str
+) -> str:
+    """The observation after a search; at most `budget` tokens by `ends`, closing tag and notice included."""
+    head, tail = ("<information>\n", "\n</information>") if format == "tags" else ("", "")
+    tail += f"\n\n{notice}" if notice else ""
+    if not passages:
+        return head + nothing_found + tail
+    lines = [f"Doc {i} (Title: {harmless(p.title)}) {harmless(p.text)}" for i, p in enumerate(passages, 1)]
+    room = budget - len(ends(head + tail))
+    while True:
+        whole = head + "\n".join(_shared(lines, room, ends)) + tail
+        over = len(ends(whole)) - budget
+        # Parts of a byte-pair encoding may have more tokens together than apart.
+        if over <= 0 or room <= 0:
+            return whole
+        room -= over
+
+
+def _shared(lines: Sequence[str], room: int, ends: Ends) -> list[str]:
+    """Lines cut so that together they have at most `room` tokens, each with at least its equal share."""
+    tokens = [ends(line) for line in lines]
+    cut = list(lines)
+    by_length = sorted(range(len(lines)), key=lambda i: len(tokens[i]))
+    for done, i in enumerate(by_length):
+        share = max(room // (len(lines) - done), 0)
+        if len(tokens[i]) > share:
+            cut[i] = lines[i][: tokens[i][share - 2]] + ELLIPSIS if share > 1 else ""
+        room -= min(len(tokens[i]), share)
+    return cut

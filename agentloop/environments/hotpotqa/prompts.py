@@ -1,0 +1,90 @@
+"""All words that the environment says, apart from passages; a TOML file replaces any of them.
+
+{question} and {turns} are filled in. A file has some of the fields of `Prompts` as its keys.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
+from pathlib import Path
+
+from occupancy.record.errors import InputError
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The environment's words in one action format."""
+
+    system: str
+    """System message; empty: there is none."""
+    task: str
+    """First user message."""
+    invalid: str
+    """Observation after a turn without an action."""
+    nothing_found: str
+    """In place of passages."""
+    last_turn: str
+    """Added to the observation, or to `task`, before the last turn."""
+
+    def __post_init__(self) -> None:
+        if "{question}" not in self.task:
+            raise InputError("the prompt `task` has no {question}: the model would not know what is asked")
+
+    @property
+    def hash(self) -> str:
+        """8 hex digits: results under other words are other results."""
+        words = "\x1f".join(getattr(self, field.name) for field in fields(self))
+        return blake2b(words.encode(), digest_size=4).hexdigest()
+
+
+_LAST = "This is your last turn. Give your best answer now."
+_ANSWER = (
+    "To finish, write the answer between <answer> and </answer>. Keep it as short as it can be: a name, "
+    "a date, a number, yes or no."
+)
+_SYSTEM = "You answer questions with the help of an encyclopaedia that you can search."
+_TASK = (
+    "Answer the question below. You have at most {turns} turns, and the last one must give the answer.\n"
+    "In each turn, first think between <think> and </think>. Then do one of two things.\n"
+)
+_INVALID = "There was no action in this turn, and it is used up. "
+_NOTHING_FOUND = "Nothing was found. Try other words."
+DEFAULTS = {
+    "tags": Prompts(
+        system=_SYSTEM,
+        task=f"{_TASK}To look something up, write a query between <search> and </search>. What is found "
+        f"comes back between <information> and </information>.\n{_ANSWER}\n\nQuestion: {{question}}",
+        invalid=f"{_INVALID}Write a query between <search> and </search>, or the answer between <answer> and "
+        "</answer>.",
+        nothing_found=_NOTHING_FOUND,
+        last_turn=_LAST,
+    ),
+    "tools": Prompts(
+        system=_SYSTEM,
+        task=f"{_TASK}To look something up, call the tool `search` with a query.\n{_ANSWER}\n\n"
+        "Question: {question}",
+        invalid=f"{_INVALID}Call the tool `search` with a query, or write the answer between <answer> and "
+        "</answer>.",
+        nothing_found=_NOTHING_FOUND,
+        last_turn=_LAST,
+    ),
+}
+
+
+def load_prompts(format: str, file: Path | None) -> Prompts:
+    """The words of a format, with those of a TOML file in their place."""
+    if file is None:
+        return DEFAULTS[format]
+    try:
+        given = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"prompts {file}: cannot be read ({error}); expected a TOML file") from error
+    known = [field.name for field in fields(Prompts)]
+    for name, words in given.items():
+        if name not in known or not isinstance(words, str):
+            raise InputError(
+                f"prompts {file}: {name!r} is no text of ours; expected some of {', '.join(known)}"
+            )
+    return replace(DEFAULTS[format], **given)

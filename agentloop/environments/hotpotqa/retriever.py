@@ -1,0 +1,111 @@
+"""The seam through which passages come in, and what can stand behind it.
+
+Search           async (query, k) -> at most k passages, best first
+bm25             the embedded index (default)
+http://host:port a server with Search-R1's interface
+module:function  one of your own: a function that returns a Retriever; `fused` joins several
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentloop.types import EnvironmentFailed, Status
+
+from .index import open_bm25
+from .passages import Corpus, Passage
+
+Search = Callable[[str, int], Awaitable[Sequence[Passage]]]
+
+
+class RetrieverFailed(EnvironmentFailed):
+    """No passages could be had, retries included; the episode ends as `retriever_failed`."""
+
+    status = Status.RETRIEVER_FAILED
+
+
+async def _nothing_to_close() -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """A search function with its name, which results are stored under."""
+
+    name: str
+    search: Search
+    close: Callable[[], Awaitable[None]] = _nothing_to_close
+
+
+def open_retriever(spec: str, *, corpus: Sequence[Path], cache: Path | None = None) -> Retriever:
+    """The retriever that `spec` names; `corpus` and `cache` are for the embedded one."""
+    if spec == "bm25":
+        return embedded(corpus, cache=cache)
+    if spec.startswith(("http://", "https://")):
+        from .client import remote
+
+        return remote(spec)
+    from agentloop.policies.by_name import named
+
+    made: Retriever = named(spec)()
+    return made
+
+
+def embedded(corpus: Sequence[Path], *, cache: Path | None = None) -> Retriever:
+    """BM25 in this process."""
+    index = open_bm25(corpus, cache=cache)
+
+    async def search(query: str, k: int) -> Sequence[Passage]:
+        return index.find(query, k)
+
+    return Retriever(index.name, search)
+
+
+def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: str) -> Retriever:
+    """Exact search by inner product.
+
+    vectors  [N, D] one row a passage of the corpus, float32; may be memory-mapped
+    embed    query -> [D], by the model that made the rows
+    """
+    import numpy as np
+
+    from occupancy.record.errors import DataError
+
+    if vectors.ndim != 2 or len(vectors) != len(corpus):
+        raise DataError(
+            f"vectors have shape {vectors.shape}: expected one row for each of {len(corpus)} passages"
+        )
+
+    async def search(query: str, k: int) -> Sequence[Passage]:
+        scores = vectors @ np.asarray(embed(query), np.float32)
+        best = np.lexsort((np.arange(len(scores)), -scores))[:k]
+        return [corpus.passage(int(i), score=float(scores[i])) for i in best]
+
+    return Retriever(f"dense {name}, {len(corpus)} passages", search)
+
+
+def fused(*parts: Retriever, depth: int = 50, constant: int = 60) -> Retriever:
+    """Reciprocal-rank fusion of several retrievers (Cormack et al. 2009): score sum 1 / (constant + rank).
+
+    depth  passages asked of each part
+    """
+
+    async def search(query: str, k: int) -> Sequence[Passage]:
+        scores: dict[str, float] = defaultdict(float)
+        found: dict[str, Passage] = {}
+        for part in parts:
+            for rank, passage in enumerate(await part.search(query, max(k, depth)), 1):
+                scores[passage.doc_id] += 1 / (constant + rank)
+                found.setdefault(passage.doc_id, passage)
+        best = sorted(found, key=lambda i: (-scores[i], len(i), i))[:k]
+        return [replace(found[i], score=scores[i]) for i in best]
+
+    async def close() -> None:
+        for part in parts:
+            await part.close()
+
+    return Retriever(f"fused({'; '.join(part.name for part in parts)})", search, close)

@@ -1,0 +1,129 @@
+"""A server with Search-R1's retrieval interface over the embedded index.
+
+    python -m agentloop.environments.hotpotqa serve --corpus wiki-18.jsonl --port 8000 --processes 2
+
+Several processes share the port and the memory-mapped index; the system deals connections out to them.
+There is no authentication: it listens on this machine alone unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from occupancy.record.errors import InputError, MissingExtra, RunError
+
+from .index import Bm25, open_bm25
+from .passages import Passage, join_contents
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+TOPK = 3
+MOST = 1000
+"""Queries in one request, and passages for one query."""
+MEGABYTE = 1 << 20
+
+
+class BadRequest(Exception):
+    """Answered with status 422 and the reason."""
+
+
+def answer(index: Bm25, body: Any, *, topk: int = TOPK) -> dict[str, Any]:
+    """The answer to a request's body; without `return_scores` the bare documents, as in the original."""
+    if not isinstance(body, dict):
+        raise BadRequest("expected a JSON object")
+    queries, wanted = body.get("queries"), body.get("topk") or topk
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise BadRequest("queries: expected a list of texts")
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= MOST:
+        raise BadRequest(f"topk: expected a whole number from 1 to {MOST}")
+    if len(queries) > MOST:
+        raise BadRequest(f"queries: expected at most {MOST}")
+    shown = _with_score if body.get("return_scores") else _document
+    return {"result": [[shown(passage) for passage in index.find(query, wanted)] for query in queries]}
+
+
+def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
+    """The aiohttp application: POST /retrieve."""
+    aio = _web()
+
+    async def retrieve(request: web.Request) -> Any:
+        try:
+            found = answer(index, await request.json(), topk=topk)
+        except (BadRequest, ValueError, RecursionError) as error:
+            return aio.json_response({"detail": str(error)}, status=422)
+        return aio.Response(
+            body=json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"),
+            content_type="application/json",
+        )
+
+    app: web.Application = aio.Application(client_max_size=8 * MEGABYTE)
+    app.router.add_post("/retrieve", retrieve)
+    return app
+
+
+def serve(
+    corpus: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    topk: int = TOPK,
+    processes: int = 1,
+    cache: Path | None = None,
+) -> None:
+    """Serve until stopped by SIGINT or SIGTERM; the index is built first if there is none."""
+    if processes < 1 or not 0 < port < 65536:
+        raise InputError(
+            f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535"
+        )
+    _web()
+    open_bm25(corpus, cache=cache)
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_work, args=(list(corpus), host, port, topk, cache), daemon=True)
+        for _ in range(processes)
+    ]
+
+    def stop(*_: object) -> None:
+        for worker in workers:
+            worker.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    failed = [worker.exitcode for worker in workers if worker.exitcode not in (0, -signal.SIGTERM)]
+    if failed:
+        raise RunError(
+            f"{len(failed)} of {processes} server processes ended with {failed}: is port {port} taken?"
+        )
+
+
+def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | None) -> None:
+    index = open_bm25(corpus, cache=cache)
+    # The first search compiles the selection, or loads it: not while a client waits.
+    index.find("warm", 1)
+    app = application(index, topk=topk)
+    _web().run_app(app, host=host, port=port, reuse_port=True, print=lambda *_: None)
+
+
+def _web() -> Any:
+    try:
+        from aiohttp import web
+    except ImportError as error:
+        raise MissingExtra("aiohttp", "hotpotqa") from error
+    return web
+
+
+def _document(passage: Passage) -> dict[str, Any]:
+    return {"id": passage.doc_id, "contents": join_contents(passage)}
+
+
+def _with_score(passage: Passage) -> dict[str, Any]:
+    return {"document": _document(passage), "score": passage.score}

@@ -1,0 +1,107 @@
+"""A cheap student whose errors depend on where it is, so that a whole study runs without a model.
+
+Its faults are those of a small language model here: it searches with the whole question, follows a passage
+that is beside the point, repeats a query, answers before it has read both passages, reads badly, forgets a
+tag. It can name the second paragraph only once it has read the first, unless the question names both.
+Turns that brought nothing raise its rates, so that recovery is harder than keeping on. Everything is drawn
+from the turn's seed and read from the episode: the same context and seed give the same turn.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+from agentloop.policies.scripted import settings_from
+from agentloop.types import Answer, Ask, Policy
+from occupancy.record.errors import InputError
+
+from . import wording
+from .actions import write_turn
+from .teacher import counted, guess, query_for
+from .view import View, named_in
+from .wording import say
+
+
+@dataclass(frozen=True, slots=True)
+class StudentSettings:
+    """Rates are probabilities of a turn when none of the last `memory` turns was wasted."""
+
+    vague: float = 0.35
+    """The whole question as the query, where a title could have been named."""
+    astray: float = 0.15
+    """A search for a passage that was shown and is beside the point."""
+    repeat: float = 0.05
+    """The last query again."""
+    hasty: float = 0.15
+    """An answer before both gold paragraphs were found."""
+    misread: float = 0.15
+    """Another passage's title for an answer, with the right one before its eyes."""
+    malformed: float = 0.05
+    """A turn without an action."""
+    late: float = 0.1
+    """A search in the last turn, in spite of the notice."""
+    off_track: float = 0.75
+    """What each wasted turn adds to the rates, as a multiple of them."""
+    memory: int = 2
+    """Turns that are looked back at."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("off_track", "memory") and not 0 <= value <= 1:
+                raise InputError(f"student {field.name}={value}: expected a probability, 0 to 1")
+        if not 0 <= self.off_track < float("inf"):
+            raise InputError(f"student off_track={self.off_track}: expected a finite number, 0 or more")
+        if self.memory < 1:
+            raise InputError(f"student memory={self.memory}: expected 1 turn or more")
+
+
+def parse_student(text: str) -> StudentSettings:
+    """Settings from `scripted` or `scripted:vague=0.5,hasty=0.3`; InputError for an unknown name or value."""
+    return settings_from(text, StudentSettings)
+
+
+def scripted_student(settings: StudentSettings) -> Policy:
+    """A policy that plays what `stumble` says."""
+
+    async def play(ask: Ask) -> Answer:
+        view: View = await ask.env.ask("view")
+        return counted(stumble(view, settings, random.Random(ask.seed)))
+
+    return play
+
+
+def stumble(view: View, settings: StudentSettings, rng: random.Random) -> str:
+    """The student's turn."""
+    scale = 1 + settings.off_track * view.wasted(settings.memory)
+
+    def errs(rate: float) -> bool:
+        return rng.random() < rate * scale
+
+    if errs(settings.malformed):
+        return say(rng, wording.MALFORMED[view.format], query=view.question.text)
+    if view.last and not errs(settings.late):
+        return _answer(view, settings, rng, misread=errs(settings.misread))
+    missing = view.missing()
+    if not missing or (view.steps and errs(settings.hasty)):
+        return _answer(view, settings, rng, misread=errs(settings.misread))
+    query = view.question.text
+    others = [title for title in view.shown() if title not in view.question.gold_titles]
+    if view.queries and errs(settings.repeat):
+        query = view.queries[-1]
+    elif others and errs(settings.astray):
+        query = rng.choice(others)
+    elif _can_name(view, missing[0]) and not errs(settings.vague):
+        query = query_for(view, missing[0], rng)
+    return write_turn(say(rng, wording.PLAIN), "search", query, format=view.format)
+
+
+def _can_name(view: View, title: str) -> bool:
+    """Whether the student has met a title: in the question, or in what it has read about the other one."""
+    return named_in(title, view.question.text) >= 0.5 or len(view.missing()) < len(view.question.gold_titles)
+
+
+def _answer(view: View, settings: StudentSettings, rng: random.Random, *, misread: bool) -> str:
+    answer = guess(view, rng) if misread or not view.readable() else view.question.golds[0]
+    return write_turn(say(rng, wording.SURE, answer=answer), "answer", answer, format=view.format)

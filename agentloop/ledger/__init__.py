@@ -1,0 +1,1 @@
+"""The ledger and what it guards: budgets, prices, every call billed once."""

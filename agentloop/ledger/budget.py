@@ -1,0 +1,135 @@
+"""Budgets that concurrent calls cannot exceed.
+
+A call reserves the most that it can cost before it is made, and gives back the difference once its cost is
+known. Spent and reserved together never pass the limit. When no reservation is open any more and the next
+one does not fit, the budget is spent; until then a call waits, and earlier units of the run go first, so
+that they are finished and not all of them cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+from occupancy.record.errors import BudgetStopped, InputError
+
+AXES = ("inference", "money", "training")
+
+
+class Budget:
+    """A limit on one axis; amounts are whole numbers (tokens, or 10^-12 of a currency)."""
+
+    def __init__(
+        self, limit: int, *, spent: int = 0, show: Callable[[int], str] = "{:,} tokens".format
+    ) -> None:
+        if limit < 1:
+            raise InputError(f"--budget {limit}: expected at least 1")
+        self.limit, self.spent, self._show = limit, spent, show
+        """`spent` includes what is reserved."""
+        self.stopped = False
+        self._open = 0
+        self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
+        self._number = count()
+
+    async def reserve(self, amount: int, *, order: int = 0) -> None:
+        """Take `amount`, or wait until it is free; BudgetStopped when it never will be."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (order, next(self._number), amount, future))
+        self._serve()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.settle(amount, 0)
+            raise
+
+    def settle(self, reserved: int, cost: int) -> None:
+        """Replace a reservation by what the call has cost."""
+        self._open -= 1
+        self.spent += cost - reserved
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting:
+            _, _, amount, future = self._waiting[0]
+            if not future.cancelled() and not self.stopped and self.spent + amount <= self.limit:
+                self.spent += amount
+                self._open += 1
+                future.set_result(None)
+            elif not future.cancelled():
+                if self._open and not self.stopped:
+                    return
+                self.stopped = True
+                future.set_exception(self._stop(amount))
+            heapq.heappop(self._waiting)
+
+    def _stop(self, amount: int) -> BudgetStopped:
+        return BudgetStopped(
+            f"the budget is spent: {self._show(self.spent)} of {self._show(self.limit)}, and the next call "
+            "may "
+            f"cost {self._show(amount)}; resume with a larger --budget"
+        )
+
+
+class ContinuationBudget:
+    """A limit that is passed by less than one continuation: for C_tr, known only once one has been judged,
+    and for recipes that are to spend the same.
+
+    Near the limit continuations go one after another, so that the last to start is the one that passes it.
+    """
+
+    def __init__(self, limit: int, *, spent: int = 0, counted: Callable[[], int] | None = None) -> None:
+        if limit < 1:
+            raise InputError(f"--budget {limit}: expected at least 1")
+        self.limit, self._added, self._counted = limit, spent, counted
+        """`counted` tells what is spent where somebody else counts it; else continuations tell in `leave`."""
+        self._costs: dict[int, int] = {}
+        """By unit: one that is done again, since its machine died, is counted once."""
+        self._running, self._largest = 0, limit
+        self._changed = asyncio.Condition()
+
+    @property
+    def spent(self) -> int:
+        """What has been spent so far."""
+        return self._added if self._counted is None else self._counted()
+
+    async def enter(self, unit: int) -> None:
+        """Wait for leave to start a unit's continuation; BudgetStopped once the limit is reached."""
+        async with self._changed:
+            await self._changed.wait_for(self._may_go)
+            if self.spent >= self.limit and unit not in self._costs:
+                raise BudgetStopped(
+                    f"the budget is spent: {self.spent:,} of {self.limit:,}; resume with a larger --budget"
+                )
+            self._running += 1
+
+    async def leave(self, unit: int, cost: int | None) -> None:
+        """Tell what the continuation has cost; None where it was given up."""
+        async with self._changed:
+            self._running -= 1
+            if cost is not None:
+                self._added += cost - self._costs.get(unit, 0)
+                self._costs[unit] = cost
+                # Twice the largest seen: the next one may be larger than any before.
+                seen = self._largest if self._largest < self.limit else 0
+                self._largest = min(max(seen, 2 * cost, 1), self.limit)
+            self._changed.notify_all()
+
+    def _may_go(self) -> bool:
+        room = self.limit - self.spent - (self._running + 1) * self._largest
+        return self._running == 0 or room >= 0
+
+
+class Continuations(Protocol):
+    """A `ContinuationBudget`, here or in the process that holds it."""
+
+    async def enter(self, unit: int) -> None:
+        """See `ContinuationBudget`."""
+        ...
+
+    async def leave(self, unit: int, cost: int | None) -> None:
+        """See `ContinuationBudget`."""
+        ...

@@ -1,0 +1,256 @@
+"""A policy with every call in the ledger, inside its budget, and with the only retries that there are."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentloop.ledger.budget import Budget
+from agentloop.ledger.prices import Price
+from agentloop.ledger.store import CallKey, Charge, Ledger, key_of
+from agentloop.types import (
+    Answer,
+    Ask,
+    CallFailed,
+    EnvironmentFailed,
+    Message,
+    Policy,
+    PolicyFailed,
+    Usage,
+    traits_of,
+)
+from occupancy.record.errors import InputError, RunError
+
+OVERHEAD_TOKENS = 32
+"""Most tokens that a chat template writes around one message."""
+
+MOST_WAIT_S = 600.0
+"""Longest wait that a server may ask for; a longer one stops the run."""
+
+
+class ServerLost(RunError):
+    """A server answers nobody any more: the run stops without making its failures data, and can be
+    resumed."""
+
+
+class Books(Protocol):
+    """Where calls are written down and paid for: here, or in the process that holds the ledger."""
+
+    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
+        """The answer that was bought before, or the id of an attempt that may now be made.
+
+        Waits while the budget is short; BudgetStopped once it is spent.
+        """
+        ...
+
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
+        """Write down how an attempt ended, and give back what it did not cost."""
+        ...
+
+    def give_up(self, attempt: int, most: Charge) -> None:
+        """Nobody waits for the attempt any more: it may have been billed, and stays charged at its most."""
+        ...
+
+
+class OwnBooks:
+    """The ledger and the budget of this process."""
+
+    def __init__(
+        self, ledger: Ledger, role: str, name: str, *, budget: Budget | None = None, axis: str = "inference"
+    ) -> None:
+        self._ledger, self._role, self._name = ledger, role, name
+        self._budget, self._axis = budget, axis
+        self.total = 0
+        """Charged on the axis by every attempt that has ended here."""
+
+    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
+        """See `Books`."""
+        bought = self._ledger.stored(key)
+        if bought is not None:
+            return bought
+        if self._budget is not None:
+            await self._budget.reserve(self._amount(most), order=key.order)
+        try:
+            return await self._ledger.open(key, role=self._role, policy=self._name, most=most)
+        except BaseException:
+            self._settle(most, most)
+            raise
+
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
+        """See `Books`."""
+        try:
+            if isinstance(result, Answer):
+                await self._ledger.settle(attempt, result, cost=cost)
+            else:
+                await self._ledger.fail(attempt, result, cost=cost)
+        except BaseException:
+            cost = most
+            raise
+        finally:
+            self._settle(most, cost)
+
+    def give_up(self, attempt: int, most: Charge) -> None:
+        """See `Books`."""
+        self._ledger.abandon(attempt)
+        self._settle(most, most)
+
+    def _settle(self, most: Charge, cost: Charge) -> None:
+        self.total += self._amount(cost)
+        if self._budget is not None:
+            self._budget.settle(self._amount(most), self._amount(cost))
+
+    def _amount(self, charge: Charge) -> int:
+        return (charge.money if self._axis == "money" else charge.tokens) or 0
+
+
+@dataclass(frozen=True)
+class Meter:
+    """How a policy's calls are counted and tried again."""
+
+    books: Books
+    role: str
+    name: str
+    """The policy as the run remembers it."""
+    price: Price | None = None
+    bounded: bool = False
+    """There is a budget: nothing may be asked whose cost has no bound."""
+    money: bool = False
+    """That budget is of money."""
+    turn_tokens: int | None = None
+    """Most output tokens of a call, where the policy itself has no limit."""
+    retries: int = 5
+    """Further attempts after one that failed for a reason that may pass."""
+    backoff_s: float = 0.5
+    """Wait before the first retry; it doubles each time, up to a minute."""
+    patience: int = 10
+    """Calls in a row that may fail after all their retries before the server counts as lost."""
+
+
+def metered(policy: Policy, meter: Meter) -> Policy:
+    """The policy with its calls metered, and no answer bought twice.
+
+    InputError where a budget is set and nothing bounds what a call can cost.
+    """
+    most_output = traits_of(policy).most_output or meter.turn_tokens
+    if meter.bounded and most_output is None:
+        raise InputError(
+            f"{meter.role} {meter.name!r} has no limit on the tokens of a turn, so a budget could be "
+            "exceeded: "
+            f"give --turn-tokens, or max_tokens in its name"
+        )
+    return _Metered(policy, meter, most_output)
+
+
+class _Metered:
+    def __init__(self, policy: Policy, meter: Meter, most_output: int | None) -> None:
+        self._policy, self._meter, self._most_output = policy, meter, most_output
+        self.traits = traits_of(policy)
+        self._failed_in_a_row = 0
+
+    async def __call__(self, ask: Ask) -> Answer:
+        for attempt in range(self._meter.retries + 1):
+            try:
+                answer = await self._attempt(ask)
+            except CallFailed as failure:
+                if failure.kind == "forbidden":
+                    raise ServerLost(f"{self._meter.role} {self._meter.name!r}: {failure}") from failure
+                if not failure.retry:
+                    self._failed_in_a_row = 0
+                    raise
+                if attempt == self._meter.retries:
+                    self._give_up(failure)
+                    raise
+                wait = self._wait(ask, attempt, failure)
+                if wait > MOST_WAIT_S:
+                    raise ServerLost(
+                        f"{self._meter.role} {self._meter.name!r} asks to wait {wait:,.0f} s ({failure}): "
+                        f"run the same command again then; what was bought is kept"
+                    ) from failure
+                await asyncio.sleep(wait)
+            else:
+                self._failed_in_a_row = 0
+                return answer
+        raise AssertionError("the loop returns or raises")
+
+    async def _attempt(self, ask: Ask) -> Answer:
+        books, price = self._meter.books, self._meter.price
+        most = self._most(ask)
+        begun = await books.begin(key_of(ask), most)
+        if isinstance(begun, Answer):
+            return begun
+        try:
+            answer = await self._policy(ask)
+            if not isinstance(answer, Answer):
+                raise TypeError(f"it returned a {type(answer).__name__}: expected an Answer")
+        except (PolicyFailed, EnvironmentFailed) as failure:
+            await books.end(begun, failure, most, _failure_charge(failure, most, price))
+            raise
+        except BaseException:
+            books.give_up(begun, most)
+            raise
+        cost = _charge(answer.usage, most, price)
+        await books.end(begun, answer, most, cost)
+        if self._meter.bounded and most.tokens is not None and answer.usage.output > most.tokens:
+            raise RunError(
+                f"{self._meter.role} {self._meter.name!r} gave {answer.usage.output} tokens in a turn that "
+                "may have "
+                f"{most.tokens}: the budget cannot be kept; raise --turn-tokens or its max_tokens, and run "
+                "again"
+            )
+        if self._meter.money and (cost.money or 0) > (most.money or 0):
+            raise RunError(
+                f"{self._meter.role} {self._meter.name!r} bills {answer.usage.prompt} prompt tokens where at "
+                f"most {prompt_bound(ask.context) + self.traits.more_prompt} were sent: the budget cannot be "
+                f"kept; ask the provider, and run again"
+            )
+        return answer
+
+    def _most(self, ask: Ask) -> Charge:
+        tokens, price = self._most_output, self._meter.price
+        if tokens is None or price is None:
+            return Charge(tokens)
+        bound = prompt_bound(ask.context) + self.traits.more_prompt
+        return Charge(tokens, price.most(prompt=bound, output=tokens))
+
+    def _wait(self, ask: Ask, attempt: int, failure: CallFailed) -> float:
+        # Seeded jitter: calls that failed together do not come back together, and no run is a lottery.
+        jitter = 0.5 + random.Random(ask.seed + attempt).random()
+        wait: float = min(self._meter.backoff_s * 2.0**attempt, 60.0) * jitter
+        return max(failure.wait_s or 0.0, wait)
+
+    def _give_up(self, failure: CallFailed) -> None:
+        self._failed_in_a_row += 1
+        if failure.kind == "connection" or self._failed_in_a_row >= self._meter.patience:
+            raise ServerLost(
+                f"{self._meter.role} {self._meter.name!r} does not answer ({failure}): bring its server "
+                "back and "
+                f"run the same command again; what was bought is kept"
+            ) from failure
+
+
+def prompt_bound(context: Sequence[Message]) -> int:
+    """Most prompt tokens of a context under any byte-level tokenizer: none spans less than one byte."""
+    return sum(len(m.content.encode("utf-8", "surrogatepass")) + OVERHEAD_TOKENS for m in context) + 1024
+
+
+def _charge(usage: Usage, most: Charge, price: Price | None) -> Charge:
+    """Cost of an answer; what the provider did not report stays charged at its most."""
+    money = None if price is None else price.of(usage)
+    if usage.reported:
+        return Charge(usage.output, most.money if money is None else money)
+    return Charge(max(most.tokens or 0, usage.output), most.money)
+
+
+def _failure_charge(failure: Exception, most: Charge, price: Price | None) -> Charge:
+    if isinstance(failure, CallFailed) and failure.usage is not None:
+        return _charge(failure.usage, most, price)
+    if isinstance(failure, CallFailed) and failure.billed != "no":
+        return most
+    return Charge(0, None if price is None else 0)

@@ -1,0 +1,158 @@
+"""The account of a run: what was asked, what it cost, and whether ledger, tables and provider agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from agentloop.ledger.prices import PICO, Prices
+from agentloop.ledger.store import Ledger
+from agentloop.types import Usage
+from occupancy.record.errors import DataError, InputError
+from occupancy.runs import Run
+
+_SUMS = """
+select role, policy, count(*) as attempts,
+    coalesce(sum(state in ('settled', 'orphaned')), 0) as answered,
+    coalesce(sum(state = 'failed'), 0) as failed,
+    coalesce(sum(state in ('lost', 'open')), 0) as lost,
+    coalesce(sum(attempt > 0), 0) as repeated,
+    coalesce(sum(billed = 'perhaps'), 0) as perhaps_billed,
+    coalesce(sum(case when billed = 'perhaps' then charged_tokens end), 0) as perhaps_tokens,
+    coalesce(sum(output_tokens), 0) as output_tokens,
+    coalesce(sum(case when usage = 'local' then output_tokens end), 0) as counted_here,
+    coalesce(sum(usage = 'local'), 0) as without_usage,
+    coalesce(sum(reasoning_tokens), 0) as reasoning_tokens,
+    coalesce(sum(prompt_tokens), 0) as prompt_tokens,
+    coalesce(sum(cached_tokens), 0) as cached_tokens,
+    sum(charged_tokens) as charged_tokens,
+    sum(charged_money) as charged_money
+from attempts group by role, policy order by role desc, policy
+"""
+
+
+def refuse_lost_ledger(run: Run) -> None:
+    """DataError where tables hold teacher turns that the ledger does not: what they cost is not known."""
+    bought = run.read("turns", columns=["author"])["author"].to_pylist().count("teacher")
+    file, known = run.folder / "ledger.sqlite", 0
+    if bought and file.exists():
+        ledger = Ledger(file, read_only=True)
+        (row,) = ledger.query(
+            "select count(*) as n from attempts where role = 'teacher' and t > 0 "
+            "and state in ('settled', 'orphaned')"
+        )
+        known = row["n"]
+        ledger.close()
+    if known < bought:
+        raise DataError(
+            f"{file} knows {known:,} teacher turns, but the run holds {bought:,}: restore the ledger; "
+            f"without it nobody can say what the run has cost"
+        )
+
+
+def account_of(
+    run: Run, *, prices: Prices | None = None, provider: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Costs by policy, failures, C_i and C_tr, and the reconciliation.
+
+    provider   what the provider's own account says: output, prompt or calls, over all policies
+    """
+    refuse_lost_ledger(run)
+    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
+    try:
+        policies = ledger.query(_SUMS)
+        failures = ledger.query(
+            "select failure as kind, count(*) as attempts from attempts where state = 'failed' group by "
+            "failure"
+        )
+        answered = ledger.query(
+            "select episode_id, t, output_tokens, state from attempts "
+            "where role = 'teacher' and state in ('settled', 'orphaned') and t > 0"
+        )
+        asked = ledger.query(
+            "select coalesce(sum(output_tokens), 0) as tokens from attempts where role = 'teacher' and t = 0"
+        )
+        failed_usage = ledger.query(
+            "select coalesce(sum(output_tokens), 0) as tokens from attempts where role = 'teacher' "
+            "and state = 'failed'"
+        )
+        by_task = Counter(
+            row["episode_id"].rpartition("#")[0]
+            for row in ledger.query("select episode_id from attempts where state = 'failed'")
+        )
+    finally:
+        ledger.close()
+    for row in policies:
+        row["money"] = _money(row, prices)
+    C_i = sum(row["output_tokens"] for row in policies if row["role"] == "teacher")
+    tables = _tables(run, answered)
+    tables |= {"switch_questions": asked[0]["tokens"], "failed_with_usage": failed_usage[0]["tokens"]}
+    return {
+        "folder": str(run.folder),
+        "recipe": run.recipe.name,
+        "currency": None if prices is None else prices.currency,
+        "policies": policies,
+        "failures": {row["kind"]: row["attempts"] for row in failures},
+        "tasks_with_failures": dict(by_task.most_common(20)),
+        "C_i": C_i,
+        "C_tr": sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()),
+        "tables": tables | {"agree": C_i == sum(tables.values())},
+        "provider": None if provider is None else _provider(policies, provider),
+    }
+
+
+def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:
+    """Where the teacher's tokens are: in the turns of the run, or bought for turns that are not in it."""
+    columns = ["episode_id", "t", "author", "output_tokens"]
+    stored = {
+        (row["episode_id"], row["t"]): row["output_tokens"]
+        for row in run.read("turns", columns=columns).to_pylist()
+        if row["author"] == "teacher"
+    }
+    finished = set(run.read("episodes", columns=["episode_id"])["episode_id"].to_pylist())
+    sums = {"in_turns": sum(stored.values()), "in_unfinished_episodes": 0, "orphaned": 0}
+    for row in answered:
+        if row["state"] == "settled" and (row["episode_id"], row["t"]) in stored:
+            continue
+        unfinished = row["episode_id"] not in finished
+        sums["in_unfinished_episodes" if unfinished else "orphaned"] += row["output_tokens"]
+    return sums
+
+
+def _money(row: dict[str, Any], prices: Prices | None) -> float | None:
+    """Cost of a policy in the currency: by the table that is given, else as it was charged."""
+    if prices is None:
+        return None if row["charged_money"] is None else row["charged_money"] / PICO
+    tokens = Usage(
+        row["output_tokens"], "", row["reasoning_tokens"], row["prompt_tokens"], row["cached_tokens"]
+    )
+    return (prices.find(row["policy"]).of(tokens) or 0) / PICO
+
+
+def _provider(policies: list[dict[str, Any]], given: Mapping[str, int]) -> dict[str, Any]:
+    """Our sums beside the provider's. What may have been billed is the room between `least` and `most`."""
+    perhaps = sum(row["perhaps_billed"] for row in policies)
+    silent = sum(row["without_usage"] for row in policies)
+    answered = sum(row["answered"] for row in policies)
+    output = sum(row["output_tokens"] - row["counted_here"] for row in policies)
+    most_output = sum(row["charged_tokens"] or 0 for row in policies)
+    prompt = sum(row["prompt_tokens"] for row in policies)
+    sure = not perhaps and not silent
+    bounds = {
+        "output": (output, output if sure else max(output, most_output)),
+        "prompt": (prompt, prompt if sure else None),
+        "calls": (answered, answered + perhaps + sum(row["failed"] for row in policies)),
+    }
+    unknown = sorted(set(given) - set(bounds))
+    if unknown:
+        raise InputError(f"--provider {unknown[0]}: expected {', '.join(bounds)}, each with a whole number")
+    return {
+        name: {
+            "provider": value,
+            "least": bounds[name][0],
+            "most": bounds[name][1],
+            "agree": value >= bounds[name][0] and (bounds[name][1] is None or value <= bounds[name][1]),
+        }
+        for name, value in given.items()
+    }

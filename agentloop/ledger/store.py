@@ -1,0 +1,337 @@
+"""The ledger: one row an attempt at a model's turn, written before the call and settled after it.
+
+A settled attempt keeps its answer. After a kill, the same turn in the same context is answered from the
+ledger and not bought twice; an attempt that was open when the process died is `lost` (it may have been
+billed), and one whose context no longer occurs is `orphaned` (it was billed, and counts in C_i).
+
+`charged` is at every moment the most that an attempt can have cost: its reservation while it is open or may
+have been billed, its cost once that is known. Its sum is what a budget is compared with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage, storable
+from occupancy.record.errors import RunError
+
+_SCHEMA = """
+create table if not exists attempts (
+    id integer primary key,
+    episode_id text not null,
+    t integer not null,            -- turn; 0 where a teacher is asked for a switch time
+    attempt integer not null,      -- from 0, within (episode_id, t)
+    context_id text not null,      -- hash of the context that was sent
+    role text not null,            -- teacher or student
+    policy text not null,
+    state text not null check (state in ('open', 'settled', 'failed', 'lost', 'orphaned')),
+    billed text not null check (billed in ('no', 'perhaps', 'yes')),
+    opened_at real not null,       -- seconds since 1970, by a clock that may be set: nothing is ordered by it
+    settled_at real,
+    charged_tokens integer,        -- most output tokens it can have cost; null where nothing bounds them
+    charged_money integer,         -- the same in 10^-12 of the currency; null without a price
+    output_tokens integer,         -- as `counter` counts them, reasoning included; null where unknown
+    reasoning_tokens integer,
+    prompt_tokens integer,
+    cached_tokens integer,         -- the part of them read from a cache
+    counter text,
+    usage text check (usage in ('reported', 'local')),  -- local: the provider said nothing, we counted
+    finish_reason text,
+    answer text,                   -- JSON of the answer
+    failure text,                  -- kind of failure: timeout, rate_limit, server, connection, …
+    error text,
+    unique (episode_id, t, attempt)
+) strict
+"""
+Work = Callable[[sqlite3.Connection], Any]
+
+
+class CallKey(NamedTuple):
+    """What a call is for: equal keys are the same turn in the same context."""
+
+    episode_id: str
+    t: int
+    context_id: str
+    order: int = 0
+    """Place of its unit in the run; not part of the ledger."""
+
+
+def key_of(ask: Ask) -> CallKey:
+    """The key of a turn's call."""
+    return CallKey(ask.episode_id, ask.t, ask.context_id, ask.order)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What an attempt has cost, or can have cost at most; None where nothing bounds it."""
+
+    tokens: int | None = None
+    money: int | None = None
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the ledger says a run has cost."""
+
+    attempts: int
+    output_tokens: int
+    """C_i: the teacher's output tokens in every attempt that says or lets us count them, before any
+    filter."""
+    failed: int
+    """Attempts that got no answer."""
+    lost: int
+    """Attempts open when a process died: perhaps billed, their tokens unknown."""
+    orphaned_tokens: int
+    """The part of C_i whose context occurs in no episode any more."""
+
+
+class Ledger:
+    """SQLite in WAL mode; one process writes, any number read.
+
+    Rows of concurrent calls are committed together by a thread of the ledger's own: a commit reaches the
+    disk before anybody goes on, and nobody waits longer than two commits.
+    """
+
+    def __init__(self, file: Path, *, read_only: bool = False) -> None:
+        try:
+            if read_only:
+                self._read(file)
+            else:
+                self._write_and_read(file)
+        except sqlite3.Error as error:
+            raise RunError(
+                f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or see to the disk"
+            ) from error
+
+    def _read(self, file: Path) -> None:
+        # SQLite reads a WAL file only where it may write beside it, unless told that nobody writes.
+        frozen = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+        mode = "mode=ro&immutable=1" if frozen else "mode=ro"
+        self._reader = sqlite3.connect(f"{file.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        self._reader.execute("select 1 from attempts limit 1")
+
+    def _write_and_read(self, file: Path) -> None:
+        self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        self._db.execute("pragma journal_mode = wal")
+        # A commit survives a power cut, not only the death of the process.
+        self._db.execute("pragma synchronous = full")
+        self._db.execute(_SCHEMA)
+        self._db.execute("update attempts set state = 'lost', billed = 'perhaps' where state = 'open'")
+        self._reader = sqlite3.connect(file, isolation_level=None)
+        (self._resumed,) = self._reader.execute("select exists (select 1 from attempts)").fetchone()
+        self._thread = ThreadPoolExecutor(1, "ledger")
+        self._queue: list[tuple[Work, asyncio.Future[Any]]] = []
+        self._busy = False
+
+    def close(self) -> None:
+        """Write what is queued and close the file."""
+        if hasattr(self, "_db"):
+            self._thread.shutdown(wait=True)
+            # A call that was given up before its row was known to be written stays open until here.
+            lost = "update attempts set state = 'lost', billed = 'perhaps' where state = 'open'"
+            queued, self._queue = self._queue, []
+            try:
+                self._commit([*(work for work, _ in queued), lambda db: db.execute(lost)])
+            finally:
+                self._db.close()
+                self._reader.close()
+            return
+        self._reader.close()
+
+    def stored(self, key: CallKey) -> Answer | None:
+        """The answer already bought for this turn in this very context."""
+        if not self._resumed:
+            return None
+        row = self._reader.execute(
+            "select answer from attempts where episode_id = ? and t = ? and context_id = ? "
+            "and state = 'settled' order by attempt desc",
+            key[:3],
+        ).fetchone()
+        return None if row is None else _answer(row[0])
+
+    def answer(self, attempt_id: int) -> Answer:
+        """The answer of a settled attempt."""
+        (text,) = self._reader.execute("select answer from attempts where id = ?", (attempt_id,)).fetchone()
+        return _answer(text)
+
+    async def open(self, call: CallKey, *, role: str, policy: str, most: Charge) -> int:
+        """Write an attempt before its call; returns its id."""
+        key = call[:2]
+
+        def work(db: sqlite3.Connection) -> int | None:
+            row = db.execute("select count(*) from attempts where episode_id = ? and t = ?", key).fetchone()
+            if row[0]:
+                where = "where episode_id = ? and t = ? and state ="
+                db.execute(f"update attempts set state = 'orphaned' {where} 'settled'", key)
+                # An episode is played in one place at a time: whoever had this call is gone.
+                db.execute(f"update attempts set state = 'lost', billed = 'perhaps' {where} 'open'", key)
+            return db.execute(
+                "insert into attempts (episode_id, t, attempt, context_id, role, policy, state, billed, "
+                "opened_at, charged_tokens, charged_money) values (?, ?, ?, ?, ?, ?, 'open', 'no', ?, ?, ?)",
+                (*key, row[0], call.context_id, role, policy, time.time(), most.tokens, most.money),
+            ).lastrowid
+
+        attempt_id: int = await self._write(work)
+        return attempt_id
+
+    async def settle(self, attempt_id: int, answer: Answer, *, cost: Charge) -> None:
+        """Record the answer and its usage."""
+        text = _answer_json(answer)
+        values = (*_usage(answer.usage), answer.finish_reason, text, cost.tokens, cost.money)
+        await self._write(
+            lambda db: db.execute(
+                "update attempts set state = 'settled', billed = 'yes', settled_at = ?, output_tokens = ?, "
+                "reasoning_tokens = ?, prompt_tokens = ?, cached_tokens = ?, counter = ?, usage = ?, "
+                "finish_reason = ?, answer = ?, charged_tokens = ?, charged_money = ? where id = ?",
+                (time.time(), *values, attempt_id),
+            )
+        )
+
+    async def fail(self, attempt_id: int, error: PolicyFailed | EnvironmentFailed, *, cost: Charge) -> None:
+        """Record that the attempt got no answer, and whether it may have been billed all the same."""
+        kind = "environment" if isinstance(error, EnvironmentFailed) else "refused"
+        billed, usage = "no", None
+        if isinstance(error, CallFailed):
+            kind, billed, usage = error.kind, error.billed, error.usage
+        counts = (None,) * 6 if usage is None else _usage(usage)
+        values = (billed, *counts, kind, storable(str(error)), cost.tokens, cost.money)
+        await self._write(
+            lambda db: db.execute(
+                "update attempts set state = 'failed', settled_at = ?, billed = ?, output_tokens = ?, "
+                "reasoning_tokens = ?, prompt_tokens = ?, cached_tokens = ?, counter = ?, usage = ?, "
+                "failure = ?, error = ?, charged_tokens = ?, charged_money = ? where id = ?",
+                (time.time(), *values, attempt_id),
+            )
+        )
+
+    def abandon(self, attempt_id: int) -> None:
+        """Record a call that nobody waits for any more: it may have been billed, its reservation stays."""
+        self._write(
+            lambda db: db.execute(
+                "update attempts set state = 'lost', billed = 'perhaps' where id = ?", (attempt_id,)
+            )
+        )
+
+    def charged(self, axis: str) -> int:
+        """Most that all attempts can have cost: the teacher's output tokens, or everybody's money."""
+        column = "charged_money" if axis == "money" else "charged_tokens"
+        where = "" if axis == "money" else "where role = 'teacher'"
+        query = f"select coalesce(sum({column}), 0) from attempts {where}"
+        (total,) = self._reader.execute(query).fetchone()
+        return int(total)
+
+    def account(self) -> Account:
+        """Totals over every attempt."""
+        row = self._reader.execute(
+            "select count(*), coalesce(sum(case when role = 'teacher' then output_tokens end), 0), "
+            "coalesce(sum(state = 'failed'), 0), coalesce(sum(state = 'lost'), 0), "
+            "coalesce(sum(case when state = 'orphaned' then output_tokens end), 0) from attempts"
+        ).fetchone()
+        return Account(*row)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every attempt as a dict, in the order (episode_id, t, attempt)."""
+        return self.query("select * from attempts order by episode_id, t, attempt")
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of a question to the ledger, as dicts."""
+        cursor = self._reader.execute(sql)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def _write(self, work: Work) -> Awaitable[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.append((work, future))
+        if not self._busy:
+            # One turn of the loop later, so that calls that are ready at the same time share a commit.
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        batch, self._queue = self._queue, []
+        if not batch:
+            self._busy = False
+            return
+        loop = asyncio.get_running_loop()
+        done = self._thread.submit(self._commit, [work for work, _ in batch])
+        done.add_done_callback(
+            lambda result: loop.call_soon_threadsafe(self._tell, [future for _, future in batch], result)
+        )
+
+    def _tell(self, futures: list[asyncio.Future[Any]], result: Future[list[Any]]) -> None:
+        error = result.exception()
+        for at, future in enumerate(futures):
+            if future.cancelled():
+                continue
+            if error is None:
+                future.set_result(result.result()[at])
+            else:
+                future.set_exception(error)
+                future.exception()  # an abandoned attempt has nobody to read it
+        self._flush()
+
+    def _commit(self, batch: list[Work]) -> list[Any]:
+        db = self._db
+        try:
+            db.execute("begin immediate")
+            try:
+                results = [work(db) for work in batch]
+                db.execute("commit")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("rollback")
+                raise
+        except sqlite3.Error as error:
+            raise RunError(
+                f"the ledger cannot be written ({error}): make room on the disk and run the same command "
+                "again; "
+                f"what was bought is kept"
+            ) from error
+        return results
+
+
+def _usage(usage: Usage) -> tuple[int | str | None, ...]:
+    source = "reported" if usage.reported else "local"
+    return (usage.output, usage.reasoning, usage.prompt, usage.cached, usage.counter, source)
+
+
+def _answer_json(answer: Answer) -> str:
+    usage = answer.usage
+    return json.dumps(
+        {
+            "text": answer.text,
+            "usage": [
+                usage.output,
+                usage.counter,
+                usage.reasoning,
+                usage.prompt,
+                usage.cached,
+                usage.reported,
+            ],
+            "finish_reason": answer.finish_reason,
+            "token_ids": answer.token_ids,
+            "logprob": answer.logprob,
+        }
+    )
+
+
+def _answer(text: str) -> Answer:
+    given = json.loads(text)
+    ids = given["token_ids"]
+    return Answer(
+        given["text"],
+        Usage(*given["usage"]),
+        given["finish_reason"],
+        None if ids is None else tuple(ids),
+        given["logprob"],
+    )

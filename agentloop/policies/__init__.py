@@ -1,0 +1,1 @@
+"""Policies: models behind a server or in this process, scripted experts, recorded turns."""

@@ -1,0 +1,144 @@
+"""What names a model behind an HTTP server: openai:MODEL@BASE_URL[,NAME=VALUE...]
+
+    openai:gpt-4o@https://api.openai.com/v1,max_tokens=512,temperature=0.7
+    openai:smol@http://127.0.0.1:8000/v1,token_ids=1
+
+The key is read from the environment variable that `key_env` names, and is nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, fields
+from math import inf
+from urllib.parse import urlsplit
+
+from occupancy.record.errors import InputError
+
+PREFIX = "openai:"
+
+
+@dataclass(frozen=True)
+class ChatSpec:
+    """A model, its server, and how it is asked."""
+
+    model: str
+    base_url: str
+    max_tokens: int = 1024
+    """Most output tokens of a turn, reasoning included."""
+    limit_name: str = "max_tokens"
+    """What the server calls it: max_tokens, or max_completion_tokens for some reasoning models."""
+    temperature: float | None = None
+    """None: the server's own."""
+    top_p: float | None = None
+    seed: int = 1
+    """1: each turn is sent its own seed. 0: for servers that refuse one."""
+    tools: int = 1
+    """1: the server's tool interface where the benchmark has tools. 0: text alone."""
+    stop: int = 0
+    """1: a turn in text ends at the benchmark's stop strings and keeps them. For vLLM: others refuse
+    include_stop_str_in_output, or cut the string off without naming it."""
+    token_ids: int = 0
+    """1: ask for sampled ids (vLLM's return_token_ids)."""
+    logprobs: int = 0
+    """1: ask for the log probability of each sampled token."""
+    thinking: str = "drop"
+    """drop: reasoning that the server separates is counted and left out of the turn. keep: as
+    <think>…</think>."""
+    tokenizer: str = ""
+    """Name of the tokenizer of the ids, where they are asked for; default: the model's name."""
+    timeout_s: float = 600.0
+    """Seconds for one call."""
+    key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; unset: no key is sent but the word 'none'."""
+
+    def __post_init__(self) -> None:
+        try:
+            url = urlsplit(self.base_url)
+            known = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        except ValueError:  # whose words may hold a password
+            known = False
+        if not known:
+            raise InputError(
+                f"the base URL of {self.model} is none: expected http://HOST/v1 or https://HOST:PORT/v1"
+            )
+        if url.username or url.password or url.query or url.fragment:
+            raise InputError(
+                f"the base URL of {url.hostname} carries a user, a password, a query or a fragment: it is "
+                f"written into the run; put the key into the environment variable {self.key_env}"
+            )
+        if not self.model:
+            raise InputError(f"no model is named: expected {PREFIX}MODEL@BASE_URL")
+        if self.max_tokens < 1 or not 0 < self.timeout_s < inf:
+            raise InputError(
+                f"max_tokens={self.max_tokens}, timeout_s={self.timeout_s:g}: expected numbers above 0"
+            )
+        if not (0 <= (self.temperature or 0) < inf and 0 < (1 if self.top_p is None else self.top_p) <= 1):
+            raise InputError(
+                f"temperature={self.temperature}, top_p={self.top_p}: expected >= 0, and above 0 up to 1"
+            )
+        if self.stop and self.token_ids:
+            raise InputError(
+                "stop=1 with token_ids=1: a stop string may end inside a token, so that ids and text differ; "
+                "leave one of them out"
+            )
+        if self.thinking not in ("drop", "keep"):
+            raise InputError(f"thinking={self.thinking!r}: expected drop or keep")
+
+    @property
+    def key(self) -> str:
+        """The key, from the environment; InputError for one that no header can carry."""
+        key = (os.environ.get(self.key_env) or "none").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise InputError(
+                f"the key in {self.key_env} holds a line break or a letter that is not ASCII: copy it again"
+            )
+        return key
+
+
+def parse_chat(spec: str) -> ChatSpec:
+    """The model that `openai:MODEL@BASE_URL[,NAME=VALUE...]` names; what cannot be read is named."""
+    head, *pairs = spec.removeprefix(PREFIX).split(",")
+    named = re.fullmatch(r"(.*?)@(\w+://.*)", head)
+    if named is None:
+        raise InputError(
+            f"policy {PREFIX}{head!r} names no server: expected {PREFIX}MODEL@BASE_URL, for instance "
+            f"{PREFIX}{head}@http://127.0.0.1:8000/v1"
+        )
+    model = named[1]
+    kinds: dict[str, type[int] | type[float] | type[str]] = {
+        f.name: {"int": int, "str": str}.get(str(f.type), float)
+        for f in fields(ChatSpec)
+        if f.name not in ("model", "base_url")
+    }
+    given: dict[str, int | float | str] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if name not in kinds or name in given:
+            raise InputError(
+                f"setting {name!r} of {model} is unknown or given twice: expected {', '.join(kinds)}"
+            )
+        try:
+            given[name] = kinds[name](value)
+        except ValueError:
+            raise InputError(f"{name}={value!r} of {model}: expected {kinds[name].__name__}") from None
+    return ChatSpec(model, named[2], **given)  # type: ignore[arg-type]
+
+
+def identity(spec: str) -> str:
+    """What a run remembers of a policy's name: the model and how it is asked, not where its server stands.
+
+    A server may come back under another address; another model would be another run.
+    """
+    if not spec.startswith(PREFIX):
+        return spec
+    parse_chat(spec)
+    head, *pairs = spec.split(",")
+    kept = [pair for pair in pairs if pair.partition("=")[0] not in ("timeout_s", "key_env")]
+    return ",".join([re.sub(r"@\w+://.*", "", head), *kept])
+
+
+def address(spec: str) -> str:
+    """Where a policy's server stands; empty where it has none."""
+    return parse_chat(spec).base_url if spec.startswith(PREFIX) else ""

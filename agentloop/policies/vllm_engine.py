@@ -1,0 +1,86 @@
+"""vLLM in this process as an engine: its own scheduler, prefix caching on, thousands of requests in
+flight."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+from agentloop.policies.token_policy import Sampled, TokenSpec, stop_ids
+from agentloop.render.codec import Codec
+from agentloop.types import PolicyFailed
+from occupancy.record.errors import MissingExtra, RunError
+
+
+async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
+    """Load the model; takes half a minute to minutes."""
+    try:
+        from vllm import SamplingParams
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.engine.exceptions import EngineDeadError
+    except ImportError as error:
+        raise MissingExtra("vllm", "vllm") from error
+    given: dict[str, Any] = {
+        "model": spec.folder,
+        "dtype": spec.dtype,
+        "enable_prefix_caching": True,
+        "enforce_eager": bool(spec.eager),
+        # Nobody reads its statistics, and they are made in the thread that plays the episodes.
+        "disable_log_stats": True,
+    }
+    given |= {"max_model_len": spec.window} if spec.window else {}
+    given |= {"gpu_memory_utilization": spec.memory} if spec.memory else {}
+    given |= {"max_num_seqs": spec.at_once} if spec.at_once else {}
+    # The batch sizes of vllm.LLM: without a context, vLLM takes those of its smallest machines.
+    engine = await asyncio.to_thread(
+        AsyncLLM.from_engine_args, AsyncEngineArgs(**given), usage_context=UsageContext.LLM_CLASS
+    )
+    # What loading made lives as long as the engine: the garbage collector need not walk it again.
+    gc.freeze()
+    stops = sorted(stop_ids(codec))
+
+    def sampling(seed: int) -> Any:
+        return SamplingParams(
+            max_tokens=spec.max_tokens,
+            temperature=spec.temperature,
+            top_p=spec.top_p,
+            seed=seed % 2**63,
+            stop_token_ids=stops,
+            logprobs=0 if spec.logprobs else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    return VllmEngine(engine, sampling, EngineDeadError)
+
+
+class VllmEngine:
+    """One vLLM engine."""
+
+    seeded = True
+
+    def __init__(self, engine: Any, sampling: Any, dead: type[Exception]) -> None:
+        self._engine, self._sampling, self._dead = engine, sampling, dead
+        self.window = int(engine.model_config.max_model_len)
+
+    async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
+        """Sample one turn with its own seed."""
+        stream = self._engine.generate({"prompt_token_ids": prompt}, self._sampling(seed), request)
+        try:
+            (output,) = [output async for output in stream]
+        except self._dead as error:
+            raise RunError(
+                f"vLLM's engine has ended ({error}): its log says why; run the same command again"
+            ) from error
+        except (RuntimeError, ValueError) as error:
+            raise PolicyFailed(f"the engine failed: {type(error).__name__}: {error}") from error
+        (turn,) = output.outputs
+        return Sampled(tuple(turn.token_ids), turn.cumulative_logprob)
+
+    async def close(self) -> None:
+        """End the engine's processes."""
+        self._engine.shutdown()

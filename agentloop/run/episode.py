@@ -1,0 +1,248 @@
+"""One episode: a policy plays turns in an environment until something ends it.
+
+Whatever goes wrong is caught at the seam where it happened, the model's or the environment's, and becomes
+the episode's status, once. An error of our own is nobody's data: it stops the run, which can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from agentloop.types import (
+    Answer,
+    Ask,
+    Author,
+    ContextOverflow,
+    Environment,
+    EnvironmentFailed,
+    Message,
+    Policy,
+    PolicyFailed,
+    Reply,
+    Status,
+    Turn,
+    storable,
+)
+from occupancy.record.errors import FewstepsError
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The prompt q with its first observation, and the turns played so far."""
+
+    prompt: tuple[Message, ...]
+    turns: tuple[Turn, ...] = ()
+
+    def context(self) -> tuple[Message, ...]:
+        """h_t: what the next turn's policy reads."""
+        messages = list(self.prompt)
+        for turn in self.turns:
+            messages += _messages(turn)
+        return tuple(messages)
+
+    def before(self, t: int) -> History:
+        """The history without turn t and what followed it."""
+        return replace(self, turns=self.turns[: t - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An episode, or the part of one that was played: the whole history and how it ended."""
+
+    history: History
+    status: Status
+    error: str = ""
+
+    @property
+    def length(self) -> int:
+        """T, all turns of the history."""
+        return len(self.history.turns)
+
+    @property
+    def reward(self) -> float | None:
+        """R in [0, 1], or None: an episode that was capped or ended in an error has no terminal reward."""
+        if self.status is Status.FINISHED:
+            return self.history.turns[-1].reply.reward
+        # T_max is part of the task: whoever has not finished by then has failed.
+        failed = (Status.HORIZON, Status.TURN_LENGTH, Status.CONTEXT, Status.BAD_PARSE)
+        return 0.0 if self.status in failed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How a policy is to play, the same for every turn."""
+
+    author: Author
+    most: int
+    """Most turns it may play."""
+    T_max: int
+    """Most turns of the whole history."""
+    seeds: Callable[[int], int]
+    """Seed of turn t."""
+    episode_id: str = ""
+    order: int = 0
+    wall_s: float | None = None
+    """Seconds for the whole part that is played; None = no limit."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses that end the episode; 'any': all but ok."""
+    before_turn: Callable[[str], None] = lambda context_id: None
+    """Told the context before each turn, while the environment stands there: takes snapshots."""
+
+
+async def start(env: Environment, *, seed: int) -> History:
+    """Reset the environment to the history before turn 1."""
+    with boundary(EnvironmentFailed, "reset"):
+        first = await env.reset(seed)
+        return History(prompt_of(env, first))
+
+
+def prompt_of(env: Environment, first: Reply) -> tuple[Message, ...]:
+    """The prompt around a first observation, as it is stored, shown and compared."""
+    return tuple(replace(message, content=storable(message.content)) for message in env.prompt(first))
+
+
+async def step(env: Environment, text: str) -> Reply:
+    """Play one turn; the environment's answer as it is stored, shown and compared."""
+    reply = await env.step(text)
+    return replace(reply, observation=storable(reply.observation))
+
+
+async def play(env: Environment, policy: Policy, history: History, how: Play) -> Played:
+    """Let `policy` play from `history`, which `env` must stand at."""
+    turns, messages, digest = list(history.turns), list(history.context()), _ContextDigest(history)
+    status, error = Status.CAPPED, ""
+    last = min(len(turns) + how.most, how.T_max)
+    try:
+        async with asyncio.timeout(how.wall_s):
+            for t in range(len(turns) + 1, last + 1):
+                how.before_turn(digest.context_id)
+                ask = Ask(
+                    tuple(messages),
+                    t,
+                    how.seeds(t),
+                    env,
+                    how.episode_id,
+                    digest.context_id,
+                    how.order,
+                )
+                turn, status, error = await _turn(env, policy, ask, how.author)
+                if turn is not None:
+                    turns.append(turn)
+                    if status is Status.CAPPED and _ends(turn.reply.parse_status, how.end_on):
+                        status = Status.BAD_PARSE
+                if status is not Status.CAPPED:
+                    break
+                messages += _messages(turns[-1])
+                digest.add(turns[-1])
+    except TimeoutError:
+        status, error = Status.WALL_TIME, f"not over after {how.wall_s:g} s"
+    if status is Status.CAPPED and len(turns) >= how.T_max:
+        status = Status.HORIZON
+    return Played(replace(history, turns=tuple(turns)), status, error)
+
+
+async def _turn(
+    env: Environment, policy: Policy, ask: Ask, author: Author
+) -> tuple[Turn | None, Status, str]:
+    """One turn, where there is one, and how it left the episode: CAPPED stands for "goes on"."""
+    try:
+        with boundary(PolicyFailed, "the policy"):
+            answer = await policy(ask)
+            answer = replace(answer, text=storable(answer.text))
+    except ContextOverflow as error:
+        return None, Status.CONTEXT, one_line(error)
+    except PolicyFailed as error:
+        failed = Status.TEACHER_FAILED if author is Author.TEACHER else Status.STUDENT_FAILED
+        return None, failed, one_line(error)
+    except EnvironmentFailed as error:  # a scripted policy asks the environment
+        return None, error.status, one_line(error)
+    if answer.finish_reason == "length":
+        # A cut turn is never acted on: it is stored, and it ends the episode.
+        return _unanswered(ask.t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
+    try:
+        with boundary(EnvironmentFailed, "step"):
+            reply = await step(env, answer.text)
+            _check_reward(reply)
+    except EnvironmentFailed as error:
+        lost = _unanswered(ask.t, author, answer, str(error.status))
+        return lost, error.status, one_line(error)
+    return Turn(ask.t, author, answer, reply), Status.FINISHED if reply.done else Status.CAPPED, ""
+
+
+def _ends(parse_status: str, end_on: tuple[str, ...]) -> bool:
+    return parse_status in end_on or ("any" in end_on and parse_status != "ok")
+
+
+def _check_reward(reply: Reply) -> None:
+    R = reply.reward
+    if (reply.done or R is not None) and (R is None or not 0 <= R <= 1):
+        raise EnvironmentFailed(f"reward {R!r} with done={reply.done}: expected R in [0, 1] at the end")
+
+
+@contextmanager
+def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
+    """Turn whatever escapes a model, a world or a user's module into `failure`; our own errors pass."""
+    try:
+        yield
+    except (FewstepsError, PolicyFailed, EnvironmentFailed):
+        raise
+    except Exception as error:  # the one place where foreign code may raise what it likes
+        raise failure(f"{what} raised {type(error).__name__}: {error}") from error
+
+
+def context_ids(history: History) -> Iterator[str]:
+    """16 hex digits for h_0, h_1, …, h_T, each from the one before it and what was added."""
+    digest = _ContextDigest(replace(history, turns=()))
+    yield digest.context_id
+    for turn in history.turns:
+        digest.add(turn)
+        yield digest.context_id
+
+
+def teacher_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The turns that can be trained on: the teacher's, without one that was cut."""
+    return tuple(t for t in turns if t.author is Author.TEACHER and t.answer.finish_reason != "length")
+
+
+def one_line(error: Exception) -> str:
+    """An error's message as a table cell."""
+    return " ".join(str(error).split())[:500]
+
+
+class _ContextDigest:
+    """Hash of a context that grows."""
+
+    def __init__(self, history: History) -> None:
+        self._digest = blake2b(digest_size=8)
+        for message in history.prompt:
+            self._feed(message.role, message.content)
+        for turn in history.turns:
+            self.add(turn)
+
+    def add(self, turn: Turn) -> None:
+        self._feed("turn", turn.answer.text, turn.reply.observation)
+
+    @property
+    def context_id(self) -> str:
+        return self._digest.hexdigest()
+
+    def _feed(self, *parts: str) -> None:
+        # Lengths keep ("ab", "c") and ("a", "bc") apart.
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass")
+            self._digest.update(len(data).to_bytes(8, "big") + data)
+
+
+def _messages(turn: Turn) -> tuple[Message, Message]:
+    return (
+        Message("assistant", turn.answer.text, turn.author, turn.answer.token_ids),
+        Message(turn.reply.role, turn.reply.observation, "environment"),
+    )
+
+
+def _unanswered(t: int, author: Author, answer: Answer, why: str) -> Turn:
+    return Turn(t, author, answer, Reply("", parse_status=why))

@@ -1,0 +1,240 @@
+"""Evaluate a policy: every task `attempts` times, every attempt a row, and two standard errors.
+
+The two say different things. Over the evaluations, sd / sqrt(E) holds the policy's own noise on these very
+tasks. Clustered by task it also holds which tasks were drawn, and is the one to compare with other task sets
+(Miller 2024, section 2; ratio estimator with the tasks as clusters). Published bars are often the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from agentloop.ledger.metered import Meter, OwnBooks, metered
+from agentloop.ledger.store import Ledger
+from agentloop.run.collect import open_or_create, refuse_nothing
+from agentloop.run.episode import Played
+from agentloop.run.jobs import tasks_of
+from agentloop.run.parts import Job, Stage, not_opened, student_episode
+from agentloop.run.reopen import never_began, refuse_twice, withdraw_unopened
+from agentloop.run.rows import Cast, Key, Rows, merged
+from agentloop.run.settings import check_end_on, task_hash
+from agentloop.run.units import Committer, NotOpened, Progress, Unit, work
+from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.recipe import Recipe
+from occupancy.runs import Run, only_writer
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is evaluated, on what, how often. Saved in run.json, and compared at a resume."""
+
+    policy: str
+    tasks: str
+    """Task spec, as the environment reads it."""
+    attempts: int = 8
+    """Of each task; attempt i of every task together is evaluation i."""
+    seed: int = 0
+    success_at: float = 1.0
+    """Success is R >= this threshold."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses that end an attempt as `bad_parse`; see `Settings`."""
+
+    def __post_init__(self) -> None:
+        check_end_on(self.end_on)
+        if self.attempts < 1:
+            raise InputError(f"attempts={self.attempts}: expected at least 1 of each task")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A success rate with both standard errors, and where it lies with 95 %."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    interval: str
+    """How low and high were made. t: by the error clustered by task. wilson: the tasks do not differ at all,
+    as where all was won, and that error says nothing. none: a single task, which says nothing of others."""
+    cluster_se: float | None
+    """Clustered by task; None with a single one."""
+    evaluation_se: float | None
+    """Over the evaluations; None with a single one."""
+    n: int
+    """Attempts."""
+    clusters: int
+    evaluations: int
+
+
+async def evaluate(
+    folder: str | Path,
+    settings: Evaluation,
+    *,
+    environments: Environments,
+    policy: Policy,
+    progress: Progress = lambda done, total, rows: None,
+) -> Run:
+    """Evaluate into `folder`, or go on where a killed evaluation stopped; returns the finished run."""
+    tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
+    recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
+    run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
+    refuse_twice(run)
+    with only_writer(run.folder):
+        ledger = Ledger(run.folder / "ledger.sqlite")
+        if traits_of(policy).paid:
+            policy = metered(policy, _meter(ledger, settings.policy))
+        job = Job(
+            recipe,
+            policy,
+            policy,
+            settings.policy,
+            "",
+            environments.version,
+            settings.seed,
+            end_on=settings.end_on,
+        )
+        units = _units(tasks, settings.attempts)
+        again = withdraw_unopened(run)
+        done = _done(run)
+        left = [unit for unit in units if (unit.key.task.task_id, unit.key.replicate) not in done]
+        committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
+
+        async def one(unit: Unit) -> Rows | NotOpened:
+            return await _attempt(unit, environments, job)
+
+        try:
+            stop = await work(left, one, committer, at_once=environments.capacity, again=again)
+        finally:
+            ledger.close()
+    if stop is not None:
+        raise stop
+    refuse_nothing(run)
+    return run
+
+
+def _meter(ledger: Ledger, policy: str) -> Meter:
+    return Meter(OwnBooks(ledger, "student", policy), "student", policy)
+
+
+async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows | NotOpened:
+    opened = False
+    try:
+        async with environments.open(unit.key.task) as env:
+            opened = True
+            played, rows = await student_episode(
+                Stage(env, job, unit.order), unit.key, Cast(job.student_name)
+            )
+    except EnvironmentFailed as error:
+        if opened:
+            raise
+        played, rows = not_opened(job, unit.key, error)
+        return NotOpened(_with_score(rows, unit.key, played, job), str(error))
+    scored, why = _with_score(rows, unit.key, played, job), never_began(rows)
+    return scored if why is None else NotOpened(scored, why)
+
+
+def _with_score(rows: Rows, key: Key, played: Played, job: Job) -> Rows:
+    row = {
+        "training_id": job.student_name,
+        "task_id": key.task.task_id,
+        "cluster_id": key.task.cluster_id,
+        "attempt": key.replicate,
+        # An attempt without a reward counts as a failure; its status tells it from one that was lost.
+        "score": played.reward or 0.0,
+        "status": str(played.status),
+    }
+    return merged(rows, {"evaluations": [row]})
+
+
+def _units(tasks: Sequence[Task], attempts: int) -> list[Unit]:
+    keys = [Key("evaluation", task, replicate=i) for task in tasks for i in range(attempts)]
+    return [Unit(key, order) for order, key in enumerate(keys)]
+
+
+def _done(run: Run) -> set[tuple[str, int]]:
+    rows = run.read("evaluations", columns=["task_id", "attempt"])
+    return set(zip(rows["task_id"].to_pylist(), rows["attempt"].to_pylist(), strict=True))
+
+
+def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task]) -> dict[str, Any]:
+    return {
+        "kind": "evaluation",
+        "student": settings.policy,
+        "tasks": settings.tasks,
+        "attempts": settings.attempts,
+        "seed": settings.seed,
+        "end_on": sorted(settings.end_on),
+        "environment": environments.version,
+        "n_tasks": len(tasks),
+        "task_hash": task_hash(task.task_id for task in tasks),
+    }
+
+
+def summarise_evaluation(run: Run) -> dict[str, Any]:
+    """Success of an evaluation run: all attempts, and those without the ones that ended in an error."""
+    rows = run.read("evaluations").to_pylist()
+    if not rows:
+        raise DataError(f"{run.folder} holds no evaluation: make one with `fewsteps evaluate`")
+    ended = run.read("episodes", columns=["task_id", "replicate", "R", "length"]).to_pylist()
+    without_reward = {(row["task_id"], row["replicate"]) for row in ended if row["R"] is None}
+    scored = [row for row in rows if (row["task_id"], row["attempt"]) not in without_reward]
+    return {
+        "folder": str(run.folder),
+        "policy": run.info["student"],
+        "environment": run.info["environment"],
+        "success": vars(success(rows, at=run.recipe.success_at)),
+        "success_of_scored": vars(success(scored, at=run.recipe.success_at)) if scored else None,
+        "by_evaluation": _by_attempt(rows, run.recipe.success_at),
+        "mean_length": fmean(row["length"] for row in ended),
+        "status": dict(sorted(Counter(row["status"] for row in rows).items())),
+    }
+
+
+def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
+    """Share of attempts with score >= `at`; rows have cluster_id, attempt and score."""
+    clusters: dict[str, list[bool]] = defaultdict(list)
+    for row in rows:
+        clusters[row["cluster_id"]].append(row["score"] >= at)
+    mean = fmean(won for attempts in clusters.values() for won in attempts)
+    C, n = len(clusters), len(rows)
+    spread = sum((sum(attempts) - mean * len(attempts)) ** 2 for attempts in clusters.values())
+    by_attempt = _by_attempt(rows, at)
+    E = len(by_attempt)
+    cluster_se = sqrt(C / (C - 1) * spread) / n if C > 1 else None
+    return Estimate(
+        mean,
+        *_interval(mean, cluster_se, C),
+        cluster_se,
+        stdev(by_attempt) / sqrt(E) if E > 1 else None,
+        n,
+        C,
+        E,
+    )
+
+
+def _interval(mean: float, cluster_se: float | None, C: int) -> tuple[float | None, float | None, str]:
+    """95 % for a share over C clusters; Wilson (1927) with the clusters as its trials."""
+    from scipy.stats import norm, t
+
+    if cluster_se is None:
+        return None, None, "none"
+    if cluster_se > 0:
+        half = float(t.ppf(0.975, C - 1)) * cluster_se
+        return max(mean - half, 0.0), min(mean + half, 1.0), "t"
+    z2 = float(norm.ppf(0.975)) ** 2
+    middle = (mean + z2 / (2 * C)) / (1 + z2 / C)
+    half = sqrt(z2 / C * (mean * (1 - mean) + z2 / (4 * C))) / (1 + z2 / C)
+    return max(middle - half, 0.0), min(middle + half, 1.0), "wilson"
+
+
+def _by_attempt(rows: Sequence[dict[str, Any]], at: float) -> list[float]:
+    attempts: dict[int, list[bool]] = defaultdict(list)
+    for row in rows:
+        attempts[row["attempt"]].append(row["score"] >= at)
+    return [fmean(attempts[i]) for i in sorted(attempts)]

@@ -1,0 +1,287 @@
+"""Collect on many machines: units as Ray tasks, one writer of the ledger and of the run folder.
+
+The process that calls `collect_on_ray` is the writer. An actor beside it holds the ledger and the budget;
+actors on the machines hold environments and policies, and ask it before and after every call that is paid. A
+machine that dies takes nothing with it but time: its units are done again elsewhere, its answered calls are
+in the ledger, and its open ones are counted as perhaps billed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from agentloop.ledger.store import CallKey, Charge, Ledger
+from agentloop.run.collect import begin_run, books_of, continuations_of, refuse_nothing
+from agentloop.run.jobs import job_of, left_of, play_unit
+from agentloop.run.reopen import withdraw_unopened
+from agentloop.run.rows import Rows
+from agentloop.run.settings import Settings, Spending
+from agentloop.run.units import Committer, NotOpened, Progress, Unit, work
+from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
+from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
+from occupancy.runs import Run, only_writer, open_run
+
+
+@dataclass(frozen=True)
+class Seams:
+    """What a machine opens for itself, by the names that the command line gives."""
+
+    environment: str
+    student: str
+    teacher: str
+    environment_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self) -> tuple[Environments, Policy, Policy]:
+        """Environments, student and teacher."""
+        from agentloop.policies.by_name import open_environments, open_policy
+
+        environments = open_environments(self.environment, **self.environment_settings)
+        return environments, open_policy(self.student, environments), open_policy(self.teacher, environments)
+
+
+async def collect_on_ray(
+    folder: str | Path,
+    settings: Settings,
+    seams: Seams,
+    *,
+    machines: int,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    spending: Spending | None = None,
+    progress: Progress = lambda done, total, rows: None,
+) -> Run:
+    """Like `collect`, on `machines` actors with `cpus` and `gpus` each; `ray.init` first for a cluster.
+
+    Raises RunError when every actor has died.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("ray", "ray") from error
+    if machines < 1:
+        raise InputError(f"--ray {machines}: expected at least 1 machine")
+    spending = spending or Spending()
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+    environments = seams.open()[0]
+    run, units = begin_run(folder, settings, environments)
+    with only_writer(run.folder):
+        keeper = _keeper(ray, run.folder, settings, spending)
+        crew = _Crew(ray, keeper)
+        given = (seams, settings, spending)
+        try:
+            crew.hire(machines, given, slots=environments.capacity, num_cpus=cpus, num_gpus=gpus)
+            again = withdraw_unopened(run)
+            left = left_of(units, run)
+            committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
+            at_once = machines * environments.capacity
+            stop = await work(left, crew.play, committer, at_once=at_once, again=again)
+        finally:
+            crew.dismiss()
+            await keeper.close.remote()
+            ray.kill(keeper)
+            await environments.close()
+    if stop is not None:
+        raise stop
+    refuse_nothing(run)
+    return run
+
+
+class Keeper:
+    """The actor that holds the ledger; `worker` names the machine that asks."""
+
+    def __init__(self, folder: Path, settings: Settings, spending: Spending) -> None:
+        self._ledger = Ledger(folder / "ledger.sqlite")
+        self._books = books_of(settings, spending, self._ledger)
+        self._continuations = continuations_of(open_run(folder), spending, self._books["teacher"])
+        self._open: dict[int, tuple[str, str, Charge]] = {}
+        self._inside: set[tuple[str, int]] = set()
+        """Machines and the units whose continuations they play, where these have a budget."""
+        self._dead: set[str] = set()
+
+    async def begin(self, worker: str, role: str, key: CallKey, most: Charge) -> Any:
+        """See `Books.begin`; a spent budget is an answer, since an exception would lose its type."""
+        try:
+            begun = await self._books[role].begin(key, most)
+        except FewstepsError as error:
+            return _Refused(type(error), str(error))
+        if not isinstance(begun, Answer):
+            self._open[begun] = (worker, role, most)
+        return begun
+
+    async def end(self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, cost: Charge) -> Any:
+        """See `Books.end`."""
+        _, role, most = self._open.pop(attempt)
+        try:
+            await self._books[role].end(attempt, result, most, cost)
+        except FewstepsError as error:
+            return _Refused(type(error), str(error))
+        return None
+
+    async def give_up(self, attempt: int) -> None:
+        """See `Books.give_up`."""
+        _, role, most = self._open.pop(attempt)
+        self._books[role].give_up(attempt, most)
+
+    async def enter(self, worker: str, unit: int) -> Any:
+        """See `ContinuationBudget.enter`."""
+        if self._continuations is None:
+            return None
+        try:
+            await self._continuations.enter(unit)
+        except FewstepsError as error:
+            return _Refused(type(error), str(error))
+        self._inside.add((worker, unit))
+        if worker in self._dead:  # it died while it waited
+            await self.leave(worker, unit, None)
+        return None
+
+    async def leave(self, worker: str, unit: int, cost: int | None) -> None:
+        """See `ContinuationBudget.leave`."""
+        # A machine that was given up may still be heard: it has left already.
+        if self._continuations is not None and (worker, unit) in self._inside:
+            self._inside.remove((worker, unit))
+            await self._continuations.leave(unit, cost)
+
+    async def forget(self, worker: str) -> None:
+        """The machine has died: its open calls may have been billed."""
+        self._dead.add(worker)
+        for _, unit in [place for place in self._inside if place[0] == worker]:
+            await self.leave(worker, unit, None)
+        for attempt in [attempt for attempt, (who, _, _) in self._open.items() if who == worker]:
+            await self.give_up(attempt)
+
+    async def close(self) -> None:
+        """Write what is queued."""
+        self._ledger.close()
+
+
+@dataclass(frozen=True)
+class _Refused:
+    kind: type[FewstepsError]
+    message: str
+
+    def error(self) -> FewstepsError:
+        return InputError(self.message) if self.kind is MissingExtra else self.kind(self.message)
+
+
+class RemoteBooks:
+    """A machine's way to the ledger."""
+
+    def __init__(self, keeper: Any, worker: str, role: str) -> None:
+        self._keeper, self._worker, self._role = keeper, worker, role
+
+    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
+        """See `Books`."""
+        begun: Answer | int = _open(await self._keeper.begin.remote(self._worker, self._role, key, most))
+        return begun
+
+    async def end(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
+    ) -> None:
+        """See `Books`."""
+        _open(await self._keeper.end.remote(attempt, result, cost))
+
+    def give_up(self, attempt: int, most: Charge) -> None:
+        """See `Books`."""
+        self._keeper.give_up.remote(attempt)
+
+
+class RemoteContinuations:
+    """A machine's way to the budget for whole continuations."""
+
+    def __init__(self, keeper: Any, worker: str) -> None:
+        self._keeper, self._worker = keeper, worker
+
+    async def enter(self, unit: int) -> None:
+        """See `ContinuationBudget`."""
+        _open(await self._keeper.enter.remote(self._worker, unit))
+
+    async def leave(self, unit: int, cost: int | None) -> None:
+        """See `ContinuationBudget`."""
+        await self._keeper.leave.remote(self._worker, unit, cost)
+
+
+class Worker:
+    """The actor on a machine: it plays units."""
+
+    def __init__(self, keeper: Any, name: str, seams: Seams, settings: Settings, spending: Spending) -> None:
+        self._environments, student, teacher = seams.open()
+        job = job_of(
+            settings,
+            self._environments,
+            spending,
+            student=student,
+            teacher=teacher,
+            books=lambda role: RemoteBooks(keeper, name, role),
+        )
+        remote = RemoteContinuations(keeper, name) if spending.by_continuation else None
+        self._job = replace(job, continuation_budget=remote)
+
+    async def play(self, unit: Unit) -> Rows | NotOpened | _Refused:
+        """A unit's rows, or why the run must stop."""
+        try:
+            return await play_unit(unit, self._environments, self._job)
+        except FewstepsError as error:
+            return _Refused(type(error), str(error))
+
+
+class _Crew:
+    """The machines that are alive, each with as many free slots as it has environments."""
+
+    def __init__(self, ray: Any, keeper: Any) -> None:
+        self._ray, self._keeper = ray, keeper
+        self._alive: dict[str, Any] = {}
+        self._free: asyncio.Queue[str] = asyncio.Queue()
+
+    def hire(self, machines: int, given: tuple[Any, ...], *, slots: int, **resources: float) -> None:
+        actor = self._ray.remote(max_concurrency=slots, scheduling_strategy="SPREAD", **resources)(Worker)
+        for i in range(machines):
+            name = f"machine {i}"
+            self._alive[name] = actor.remote(self._keeper, name, *given)
+        for name in [name for _ in range(slots) for name in self._alive]:
+            self._free.put_nowait(name)
+
+    async def play(self, unit: Unit) -> Rows | NotOpened:
+        """The unit's rows, from whichever machine lives long enough."""
+        while True:
+            name = await self._free.get()
+            if not self._alive:
+                self._free.put_nowait(name)  # wakes the next one that waits
+                raise RunError("every machine has died: start the cluster and run the same command again")
+            if name not in self._alive:
+                continue
+            try:
+                rows = await self._alive[name].play.remote(unit)
+            except self._ray.exceptions.RayActorError:
+                if self._alive.pop(name, None) is not None:
+                    await self._keeper.forget.remote(name)
+                if not self._alive:
+                    self._free.put_nowait(name)
+            else:
+                self._free.put_nowait(name)
+                found: Rows | NotOpened = _open(rows)
+                return found
+
+    def dismiss(self) -> None:
+        for actor in self._alive.values():
+            self._ray.kill(actor)
+
+
+def _keeper(ray: Any, folder: Path, settings: Settings, spending: Spending) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # The folder's file locks and its rename are only sure on the machine that has the disk.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=10_000)(Keeper)
+    return actor.remote(folder.resolve(), settings, spending)
+
+
+def _open(result: Any) -> Any:
+    if isinstance(result, _Refused):
+        raise result.error()
+    return result

@@ -1,0 +1,157 @@
+"""What a run collects, and what it may spend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from agentloop.ledger.budget import AXES
+from agentloop.ledger.prices import Prices
+from agentloop.run.parts import SWITCH_PROMPT
+from occupancy.record.errors import InputError
+from occupancy.record.recipe import INF, Recipe
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is collected, from what, by whom. Saved in run.json, and compared at a resume."""
+
+    recipe: Recipe
+    student: str
+    teacher: str
+    tasks: str
+    """Task spec, as the environment reads it."""
+    seed: int = 0
+    n_of_task: Mapping[str, int] = field(default_factory=dict)
+    """Proposals of single tasks, by task id; every other task gets the recipe's n."""
+    served_by: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of the models' servers: written down, and free to change at a resume."""
+    wall_s: float | None = None
+    """Seconds for one episode; None = no limit."""
+    end_on: tuple[str, ...] = ()
+    """Parse statuses, in the environment's words, that end an episode as `bad_parse`; 'any': all but ok.
+    Otherwise the environment's answer to such a turn goes into the context, and the episode goes on."""
+    switch_prompt: str = SWITCH_PROMPT
+    """What the teacher is asked under the law in which it decides when to take over."""
+    switch_weights: str = ""
+    """package.module:function that gives w_1 .. w_T of a rollout (a `Played`), for the law 'weights'."""
+    pilot: bool = False
+    handback: tuple[int, ...] = (0, 1, 2, 3, 5)
+    """Pilot only: teacher turns after which the student takes over again. 0 measures the student's own
+    value of the context: the rollout that t' was drawn from does not, since t' depends on its length."""
+    replicates: int = 2
+    """Pilot only: hand-backs for each k."""
+    demo_tasks: int = 40
+    """Pilot only: tasks of the list that also get a demonstration, from its start."""
+
+    def __post_init__(self) -> None:
+        if self.pilot and (self.recipe.K != INF or self.recipe.phi != "all" or self.recipe.rho == "teacher"):
+            raise InputError(
+                f"a pilot with K={self.recipe.K}, phi={self.recipe.phi!r}, rho={self.recipe.rho!r}: it must "
+                f"hold whole continuations of student contexts; use --recipe op-short --set K=inf"
+            )
+        if self.pilot and (min(self.handback, default=0) < 0 or self.replicates < 1 or self.demo_tasks < 0):
+            raise InputError(
+                f"handback={self.handback}, replicates={self.replicates}, demo_tasks={self.demo_tasks}: "
+                f"expected turns >= 0, replicates >= 1 and demo tasks >= 0"
+            )
+        if self.wall_s is not None and not self.wall_s > 0:
+            raise InputError(f"wall_s={self.wall_s}: expected seconds above 0, or nothing for no limit")
+        check_end_on(self.end_on)
+        if not 0 <= self.seed < 2**64:
+            raise InputError(f"seed={self.seed}: expected a whole number from 0 to 2**64 - 1")
+        for task_id, n in self.n_of_task.items():
+            if n < 0:
+                raise InputError(
+                    f"n={n} for task {task_id!r}: expected a whole number of proposals, 0 or more"
+                )
+        if (self.recipe.switch.law == "weights") != bool(self.switch_weights):
+            raise InputError(
+                f"switch law {self.recipe.switch.law!r} with switch_weights={self.switch_weights!r}: the law "
+                f"'weights', and it alone, needs --switch-weights package.module:function"
+            )
+        if "{T}" not in self.switch_prompt:
+            raise InputError(
+                f"the switch prompt {self.switch_prompt[:60]!r} lacks {{T}}: the teacher must be told how "
+                "many "
+                f"turns it can choose from"
+            )
+
+    def to_info(self) -> dict[str, Any]:
+        """The settings as run.json holds them; the recipe has a file of its own."""
+        info: dict[str, Any] = {
+            "kind": "pilot" if self.pilot else "collect",
+            "student": self.student,
+            "teacher": self.teacher,
+            "tasks": self.tasks,
+            "seed": self.seed,
+            "n_of_task": dict(self.n_of_task),
+            "wall_s": self.wall_s,
+            "end_on": sorted(self.end_on),
+        }
+        if self.recipe.switch.law == "teacher":
+            info["switch_prompt"] = self.switch_prompt
+        if self.switch_weights:
+            info["switch_weights"] = self.switch_weights
+        if self.pilot:
+            info |= {
+                "handback": list(self.handback),
+                "replicates": self.replicates,
+                "demo_tasks": self.demo_tasks,
+            }
+        return info
+
+
+def check_end_on(statuses: tuple[str, ...]) -> None:
+    """InputError for a parse status that ends no episode."""
+    if not all(statuses) or "ok" in statuses:
+        raise InputError(
+            f"end_on={statuses}: expected parse statuses other than ok, or 'any' for all of them"
+        )
+
+
+def task_hash(task_ids: Iterable[str]) -> str:
+    """16 hex digits for the tasks in their order: a file of ids may change under the same spec."""
+    return blake2b("\n".join(task_ids).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a run may spend, and how it meets failures; may differ from one resume to the next."""
+
+    budget: float | None = None
+    """Tokens, or money in the price table's currency; None = no limit."""
+    axis: str = "inference"
+    """inference: C_i, never exceeded. money: the same in money. training: C_tr, to within one
+    continuation."""
+    matched: bool = False
+    """Pass the budget by less than one continuation, instead of staying below it: recipes that are compared
+    spend the same."""
+    prices: Prices | None = None
+    turn_tokens: int | None = None
+    """Most output tokens of one teacher turn, where the policy itself names no limit."""
+    retries: int = 5
+    """Further attempts after a failure that may pass."""
+    backoff_s: float = 0.5
+    """Wait before the first of them."""
+
+    def __post_init__(self) -> None:
+        if self.axis not in AXES:
+            raise InputError(f"--axis {self.axis}: expected one of {', '.join(AXES)}")
+        if self.axis == "money" and self.budget is not None and self.prices is None:
+            raise InputError("--axis money without a price table: give --prices FILE.toml")
+        if self.budget is not None and not 0 < self.budget < float("inf"):
+            raise InputError(f"--budget {self.budget:g}: expected a number above 0, or none for no limit")
+        if self.axis != "money" and self.budget is not None and self.budget < 1:
+            raise InputError(f"--budget {self.budget:g} on the axis {self.axis}: expected at least 1 token")
+        if self.turn_tokens is not None and self.turn_tokens < 1:
+            raise InputError(f"--turn-tokens {self.turn_tokens}: expected at least 1")
+        if self.retries < 0 or not self.backoff_s >= 0:
+            raise InputError(f"retries={self.retries}, backoff_s={self.backoff_s}: expected 0 or more")
+
+    @property
+    def by_continuation(self) -> bool:
+        """Whether the budget is passed by less than one continuation, and not kept call by call."""
+        return self.budget is not None and (self.matched or self.axis == "training")

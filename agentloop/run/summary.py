@@ -1,0 +1,106 @@
+"""What a run holds and what it cost, counted from its tables and its ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from agentloop.ledger.report import refuse_lost_ledger
+from agentloop.ledger.store import Ledger
+from agentloop.run.reopen import refuse_twice
+from occupancy.runs import Run
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """Counts of episodes and proposals, C_i from the ledger and C_tr from the traces.
+
+    C_i are output tokens of the teacher as its provider counts them, before any filter; C_tr the same
+    tokens of accepted traces (design, section Vocabulary).
+    """
+    refuse_twice(run)
+    refuse_lost_ledger(run)
+    episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
+    traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()
+    outcomes = Counter(run.read("proposals", columns=["outcome"])["outcome"].to_pylist())
+    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
+    account = ledger.account()
+    ledger.close()
+    repeated = _repeated(run)
+    kinds = sorted({episode["kind"] for episode in episodes})
+    return {
+        "folder": str(run.folder),
+        "recipe": run.recipe.name,
+        "recipe_hash": run.recipe.hash,
+        "tasks": len({episode["cluster_id"] for episode in episodes}),
+        "episodes": {kind: _kind(kind, episodes, run.recipe.success_at) for kind in kinds},
+        "proposals": dict(sorted(outcomes.items())),
+        "traces": len(traces),
+        "target_turns": sum(trace["target_turns"] for trace in traces),
+        "C_i": account.output_tokens,
+        "C_tr": sum(trace["C_tr"] for trace in traces),
+        "attempts": account.attempts,
+        "failed_attempts": account.failed,
+        "lost_attempts": account.lost,
+        "orphaned_tokens": account.orphaned_tokens,
+        "prefixes": _prefixes(run),
+        "repeated_rollouts": repeated,
+        "warnings": _warnings(run, repeated),
+    }
+
+
+def _prefixes(run: Run) -> dict[str, dict[str, float]]:
+    """Mean t' and T of the proposals with each outcome: what a filter or an error takes away changes them."""
+    columns = ["outcome", "t_prime", "T"]
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for row in run.read("proposals", columns=columns).to_pylist():
+        for outcome in ("all", row["outcome"]):
+            groups.setdefault(outcome, []).append((row["t_prime"], row["T"]))
+    return {
+        outcome: {
+            "proposals": len(rows),
+            "t_prime": _mean(t for t, _ in rows),
+            "T": _mean(T for _, T in rows),
+        }
+        for outcome, rows in sorted(groups.items())
+    }
+
+
+def _repeated(run: Run) -> int:
+    """Rollouts that equal an earlier one of their task, word for word."""
+    columns = ["kind", "task_id", "rollout", "t", "context_id", "text"]
+    ends: dict[tuple[str, int], tuple[int, str, str]] = {}
+    for row in run.read("turns", columns=columns).to_pylist():
+        if row["kind"] == "rollout":
+            key = (row["task_id"], row["rollout"])
+            ends[key] = max(ends.get(key, (0, "", "")), (row["t"], row["context_id"], row["text"]))
+    return len(ends) - len({(task, end) for (task, _), end in ends.items()})
+
+
+def _warnings(run: Run, repeated: int) -> list[str]:
+    if not repeated or run.recipe.n == 1:
+        return []
+    return [
+        f"{repeated} rollouts repeat another rollout of their task word for word: the student may draw "
+        "nothing "
+        f"at random, or all of its workers draw the same"
+    ]
+
+
+def _mean(values: Iterable[int]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
+
+
+def _kind(kind: str, episodes: list[dict[str, Any]], success_at: float) -> dict[str, Any]:
+    own = [episode for episode in episodes if episode["kind"] == kind]
+    rewards = [episode["R"] for episode in own if episode["R"] is not None]
+    won = sum(reward >= success_at for reward in rewards)
+    return {
+        "episodes": len(own),
+        "with_reward": len(rewards),
+        "success": won / len(rewards) if rewards else None,
+        # Beside it the same share with failed episodes counted as failures.
+        "success_of_all": won / len(own),
+        "status": dict(sorted(Counter(episode["status"] for episode in own).items())),
+    }

@@ -1,0 +1,172 @@
+"""Units of work, many at a time: bounded memory, and rows on disk soon after they are made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from agentloop.run.rows import Key, Rows, merged
+from occupancy.record.errors import BudgetStopped, InputError, RunError
+from occupancy.runs import Run
+
+COMMIT_EVERY_S = 2.0
+"""Finished rows wait at most so long: a kill loses no more of the student's work than this."""
+COMMIT_MOST = 256
+"""Units that wait for a commit at most."""
+
+NOT_OPENED_MOST = 10
+"""Tasks in a row that may not open before the environment counts as lost."""
+
+Progress = Callable[[int, int, Rows], None]
+"""Told after every commit: units done, units in all, the rows just written."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is done and committed at once: one proposal, or one demonstration."""
+
+    key: Key
+    order: int
+
+
+@dataclass(frozen=True)
+class NotOpened:
+    """The environment of a unit failed before its first turn, and the rows that tell so."""
+
+    rows: Rows
+    error: str
+
+
+class Committer:
+    """Collects rows of finished units and writes them as parts of the run.
+
+    One thread writes: a commit that nobody waits for any more is still finished before the next one begins.
+    """
+
+    def __init__(self, run: Run, *, done: int, total: int, progress: Progress) -> None:
+        self._run, self.done, self._total, self._progress = run, done, total, progress
+        self._pending: list[Rows] = []
+        self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "commit")
+
+    async def add(self, rows: Rows) -> None:
+        """Take a unit's rows; waits for the disk where too many are pending."""
+        self._pending.append(rows)
+        if len(self._pending) >= COMMIT_MOST:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is pending as one part."""
+        async with self._lock:
+            batch, self._pending = self._pending, []
+            if not batch:
+                return
+            rows = merged(*batch)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._run.commit, rows)
+            except OSError as error:
+                raise RunError(
+                    f"{self._run.folder} cannot be written ({error}): make room on the disk and run the same "
+                    f"command again; what was bought is kept"
+                ) from error
+            self.done += len(batch)
+            self._progress(self.done, self._total, rows)
+
+    def close(self) -> None:
+        """Wait for the commit that is under way."""
+        self._thread.shutdown(wait=True)
+
+    async def flush_often(self, ended: asyncio.Event) -> None:
+        """Write at least every COMMIT_EVERY_S seconds until the units have ended.
+
+        It is told, not cancelled: a commit that was cancelled before its thread took it up would lose its
+        rows.
+        """
+        while not ended.is_set():
+            try:
+                async with asyncio.timeout(COMMIT_EVERY_S):
+                    await ended.wait()
+            except TimeoutError:
+                await self.flush()
+
+
+async def work(
+    units: Sequence[Unit],
+    one: Callable[[Unit], Awaitable[Rows | NotOpened]],
+    committer: Committer,
+    *,
+    at_once: int,
+    again: bool = False,
+) -> BudgetStopped | None:
+    """Do all units, `at_once` at a time; the stop at the budget, where there was one.
+
+    After a stop no unit is begun; those that are running may finish without another call. A unit that did
+    not open is written once all others are done, and a resume tries it again. RunError where none opens;
+    `again`: these have been written as not opened before, so many of them in a row are no surprise.
+    """
+    if at_once < 1:
+        raise InputError(f"{at_once} tasks at a time: expected at least 1, see --workers")
+    waiting = iter(units)
+    stops: list[BudgetStopped] = []
+    closed: list[NotOpened] = []
+    in_a_row: set[str] = set()
+
+    async def worker() -> None:
+        for unit in waiting:
+            try:
+                rows = await one(unit)
+            except BudgetStopped as stop:
+                stops.append(stop)
+            else:
+                if isinstance(rows, NotOpened):
+                    closed.append(rows)
+                    in_a_row.add(unit.key.task.task_id)
+                    if len(in_a_row) >= NOT_OPENED_MOST and not again:
+                        raise _lost(rows)
+                else:
+                    in_a_row.clear()
+                    await committer.add(rows)
+            if stops:
+                return
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            ended = asyncio.Event()
+            often = group.create_task(committer.flush_often(ended))
+            try:
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(at_once, len(units))):
+                        workers.create_task(worker())
+            finally:
+                # One failure ends the run; what the others have finished is kept.
+                ended.set()
+                await often
+                await committer.flush()
+        if closed and not stops:
+            if not committer.done:
+                raise _lost(closed[0])
+            for failure in closed:
+                await committer.add(failure.rows)
+            await committer.flush()
+    except BaseExceptionGroup as group_error:
+        raise _first(group_error) from group_error
+    finally:
+        committer.close()
+    return stops[0] if stops else None
+
+
+def _lost(failure: NotOpened) -> RunError:
+    return RunError(
+        f"the environment opens no task any more ({failure.error}): repair it and run the same "
+        f"command again, which tries these tasks again"
+    )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One failure stops every worker; the first is the one to tell."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

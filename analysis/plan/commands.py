@@ -1,0 +1,179 @@
+"""The commands of this package: `fewsteps plan`. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define this package's commands; each sets `handler`, (arguments) -> exit code."""
+    plan = subparsers.add_parser(
+        "plan",
+        help="which K to buy for a budget, from a pilot",
+        description="Say which recipe a budget should buy, from a pilot that `fewsteps collect --pilot` "
+        "recorded, and which others cannot be told from it.",
+    )
+    plan.add_argument(
+        "run", nargs="?", metavar="RUN", help="the pilot's run folder; with --design any earlier run, or none"
+    )
+    plan.add_argument(
+        "--budget",
+        type=float,
+        required=True,
+        metavar="N",
+        help="teacher tokens to buy, the pilot's included; money on the money axis",
+    )
+    plan.add_argument(
+        "--axis",
+        choices=("inference", "training", "money"),
+        default="inference",
+        help="what the budget counts: all teacher output tokens, those of accepted traces, or money",
+    )
+    plan.add_argument(
+        "--already",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="runs whose data are sunk: not charged; name the pilot here if it is",
+    )
+    plan.add_argument(
+        "--prices",
+        metavar="FILE.toml",
+        help="money for a million tokens: output, prompt, cached; and context, fixed for each one",
+    )
+    plan.add_argument(
+        "--pool",
+        type=int,
+        metavar="N",
+        help="tasks that the budget can be spread over (default: the pilot's)",
+    )
+    plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
+    plan.add_argument(
+        "--calibrate",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="runs with small trainings on the pilot's traces, and evaluations of their students: how much "
+        "a label teaches",
+    )
+    plan.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="how the plan moves with prices=FILE.toml, T_max=N or evaluation=TASKSxATTEMPTS; repeatable",
+    )
+    _add_design(plan)
+    plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    plan.set_defaults(handler=_plan)
+
+
+GUESSES = {
+    "turn_tokens": "teacher output tokens a turn",
+    "turns": "turns of a demonstration",
+    "continuation_turns": "teacher turns of a continuation",
+    "student_pass": "the student's pass@1",
+    "teacher_pass": "the teacher's pass@1",
+    "icc": "share of the variance of the student's outcome that is the task's own",
+    "prompt_tokens": "prompt tokens of a teacher turn, on the money axis",
+    "T_max": "most turns of an episode",
+}
+
+
+def _add_design(plan: argparse.ArgumentParser) -> None:
+    design = plan.add_argument_group(
+        "pilot design", "how large a pilot to buy, before anything is bought; guesses are printed"
+    )
+    design.add_argument("--design", action="store_true", help="design a pilot instead of reading one")
+    design.add_argument("--replicates", type=int, metavar="N", help="hand-backs for each of their depths")
+    for name, meaning in GUESSES.items():
+        design.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            type=int if name == "T_max" else float,
+            metavar="N" if name == "T_max" else "X",
+            help=meaning,
+        )
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.design:
+        return _design(arguments)
+    given = [name for name in (*GUESSES, "replicates") if getattr(arguments, name) is not None]
+    if arguments.run is None or given:
+        from occupancy.record.errors import InputError
+
+        raise InputError(
+            f"--{given[0].replace('_', '-')} without --design: a plan reads it from the pilot; leave it out"
+            if given
+            else "no RUN was given: name the pilot's run folder, or design one with --design"
+        )
+    return _plan_run(arguments)
+
+
+def _design(arguments: argparse.Namespace) -> int:
+    from analysis.plan.costs import Prices
+    from analysis.plan.design import design, table
+    from analysis.plan.guesses import Guesses, from_run
+
+    given = {name: getattr(arguments, name) for name in GUESSES if getattr(arguments, name) is not None}
+    guesses, names = Guesses(**given, sources=dict.fromkeys(given, "given")), None
+    if arguments.run is not None:
+        guesses, names = from_run(arguments.run, guesses)
+    found = design(
+        budget=arguments.budget,
+        axis=arguments.axis,
+        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
+        pool=arguments.pool,
+        replicates=arguments.replicates,
+        guesses=guesses,
+        run=names,
+    )
+    return _show(arguments, found.to_dict(), lambda: table(found), found.command)
+
+
+def _plan_run(arguments: argparse.Namespace) -> int:
+    # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from analysis.plan.costs import Prices
+    from analysis.plan.planner import plan
+    from analysis.plan.purchase import commands
+    from analysis.plan.report import table
+
+    found = plan(
+        arguments.run,
+        budget=arguments.budget,
+        axis=arguments.axis,
+        already=arguments.already,
+        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
+        pool=arguments.pool,
+        seed=arguments.seed,
+        what_if=arguments.what_if,
+        calibrate=arguments.calibrate,
+    )
+    return _show(arguments, found.to_dict(), lambda: table(found), "\n".join(commands(found)))
+
+
+def _show(
+    arguments: argparse.Namespace, plain: dict[str, Any], table: Callable[[], RenderableType], command: str
+) -> int:
+    """One JSON object, or a table with the command line that follows from it."""
+    if arguments.json:
+        json.dump(plain, sys.stdout, indent=2, allow_nan=False)
+        sys.stdout.write("\n")
+        return 0
+    from rich.console import Console
+
+    Console().print(table())
+    if command:
+        sys.stdout.write(f"{command}\n")
+    return 0

@@ -1,0 +1,198 @@
+"""What a context costs at every depth K, from one pilot, by truncation.
+
+A teacher that is not told K plays the first min(K, L) turns of its full continuation with exactly the
+law that it has under the cap K. So one pilot of full continuations prices all K with common random
+numbers: m(K) = E sum_{j <= min(K, L)} c_j. It breaks where the teacher is told how many turns remain,
+where all turns share one token cap, and where the context is compacted.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.plan.pilot import Contexts, Floats, Pilot, TeacherTurns, ratio
+from occupancy.record.errors import InputError
+
+AXES = ("inference", "training", "money")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Money for a million tokens of each kind."""
+
+    output: float
+    prompt: float = 0.0
+    cached: float = 0.0
+    """Of the prompt tokens that were read from a cache; they are charged at this price only."""
+    context: float = 0.0
+    """Fixed price of one context: the student's rollout and the environment, in money."""
+
+    def __post_init__(self) -> None:
+        for name in ("output", "prompt", "cached", "context"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+                raise InputError(f"price {name}={value!r}: expected a finite number of at least 0")
+        if self.output + self.prompt + self.cached + self.context == 0:
+            raise InputError("all prices are 0: expected at least one above; use --axis inference instead")
+
+    @classmethod
+    def from_toml(cls, file: str | Path) -> Prices:
+        """Read `output`, `prompt`, `cached` (for a million tokens) and `context` from a TOML file."""
+        try:
+            given: Mapping[str, Any] = tomllib.loads(Path(file).read_text("utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"the price table {file} cannot be read: {error}") from error
+        known = {f.name for f in fields(cls)}
+        wrong = sorted(set(given) - known) or ([] if "output" in given else ["output"])
+        if wrong:
+            raise InputError(
+                f"the price table {file} has an unknown or missing entry {wrong[0]!r}: expected `output`, "
+                f"and where they apply `prompt`, `cached` and `context`, in money for a million tokens"
+            )
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """m(K) for K = 1 .. T_max (the last is inf), means over contexts with task-clustered errors."""
+
+    inference: Floats
+    """[T_max] teacher output tokens of a context (C_i), failures included."""
+    inference_se: Floats
+    training: Floats
+    """[T_max] the tokens of those turns that are trained on (C_tr): all but cut ones, failures included."""
+    training_se: Floats
+    money: Floats | None
+    """[T_max] money of a context, c0 included; None without prices."""
+    money_se: Floats | None
+    c0: float
+    """The part of `money` that no depth avoids: reading the prefix once, and the fixed price."""
+    target: Floats
+    """[T_max] student-tokenizer tokens of those turns; NaN without a tokenizer."""
+    sequence: Floats
+    """[T_max] the same with everything before and between them: a whole training row; NaN where the student's
+    provider counted no prompts."""
+    demo: float
+    """Teacher output tokens of a demonstration; NaN without demonstrations."""
+    demo_sequence: float
+    """Student-tokenizer tokens of its whole training row."""
+
+    def axis(self, name: str) -> Floats:
+        """[T_max] what a context costs on an axis."""
+        found = {"inference": self.inference, "training": self.training, "money": self.money}[name]
+        if found is None:
+            raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; K runs over 1 .. T_max."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in arrays.items()}
+        return {"K": list(range(1, len(self.inference) + 1)), **plain}
+
+
+def costs(pilot: Pilot, *, prices: Prices | None = None) -> Costs:
+    """Price every depth from the pilot's continuations; see `Costs` for units."""
+    contexts, T_max = pilot.contexts, pilot.recipe.T_max
+    axes = [name for name in AXES if name != "money" or prices is not None]
+    means = [_mean(pilot, costs_of_contexts(pilot, axis=name, prices=prices)) for name in axes]
+    lengths = pilot.demo_turns.lengths
+    return Costs(
+        inference=means[0][0],
+        inference_se=means[0][1],
+        training=means[1][0],
+        training_se=means[1][1],
+        money=means[2][0] if prices is not None else None,
+        money_se=means[2][1] if prices is not None else None,
+        c0=0.0 if prices is None else prices.context + _prefix_money(contexts.turns, prices),
+        target=_mean(
+            pilot, per_context(contexts, contexts.turns.student * contexts.turns.trained, T_max=T_max)
+        )[0],
+        sequence=_mean(pilot, _sequences(pilot))[0],
+        demo=float(pilot.demo_turns.output.sum() / len(lengths)) if len(lengths) else np.nan,
+        demo_sequence=_demo_sequence(pilot) if len(lengths) else np.nan,
+    )
+
+
+def per_context(contexts: Contexts, amount: Floats, *, T_max: int) -> Floats:
+    """[C, T_max] sum of `amount` [N] over the first min(K, L) teacher turns, K = 1 .. T_max."""
+    lengths = contexts.turns.lengths
+    table = np.zeros((len(contexts), T_max))
+    rows = np.repeat(np.arange(len(contexts)), lengths)
+    table[rows, np.arange(len(amount)) - np.repeat(contexts.turns.offsets[:-1], lengths)] = amount
+    return np.cumsum(table, axis=1)
+
+
+def _sequences(pilot: Pilot) -> Floats:
+    """[C, T_max] length of a context's training row at every K; nothing follows its last turn."""
+    known, each = pilot.lengths, pilot.contexts.turns.student + pilot.lengths.step
+    return known.prefix[:, None] + per_context(pilot.contexts, each, T_max=pilot.recipe.T_max) - known.step
+
+
+def _demo_sequence(pilot: Pilot) -> float:
+    turns, known = pilot.demo_turns, pilot.lengths
+    whole = (turns.student.sum() + known.step * len(turns.student)) / len(turns.lengths)
+    return float(known.start + whole - known.step)
+
+
+def costs_of_contexts(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
+    """[C, T_max] what each context costs on an axis at K = 1 .. T_max, fixed costs included."""
+    contexts, T_max = pilot.contexts, pilot.recipe.T_max
+    if axis == "money" and prices is not None:
+        return per_context(contexts, turn_money(contexts.turns, prices), T_max=T_max) + prices.context
+    return per_context(contexts, _tokens(contexts.turns, axis=axis), T_max=T_max)
+
+
+def demo_cost(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
+    """[B] what each demonstration costs on an axis."""
+    turns = pilot.demo_turns
+    paid = _tokens(turns, axis=axis)
+    if axis == "money" and prices is not None:
+        paid = turn_money(turns, prices)
+    return np.add.reduceat(np.append(paid, 0.0), turns.offsets[:-1]) * (turns.lengths > 0)
+
+
+def turn_money(turns: TeacherTurns, prices: Prices) -> Floats:
+    """[N] money of each turn; output only where any prompt is unknown (see `prompts_known`)."""
+    paid = turns.output * prices.output
+    if prompts_known(turns):
+        cached = np.nan_to_num(turns.cached)
+        paid = paid + (turns.prompt - cached) * prices.prompt + cached * prices.cached
+    return paid / 1e6
+
+
+def prompts_known(turns: TeacherTurns) -> bool:
+    """Whether the provider counted the prompt of every turn: a part of them would mislead."""
+    return bool(np.isfinite(turns.prompt).all())
+
+
+def pilot_price(pilot: Pilot, *, axis: str, prices: Prices | None) -> float:
+    """What the pilot itself cost on an axis: every teacher turn, demonstrations and failures included."""
+    if axis != "money":
+        return float(pilot.tokens)
+    assert prices is not None, "the money axis is refused without prices before it gets here"
+    paid = turn_money(pilot.contexts.turns, prices).sum() + turn_money(pilot.demo_turns, prices).sum()
+    return float(paid + prices.context * len(pilot.contexts))
+
+
+def _tokens(turns: TeacherTurns, *, axis: str) -> Floats:
+    return turns.output * turns.trained if axis == "training" else turns.output
+
+
+def _prefix_money(turns: TeacherTurns, prices: Prices) -> float:
+    """Mean money of the first turn's prompt."""
+    first = turns.offsets[:-1][turns.lengths > 0]
+    only_prompt = Prices(0.0, prices.prompt, prices.cached) if prices.prompt + prices.cached else None
+    if only_prompt is None or not prompts_known(turns):
+        return 0.0
+    return float(turn_money(turns, only_prompt)[first].sum() / len(turns.lengths))
+
+
+def _mean(pilot: Pilot, values: Floats) -> tuple[Floats, Floats]:
+    return ratio(values, np.ones_like(values), cluster=pilot.contexts.cluster, n_clusters=len(pilot.clusters))

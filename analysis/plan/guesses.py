@@ -1,0 +1,108 @@
+"""What nobody knows before a pilot: guesses with a source each, or measured in an earlier run of any kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from analysis.plan.read import NO_DATA
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.recipe import INF
+from occupancy.runs import open_run
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What is not known before a pilot; each is printed with the answer."""
+
+    turn_tokens: float = 150.0
+    """Teacher output tokens a turn, reasoning included."""
+    turns: float = 10.0
+    """Turns of a demonstration."""
+    continuation_turns: float | None = None
+    """Teacher turns of a continuation; by default turns (1 - student_pass / 2)."""
+    student_pass: float = 0.5
+    """pass@1 of the student."""
+    teacher_pass: float = 0.9
+    icc: float = 0.3
+    """Share of the variance of the student's outcome that is the task's own."""
+    prompt_tokens: float = 2000.0
+    """Prompt of a teacher turn; for money only, and none of it cached."""
+    T_max: int | None = None
+    """None: as the environment has it."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each comes from, if it is not the default."""
+
+    def __post_init__(self) -> None:
+        for name in ("student_pass", "teacher_pass", "icc"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}={getattr(self, name)}: expected a share from 0 to 1")
+        positive = {"turn_tokens": self.turn_tokens, "turns": self.turns, "T_max": self.T_max}
+        for name, value in (positive | {"continuation_turns": self.continuation_turns}).items():
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name}={value}: expected a number above 0")
+        if not 0 <= self.prompt_tokens < math.inf:
+            raise InputError(f"prompt_tokens={self.prompt_tokens}: expected a number of at least 0")
+
+    @property
+    def demo(self) -> float:
+        """Turns of a demonstration within the horizon."""
+        return min(self.turns, self.T_max or math.inf)
+
+    @property
+    def continuation(self) -> float:
+        """Teacher turns of a continuation.
+
+        A rollout that succeeds has half of the work left at a turn drawn uniformly, one that fails all of it.
+        """
+        if self.continuation_turns is not None:
+            return min(self.continuation_turns, self.T_max or math.inf)
+        return self.demo * (1 - self.student_pass / 2)
+
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """Every guess with its source."""
+        own = {name: value for name, value in asdict(self).items() if name != "sources"}
+        own["continuation_turns"] = self.continuation
+        derived = "turns (1 - student_pass / 2)"
+        default = {"continuation_turns": derived} if self.continuation_turns is None else {}
+        return {
+            name: {"value": value, "source": self.sources.get(name, default.get(name, "default"))}
+            for name, value in own.items()
+        }
+
+
+def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, Any]]:
+    """Guesses of an earlier run of any kind, where none was given, and its names."""
+    run = open_run(folder)
+    columns = ["kind", "teacher_turns", "R", "status"]
+    episodes = run.read("episodes", columns=columns).to_pandas()
+    turns = run.read("turns", columns=["author", "output_tokens", "prompt_tokens"]).to_pandas()
+    if episodes.empty:
+        raise DataError(f"{folder} holds no episode: nothing can be measured in it; leave it out")
+    taught = turns[turns["author"] == "teacher"]
+    data = episodes[~episodes["status"].isin(NO_DATA)]
+    played = dict(iter(data.groupby("kind")))
+    student = played.get("rollout", played.get("evaluation"))
+    whole = played.get("continuation") if run.recipe.K == INF else None
+    found = {
+        "turn_tokens": taught["output_tokens"].mean(),
+        "prompt_tokens": taught["prompt_tokens"].mean(),
+        "turns": None if "demo" not in played else played["demo"]["teacher_turns"].mean(),
+        "continuation_turns": None if whole is None else whole["teacher_turns"].mean(),
+        "student_pass": None if student is None else (student["R"] >= run.recipe.success_at).mean(),
+        "teacher_pass": None
+        if "demo" not in played
+        else (played["demo"]["R"] >= run.recipe.success_at).mean(),
+        "T_max": run.recipe.T_max,
+    }
+    measured: dict[str, Any] = {
+        name: int(value) if name == "T_max" else float(value)
+        for name, value in found.items()
+        if value is not None and math.isfinite(value) and name not in guesses.sources
+    }
+    sources = {**dict.fromkeys(measured, f"measured in {folder}"), **guesses.sources}
+    names = {**run.info, "success_at": run.recipe.success_at}
+    return replace(guesses, **measured, sources=sources), names

@@ -1,0 +1,274 @@
+"""What a pilot holds, as arrays that every estimator reads.
+
+Axes: C contexts (one a continuation), B episodes, N teacher turns, M measured depths k, Q clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.record.errors import DataError
+from occupancy.record.recipe import Recipe
+
+LEAST_TASKS = 20
+"""Fewer clusters than this give no standard error worth the name."""
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TeacherTurns:
+    """Tokens of the teacher's turns, ragged: episode b owns offsets[b] .. offsets[b + 1] - 1."""
+
+    offsets: Ints
+    """[B + 1]"""
+    output: Floats
+    """[N] output tokens as the provider counts them, reasoning included."""
+    prompt: Floats
+    """[N] prompt tokens; NaN where the provider does not say."""
+    cached: Floats
+    """[N] the part of them read from a cache; NaN where the provider does not say."""
+    student: Floats
+    """[N] length under the student's tokenizer; NaN without one."""
+    trained: Flags
+    """[N] whole, so that a trace trains on it: not cut by a token cap."""
+
+    @property
+    def lengths(self) -> Ints:
+        """[B] teacher turns of each episode, L."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Whole episodes of one policy."""
+
+    cluster: Ints
+    """[B] index into Pilot.clusters."""
+    T: Ints
+    """[B] length in turns."""
+    R: Floats
+    """[B] terminal reward; NaN where the episode is no data."""
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Contexts that a student reached and the teacher took over, each continued to the end."""
+
+    cluster: Ints
+    """[C] index into Pilot.clusters."""
+    t_prime: Ints
+    """[C] first turn of the teacher."""
+    T: Ints
+    """[C] length of the rollout that was switched from."""
+    context_id: npt.NDArray[np.str_]
+    """[C] identity of h_{t'-1}; empty where the run does not say."""
+    turns: TeacherTurns
+    student: Floats
+    """[C] U_0 by hand-back at k = 0: mean reward of new student episodes from h; NaN where none."""
+    parent: Floats
+    """[C] reward of the rollout that h was drawn from: not U_0, see `handback`; NaN where no data."""
+    teacher: Floats
+    """[C] U_inf: reward of the continuation; NaN where it is no data."""
+    k: Ints
+    """[M] depths measured by hand-back, rising."""
+    handback: Floats
+    """[C, M] mean reward over replicates after k teacher turns; NaN where none was played."""
+    replicates: Ints
+    """[C, M] replicates behind that mean."""
+
+    def __len__(self) -> int:
+        """C."""
+        return len(self.cluster)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """In tokens of the student's tokenizer; NaN where its provider counted no prompts."""
+
+    prefix: Floats
+    """[C] prompt before the first teacher turn of each context."""
+    start: float
+    """Mean prompt of a first turn."""
+    step: float
+    """Mean of what a turn adds to the next prompt beside its own tokens."""
+
+
+STEP_KINDS = ("rollout", "continuation", "demo", "handback")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Every recorded turn as one step of a chain, sorted by episode and turn; N steps."""
+
+    cluster: Ints
+    """[N] index into Pilot.clusters."""
+    kind: Ints
+    """[N] index into STEP_KINDS."""
+    t: Ints
+    """[N] turn, from 1."""
+    j: Ints
+    """[N] position in the episode's own turns, from 0: a teacher turn's depth."""
+    length: Ints
+    """[N] T of the episode."""
+    teacher: Flags
+    """[N] played by the teacher."""
+    identity: str
+    """What `node` is told by: one of `reading.IDENTITIES`."""
+    node: Ints
+    """[N] identity of the context before the turn."""
+    state: Ints
+    """[N] what tells more of where the episode is, where the environment says; else the same."""
+    after: Ints
+    """[N] index of the next step of the episode; -1 where it was the last."""
+    final: Floats
+    """[N] terminal reward after the turn; NaN before the end and where the horizon cut the episode."""
+    R: Floats
+    """[N] terminal reward of the episode; NaN where it is no data."""
+    tokens: Floats
+    """[N] output tokens."""
+    start: Flags
+    """[N] first turn of an episode that starts at turn 1."""
+    logprob: Floats
+    """[N] log probability of the turn under the student, nats; NaN where unknown."""
+    unparsed: Flags
+    """[N] the environment could not read the turn."""
+    repeats: Flags
+    """[N] its text came earlier in the episode."""
+    words: Flags
+    """[N, V] hashed words of what was read last."""
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.t)
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """A pilot, validated once; `warnings` are what a reader of the plan must know about it."""
+
+    recipe: Recipe
+    environment: str
+    student: str
+    teacher: str
+    clusters: tuple[str, ...]
+    """[Q] names of the underlying tasks."""
+    task_spec: str
+    """Which tasks the pilot was collected on, as the environment reads it; empty where unknown."""
+    pool: int
+    """Tasks that a collection can draw from: those of the pilot, unless the user says how many."""
+    pool_stated: bool
+    """The user says so."""
+    rollouts: Episodes
+    demos: Episodes
+    demo_turns: TeacherTurns
+    contexts: Contexts
+    lengths: Lengths
+    statuses: Mapping[str, Mapping[str, int]]
+    """Episodes by kind and status."""
+    steps: Steps
+    deterministic: bool
+    """Every repeated rollout of a task was the same: more proposals bring no new rollouts."""
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        contexts, rewards = self.contexts, self.rewards()
+        if not len(contexts):
+            raise DataError(
+                "the pilot has no continuation: nothing says what the teacher costs or brings; "
+                "collect one with `fewsteps collect --pilot`"
+            )
+        if not len(contexts.turns.output):
+            raise DataError(
+                f"none of the {len(contexts)} continuations has a teacher turn: expected rows in `turns` "
+                f"with author 'teacher'; check the authors, or collect again with `--pilot`"
+            )
+        if len(self.clusters) < 2:
+            raise DataError(
+                f"the pilot has one task only ({self.clusters[0]!r}): errors are clustered by task, so "
+                f"nothing can be said about another one; collect at least 20 tasks"
+            )
+        if not (contexts.turns.output > 0).any():
+            raise DataError(
+                f"all {len(contexts.turns.output)} teacher turns have 0 output tokens: costs are unknown; "
+                f"record the provider's usage, or name a counter"
+            )
+        if not np.isfinite(self.rollouts.R).any():
+            raise DataError(
+                "no student rollout has a reward: the student's value is unknown; collect with `--pilot`"
+            )
+        if not np.isfinite(contexts.teacher).any():
+            raise DataError(
+                "no continuation has a reward: the teacher's value is unknown; every one ended in an error"
+            )
+        if len(rewards) < 2 or np.ptp(rewards) == 0:
+            raise DataError(
+                f"the reward is {rewards[0]} in all {len(rewards)} episodes: expected both successes and "
+                f"failures; check the scorer, or choose tasks that the student sometimes solves"
+            )
+        if self.student == self.teacher:
+            raise DataError(
+                f"student and teacher are both {self.student!r}: expected two policies; "
+                f"check the names in run.json and in the episodes"
+            )
+
+    def rewards(self) -> Floats:
+        """Every reward that is data, hand-backs included."""
+        parts = (self.rollouts.R, self.demos.R, self.contexts.teacher, self.contexts.handback.ravel())
+        every = np.concatenate(parts)
+        return every[np.isfinite(every)]
+
+    @property
+    def n_episodes(self) -> int:
+        """Episodes of every kind, errors included."""
+        return sum(sum(by_status.values()) for by_status in self.statuses.values())
+
+    @property
+    def tokens(self) -> int:
+        """Teacher output tokens that the pilot cost, demonstrations and failures included."""
+        return int(self.contexts.turns.output.sum() + self.demo_turns.output.sum())
+
+    @property
+    def ess(self) -> float:
+        """Effective contexts once the pilot is reweighted to pooled: (sum T)^2 / sum T^2 (Kish)."""
+        T = self.contexts.T.astype(float)
+        return float(T.sum() ** 2 / max((T**2).sum(), 1.0))
+
+    @property
+    def missing_mass(self) -> float:
+        """Share of the learner's contexts not seen yet: Good-Turing's f1 / n; NaN without ids."""
+        ids = self.contexts.context_id
+        if not len(ids) or (ids == "").any():
+            return math.nan
+        return float((np.unique(ids, return_counts=True)[1] == 1).sum() / len(ids))
+
+
+def ratio(numerator: Floats, denominator: Floats, *, cluster: Ints, n_clusters: int) -> tuple[Floats, Floats]:
+    """Ratio of sums with its standard error clustered by task, a column at a time.
+
+    numerator, denominator: [C, ...]; cluster: [C]. Returns the ratio and its SE, both [...].
+    var = Q/(Q-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the Q clusters that hold data.
+    """
+    A = by_cluster(numerator, cluster=cluster, n_clusters=n_clusters)
+    B = by_cluster(denominator, cluster=cluster, n_clusters=n_clusters)
+    total = B.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        estimate = A.sum(0) / total
+        used = np.maximum((B != 0).sum(0), 2)
+        residual = np.where(B != 0, A - estimate * B, 0.0)
+        error = np.sqrt(used / (used - 1) * (residual**2).sum(0)) / total
+    return estimate, error
+
+
+def by_cluster(values: Floats, *, cluster: Ints, n_clusters: int) -> Floats:
+    """Sums of values [C, ...] over each cluster: [Q, ...]."""
+    sums = np.zeros((n_clusters, *values.shape[1:]))
+    np.add.at(sums, cluster, values)
+    return sums

@@ -1,0 +1,270 @@
+"""A run folder as a `Pilot`: which rows mean what, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.plan.horizon import cut
+from analysis.plan.lengths import lengths_of
+from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
+from analysis.plan.steps import steps_of
+from occupancy.record.errors import DataError
+from occupancy.record.recipe import Recipe
+from occupancy.record.tables import TABLES
+from occupancy.runs import Run, open_run
+
+NO_DATA = ("environment_error", "replay_desync", "budget_stopped")
+"""Statuses whose reward, if there is one, says nothing about a policy."""
+UNPAID = ("replay_desync", "budget_stopped")
+"""Statuses of continuations that are not a draw of what one context costs."""
+
+
+_TOKENS = ("output_tokens", "prompt_tokens", "cached_tokens", "student_tokens")
+
+
+def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
+    """Read the run that `fewsteps collect --pilot` wrote; T_max: as if its horizon had been shorter."""
+    run = open_run(folder)
+    _refuse_rewards(run)
+    episodes = _frame(run, "episodes", without=("prompt",))
+    turns = _frame(run, "turns")
+    if episodes.empty:
+        raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
+    if T_max is None:
+        return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+    within = cut(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
+    return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
+
+
+def pilot_of(
+    recipe: Recipe, info: Mapping[str, Any], *, episodes: pd.DataFrame, turns: pd.DataFrame
+) -> Pilot:
+    """The pilot of rows in memory; `episodes` and `turns` have the columns of those tables."""
+    _refuse_twice(episodes, turns)
+    environments = sorted(episodes["environment"].unique())
+    if len(environments) > 1:
+        raise DataError(
+            f"the run mixes {len(environments)} environments ({', '.join(environments)}): a plan is for "
+            f"one; split the run by environment"
+        )
+    names = tuple(sorted(episodes["cluster_id"].unique()))
+    episodes["cluster"] = np.searchsorted(np.array(names), episodes["cluster_id"].to_numpy(str))
+    rewardless = episodes["status"].isin(NO_DATA)
+    episodes["value"] = episodes["R"].where(~rewardless).astype(float)
+    kinds = dict(iter(episodes.groupby("kind")))
+    empty = episodes.iloc[:0]
+    rollouts = _one_student(kinds, empty)
+    demos = kinds.get("demo", empty)
+    contexts, lengths, warnings = _contexts(recipe, info, kinds, turns)
+    seen, asked = episodes["task_id"].nunique(), int(info.get("n_tasks", 0))
+    if seen < asked:
+        warnings.append(
+            f"the pilot holds {seen} of the {asked} tasks it was to be collected on: it was stopped, and "
+            f"tasks that end early may be over-represented; the same `fewsteps collect` command goes on"
+        )
+    teacher_turns = turns[turns["author"] == "teacher"]
+    pilot = Pilot(
+        recipe=recipe,
+        environment=environments[0],
+        student=_policy(info, "student", rollouts["policy"]),
+        teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
+        clusters=names,
+        task_spec=str(info.get("tasks", "")),
+        pool=len(names),
+        pool_stated=False,
+        rollouts=_episodes(rollouts),
+        demos=_episodes(demos),
+        demo_turns=_teacher_turns(demos["episode_id"], teacher_turns),
+        contexts=contexts,
+        lengths=lengths,
+        statuses={
+            str(kind): {str(s): int(n) for s, n in part["status"].value_counts().items()}
+            for kind, part in kinds.items()
+        },
+        steps=steps_of(episodes, turns),
+        deterministic=_deterministic(turns[turns["kind"] == "rollout"]),
+        warnings=tuple(warnings),
+    )
+    _refuse_missing(episodes, teacher_turns)
+    return pilot
+
+
+def _refuse_rewards(run: Run) -> None:
+    """DataError where an episode has a reward, and it is none: pandas would take NaN for absent."""
+    episodes = run.read("episodes", columns=["episode_id", "R"]).to_pylist()
+    wrong = [e for e in episodes if e["R"] is not None and not 0 <= e["R"] <= 1]
+    if wrong:
+        raise DataError(
+            f"R={wrong[0]['R']} in episode {wrong[0]['episode_id']!r} ({len(wrong)} such in all): expected a "
+            f"reward from 0 to 1, or null where there is none; mend the scorer"
+        )
+
+
+def _refuse_twice(episodes: pd.DataFrame, turns: pd.DataFrame) -> None:
+    """DataError where a row is there twice: it would count twice."""
+    for rows, key in ((episodes, ["episode_id"]), (turns, ["episode_id", "t"])):
+        twice = rows[rows.duplicated(key)]
+        if len(twice):
+            at = " turn ".join(str(value) for value in twice[key].iloc[0])
+            raise DataError(
+                f"{len(twice)} rows are there twice (first: {at}): expected each episode and turn once; "
+                f"remove the part that was added again"
+            )
+
+
+def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None:
+    """DataError where episodes played teacher turns that `turns` does not hold: they would cost nothing."""
+    stored = teacher_turns.groupby("episode_id").size()
+    own = episodes[episodes["kind"].isin(("continuation", "demo"))]
+    lacking = own["teacher_turns"].to_numpy() != stored.reindex(own["episode_id"], fill_value=0).to_numpy()
+    if lacking.any():
+        raise DataError(
+            f"{int(lacking.sum())} of {len(own)} continuations and demonstrations do not have as many "
+            f"teacher turns in `turns` as in `episodes` (first: {own['episode_id'][lacking].iloc[0]!r}): "
+            f"restore the missing parts, or collect again"
+        )
+
+
+def teacher_tokens(folder: str | Path) -> tuple[int, int]:
+    """Teacher output tokens of any run folder, of its demonstrations and of all else: what it has cost."""
+    turns = open_run(folder).read("turns", columns=["author", "kind", "output_tokens"]).to_pandas()
+    taught = turns[turns["author"] == "teacher"]
+    shown = taught["kind"] == "demo"
+    return int(taught["output_tokens"][shown].sum()), int(taught["output_tokens"][~shown].sum())
+
+
+def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFrame:
+    columns = [column.name for column in TABLES[table] if column.name not in without]
+    frame: pd.DataFrame = run.read(table, columns=columns).to_pandas()
+    return frame
+
+
+def _contexts(
+    recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame], turns: pd.DataFrame
+) -> tuple[Contexts, Lengths, list[str]]:
+    empty = next(iter(kinds.values())).iloc[:0]
+    rows = kinds.get("continuation", empty)
+    warnings = []
+    unpaid = rows["status"].isin(UNPAID)
+    if unpaid.any():
+        warnings.append(
+            f"{int(unpaid.sum())} of {len(rows)} continuations are left out: they were stopped by a replay "
+            f"that differed or by the budget"
+        )
+        rows = rows[~unpaid]
+    cap = recipe.T_max - rows["switch_turn"] + 1
+    short = rows["K"] < cap
+    if short.any():
+        raise DataError(
+            f"{int(short.sum())} of {len(rows)} continuations were capped at K="
+            f"{int(rows['K'][short].max())} teacher turns: a pilot needs them to the end; use `--pilot`"
+        )
+    parents = kinds.get("rollout", empty).set_index("episode_id")
+    lost = ~rows["parent"].isin(parents.index)
+    if lost.any():
+        raise DataError(
+            f"{int(lost.sum())} of {len(rows)} continuations name a parent that is no rollout of this run "
+            f"(first: {rows['parent'][lost].iloc[0]!r}): restore the rollouts, or collect again"
+        )
+    parents = parents.loc[rows["parent"]]
+    teacher_turns = turns[turns["author"] == "teacher"]
+    k, handback, replicates = _handbacks(recipe, info, rows, kinds.get("handback", empty))
+    return (
+        Contexts(
+            cluster=_ints(rows["cluster"]),
+            t_prime=_ints(rows["switch_turn"]),
+            T=_ints(parents["length"]),
+            context_id=_context_ids(rows, teacher_turns),
+            turns=_teacher_turns(rows["episode_id"], teacher_turns),
+            student=handback[:, 0],
+            parent=parents["value"].to_numpy(float),
+            teacher=rows["value"].to_numpy(float),
+            k=k[1:],
+            handback=handback[:, 1:],
+            replicates=replicates[:, 1:],
+        ),
+        lengths_of(rows, turns),
+        warnings,
+    )
+
+
+def _handbacks(
+    recipe: Recipe, info: Mapping[str, Any], contexts: pd.DataFrame, rows: pd.DataFrame
+) -> tuple[Ints, Floats, Ints]:
+    """Depths (0 first), mean reward and replicates of each context; K >= T_max is the teacher's own."""
+    asked = {int(k) for k in info.get("handback", ())} if len(rows) else set()
+    depths = asked | {int(k) for k in rows["K"]}
+    k = np.array(sorted({0, *(d for d in depths if 0 < d < recipe.T_max)}), np.int64)
+    rows = rows[rows["value"].notna() & rows["K"].isin(k) & rows["parent"].isin(contexts["episode_id"])]
+    where = pd.Index(contexts["episode_id"]).get_indexer(pd.Index(rows["parent"]))
+    at = (where, np.searchsorted(k, rows["K"].to_numpy(np.int64)))
+    total, count = np.zeros((len(contexts), len(k))), np.zeros((len(contexts), len(k)), np.int64)
+    np.add.at(total, at, rows["value"].to_numpy(float))
+    np.add.at(count, at, 1)
+    return k, np.where(count > 0, total / np.maximum(count, 1), np.nan), count
+
+
+def _context_ids(rows: pd.DataFrame, teacher_turns: pd.DataFrame) -> Any:
+    """Identity of the context before the teacher's first turn; empty where it played none."""
+    first = teacher_turns.drop_duplicates("episode_id").set_index("episode_id")["context_id"]
+    return first.astype(object).reindex(rows["episode_id"], fill_value="").to_numpy(str)
+
+
+def _teacher_turns(ids: pd.Series[str], turns: pd.DataFrame) -> TeacherTurns:
+    order = pd.Index(ids).get_indexer(pd.Index(turns["episode_id"]))
+    turns = turns[order >= 0].assign(order=order[order >= 0]).sort_values(["order", "t"], kind="stable")
+    lengths = np.bincount(_ints(turns["order"]), minlength=len(ids))
+    output, prompt, cached, student = (turns[name].to_numpy(float) for name in _TOKENS)
+    if (output < 0).any():
+        at = int(np.argmax(output < 0))
+        raise DataError(f"teacher turn {at} has {output[at]:.0f} output tokens: expected 0 or more")
+    return TeacherTurns(
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        output=output,
+        prompt=prompt,
+        cached=cached,
+        student=student,
+        trained=(turns["finish_reason"] != "length").to_numpy(bool),
+    )
+
+
+def _one_student(kinds: Mapping[Any, pd.DataFrame], empty: pd.DataFrame) -> pd.DataFrame:
+    """Rollouts of the student whose contexts the teacher took over (pi_1, where pi_0 played too)."""
+    rollouts, continuations = kinds.get("rollout", empty), kinds.get("continuation", empty)
+    parents = rollouts[rollouts["episode_id"].isin(continuations["parent"])]
+    students = sorted(parents["policy"].unique())
+    if len(students) > 1:
+        raise DataError(
+            f"the continuations start from rollouts of {len(students)} students ({', '.join(students)}): "
+            f"a plan is for one; split the run by student"
+        )
+    return rollouts[rollouts["policy"].isin(students)] if students else rollouts
+
+
+def _episodes(rows: pd.DataFrame) -> Episodes:
+    return Episodes(_ints(rows["cluster"]), _ints(rows["length"]), rows["value"].to_numpy(float))
+
+
+def _deterministic(turns: pd.DataFrame) -> bool:
+    """True where tasks were rolled out repeatedly and every repetition met the same contexts."""
+    if turns.empty:
+        return False
+    path = turns.groupby(["task_id", "rollout"])["context_id"].agg(" ".join).groupby("task_id")
+    repeated = path.size() > 1
+    return bool(repeated.any() and (path.nunique()[repeated] == 1).all())
+
+
+def _policy(info: Mapping[str, Any], who: str, column: pd.Series[str]) -> str:
+    """The policy's name as the episodes say it, else as run.json does."""
+    names = sorted(set(column) - {""})
+    return names[0] if names else str(info.get(who, ""))
+
+
+def _ints(values: pd.Series[Any]) -> Ints:
+    return values.to_numpy(np.int64)

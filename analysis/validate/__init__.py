@@ -1,0 +1,1 @@
+"""The planner against the truth, in worlds whose outcome is known."""

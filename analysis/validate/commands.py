@@ -1,0 +1,129 @@
+"""The command `fewsteps simulate validate`: the planner against the truth in drawn worlds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_EXAMPLE = "fewsteps simulate validate --worlds short,middle,long,any --seeds 40 --out DIR"
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `validate` below `simulate`, which is defined before."""
+    simulate = commands.choices["simulate"]
+    actions = simulate.add_subparsers(metavar="validate", help="evaluate the planner instead")
+    validate = actions.add_parser(
+        "validate",
+        help="judge the planner in worlds whose outcome is known",
+        description="Draw worlds, play a pilot in each, plan from it at budgets of 5 and 20 pilot prices, "
+        "and compare with what every candidate and every fixed rule would really have brought.",
+        epilog=f"example: {_EXAMPLE}",
+    )
+    validate.add_argument(
+        "--worlds",
+        default="",
+        metavar="FILE.toml|NAMES",
+        help="a family's file, or families by name (default short,middle,long,any)",
+    )
+    validate.add_argument("--seeds", type=int, default=40, help="worlds, in equal shares (default 40)")
+    validate.add_argument("--seed", type=int, default=0, help="which worlds are drawn (default 0)")
+    validate.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="calibrate each plan by two students trained on half of its pilot and on all of it",
+    )
+    validate.add_argument(
+        "--contexts",
+        choices=("ids", "words", "shared", "nothing"),
+        default="ids",
+        help="what pilots record of contexts: ids; or, as in text, no id that comes again, and observations "
+        "that name each context, that four share, or that say nothing (default ids)",
+    )
+    validate.add_argument("--workers", type=int, help="processes (default: one a core)")
+    validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
+    validate.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    validate.set_defaults(handler=_validate)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    # Read when numpy is loaded, here and in the workers: small matrices, so threads would only wait.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from analysis.validate.figures import save_figures
+    from analysis.validate.judge import Effort, judge_worlds, worlds_to_judge
+    from analysis.validate.summary import frames, summary
+    from occupancy.record.errors import InputError
+
+    folder = Path(arguments.out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--out {folder} is not an empty folder: name a new one")
+    workers = (os.cpu_count() or 1) if arguments.workers is None else arguments.workers
+    if workers < 1:
+        raise InputError(f"--workers {workers}: expected at least 1")
+    effort = Effort(calibrate=arguments.calibrate, contexts=arguments.contexts)
+    worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
+    with _bar(len(worlds)) as advance:
+        judged = judge_worlds(worlds, effort=effort, workers=workers, progress=advance)
+    options, plans = frames(*judged)
+    found = summary(options, plans)
+    folder.mkdir(parents=True, exist_ok=True)
+    options.to_parquet(folder / "options.parquet", index=False)
+    plans.to_parquet(folder / "plans.parquet", index=False)
+    files = [folder / "options.parquet", folder / "plans.parquet", *save_figures(found, options, folder)]
+    found["files"] = [str(path) for path in files]
+    if arguments.json:
+        sys.stdout.write(json.dumps(found, indent=2, allow_nan=False) + "\n")
+        return 0
+    from rich.console import Console
+
+    Console().print(
+        *(_table(multiple, part) for multiple, part in found["budgets"].items()), *files, sep="\n"
+    )
+    return 0
+
+
+def _bar(total: int) -> Any:
+    from contextlib import contextmanager
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    @contextmanager
+    def shown() -> Any:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("worlds", total=total)
+            yield lambda done, of: bar.update(task, completed=done, total=of)
+
+    return shown()
+
+
+def _table(multiple: str, part: dict[str, Any]) -> RenderableType:
+    """Regrets in points of pass@1, then what the plans said about themselves."""
+    from rich.console import Group
+    from rich.table import Table
+
+    families = list(next(iter(part["regret"].values())))
+    title = f"regret at {multiple} pilot prices, points of pass@1, the pilot charged to the planner"
+    rows = Table("rule", *families, title=title, title_justify="left")
+    for rule, cells in part["regret"].items():
+        rows.add_row(rule, *(_cell(cells[name], scale=100) for name in families))
+    for name, label in (("coverage", "90 % bands cover"), ("rank", "rank correlation"), ("error", "bias")):
+        rows.add_row(label, *(_cell(part[name].get(f, {"mean": None}), scale=1) for f in families))
+    statuses = ", ".join(f"{n} {status}" for status, n in part["statuses"].items())
+    return Group(
+        rows, f"{statuses}; shuffled rewards give no preference in {part['shuffled_no_preference']:.0%}"
+    )
+
+
+def _cell(cell: dict[str, Any], *, scale: int) -> str:
+    if cell["mean"] is None:
+        return "-"
+    error = "" if cell["se"] is None else f" ±{cell['se'] * scale:.2f}"
+    return f"{cell['mean'] * scale:.2f}{error}"

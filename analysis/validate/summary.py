@@ -1,0 +1,107 @@
+"""What a validation says: regret of planner and fixed rules, coverage, rank correlation, control."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.validate.judge import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PLAN = ["world", "multiple"]
+PLANNERS = {
+    "planner": "planner",
+    "free": "planner, pilot free",
+    "only": "planner, op-short and BC only",
+}
+SHOWN = "not a rule: "
+ALL = "all"
+
+
+def frames(options: list[Row], plans: list[Row]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tidy tables: one row an option played, one row a plan made."""
+    import pandas as pd
+
+    numbers = ["J", "se", "C_i", "value", "predicted", "low", "high"]
+    table = pd.DataFrame(options)
+    return table.astype(dict.fromkeys(numbers, float)), pd.DataFrame(plans)
+
+
+def regrets(options: pd.DataFrame) -> pd.DataFrame:
+    """One row a world, multiple and rule: J of the best option played there minus the rule's."""
+    best = options.groupby(PLAN)["J"].max().rename("best").reset_index()
+    ruled = options[options["role"].isin((*PLANNERS, "rule", "shown"))].merge(best, on=PLAN)
+    short = "K=" + ruled["K"] + " r=" + ruled["r"].map("{:g}".format)
+    fixed = short.where(ruled["recipe"] == "op-short", ruled["recipe"])
+    fixed = fixed.where(
+        ruled["role"] != "shown", SHOWN + ruled["recipe"] + " r=" + ruled["r"].map("{:g}".format)
+    )
+    ruled["rule"] = ruled["role"].map(PLANNERS).fillna(fixed)
+    ruled["regret"] = ruled["best"] - ruled["J"]
+    return ruled[["world", "family", "multiple", "rule", "regret"]]
+
+
+def by_plan(options: pd.DataFrame) -> pd.DataFrame:
+    """One row a plan: share of its bands that cover the truth, and Spearman's rank correlation with it.
+
+    NaN where a plan has no bands, or fewer than three candidates.
+    """
+    import pandas as pd
+
+    rows = []
+    for keys, part in options[options["role"] == "candidate"].groupby([*PLAN, "family"], sort=False):
+        known = part[part["J"].notna()]
+        banded = known[known["low"].notna()]
+        inside = banded["J"].between(banded["low"], banded["high"])
+        rank = known["value"].rank().corr(known["J"].rank()) if len(known) > 2 else np.nan
+        row = {"coverage": inside.mean() if len(banded) else np.nan, "rank": rank}
+        row["error"] = (banded["predicted"] - banded["J"]).mean() if len(banded) else np.nan
+        rows.append(dict(zip([*PLAN, "family"], keys, strict=True)) | row)
+    return pd.DataFrame(rows)
+
+
+def summary(options: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
+    """The whole validation as plain values; means with standard errors over worlds, families equal."""
+    regret, quality = regrets(options), by_plan(options)
+    out: dict[str, Any] = {
+        "worlds": int(plans["world"].nunique()),
+        "truth_se_max": float(options["se"].max()),
+        "unspendable": int(options["J"].isna().sum()),
+        "budgets": {},
+    }
+    for multiple, made in plans.groupby("multiple"):
+        own = quality[quality["multiple"] == multiple]
+        mine = regret[regret["multiple"] == multiple]
+        rules = ~mine["rule"].isin(PLANNERS.values()) & ~mine["rule"].str.startswith(SHOWN)
+        fixed = mine[rules].groupby("rule", sort=False)["regret"].mean()
+        out["budgets"][str(multiple)] = {
+            "regret": {
+                str(rule): _families(part, "regret") for rule, part in mine.groupby("rule", sort=False)
+            },
+            "best_fixed_rule": str(fixed.idxmin()),
+            "coverage": _families(own, "coverage"),
+            "rank": _families(own, "rank"),
+            "error": _families(own, "error"),
+            "shuffled_no_preference": float((made["shuffled_status"] == "no_preference").mean()),
+            "statuses": {str(k): int(n) for k, n in made["status"].value_counts().items()},
+            "levels": {str(k): int(n) for k, n in made["level"].value_counts().items()},
+            "fall_backs": int(made["fall_back"].sum()),
+        }
+    return out
+
+
+def _families(table: pd.DataFrame, column: str) -> dict[str, Any]:
+    parts = {ALL: table, **{str(name): part for name, part in table.groupby("family", sort=False)}}
+    return {name: _mean(part[column].dropna().to_numpy(float)) for name, part in parts.items()}
+
+
+def _mean(values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    n = len(values)
+    return {
+        "mean": float(values.mean()) if n else None,
+        "se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
+        "n": n,
+    }

@@ -1,0 +1,1 @@
+"""The record: trajectories, recipes, tables, errors; what the other packages read and write."""

@@ -1,0 +1,40 @@
+"""A batch as a folder of .npy files, mapped into memory, for repeated passes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occupancy.record.errors import DataError
+from occupancy.record.types import Trajectories
+
+COLUMNS = ("offsets", "states", "tasks", "features", "weights")
+
+
+def save_arrays(trajectories: Trajectories, folder: str | Path) -> None:
+    """Write every column and n_states; the folder must be new or empty."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise DataError(f"{folder} is not empty: name a new folder")
+    for field in fields(trajectories):
+        value = getattr(trajectories, field.name)
+        if value is not None:
+            np.save(folder / f"{field.name}.npy", np.asarray(value))
+
+
+def open_arrays(folder: str | Path) -> Trajectories:
+    """The batch of `save_arrays`, its columns mapped; opening validates it, which reads it once."""
+    folder = Path(folder)
+    for name in ("offsets", "states", "tasks", "n_states"):
+        if not (folder / f"{name}.npy").is_file():
+            raise DataError(f"{folder} has no {name}.npy: expected a folder written by save_arrays")
+    columns: dict[str, Any] = {
+        name: np.load(folder / f"{name}.npy", mmap_mode="r")
+        for name in COLUMNS
+        if (folder / f"{name}.npy").is_file()
+    }
+    return Trajectories(**columns, n_states=int(np.load(folder / "n_states.npy")))

@@ -1,0 +1,137 @@
+"""Which column of a table of turns means what, and how free values become ids."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.types import Int64
+
+MOST_STATES = 1 << 26
+NAMES = ("trajectory", "state", "task", "weight", "length", "feature")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Column names of a table with one row a turn, the rows of a trajectory together and in order."""
+
+    trajectory: str = "trajectory"
+    """Changes where a new trajectory begins: whole numbers or text."""
+    state: str = "state"
+    """State of the context before the turn: ids from 0 up, or text."""
+    task: str = "task"
+    """Cluster of the standard errors: whole numbers or text."""
+    weight: str = ""
+    """w_t(tau), empty for none."""
+    length: str = ""
+    """T of the row's trajectory, empty where it is counted from the rows; see `occupancy.streaming.scan`."""
+    features: tuple[str, ...] = ()
+    """Numbers to average."""
+
+    @classmethod
+    def parse(cls, text: str, *, base: Columns | None = None) -> Columns:
+        """Columns from 'trajectory=episode,state=cell,feature=reward,feature=tokens'."""
+        chosen: dict[str, Any] = {} if base is None else {f.name: getattr(base, f.name) for f in fields(cls)}
+        features: list[str] = []
+        for item in filter(None, text.split(",")):
+            name, equals, column = (part.strip() for part in item.partition("="))
+            if not equals or not column or name not in NAMES:
+                raise InputError(
+                    f"--columns {item!r}: expected NAME=COLUMN with NAME one of {', '.join(NAMES)}"
+                )
+            if name == "feature":
+                features.append(column)
+            else:
+                chosen[name] = column
+        if features:
+            chosen["features"] = tuple(features)
+        return cls(**chosen)
+
+    @property
+    def needed(self) -> list[str]:
+        """Every column to read, once."""
+        named = (self.trajectory, self.state, self.task, self.weight, self.length, *self.features)
+        return list(dict.fromkeys(name for name in named if name))
+
+    def require(self, present: Sequence[str], where: str, *, only: Sequence[str] | None = None) -> None:
+        """Refuse a table without a needed column, or without one of `only`."""
+        for name in self.needed if only is None else only:
+            if name not in present:
+                raise DataError(
+                    f"{where} has no column {name!r}, only {', '.join(present)}: map names with "
+                    f"--columns trajectory=..,state=..,task=.."
+                )
+
+
+class Names:
+    """Ids in order of first appearance, for values that are no ids themselves."""
+
+    def __init__(self) -> None:
+        self.ids: dict[Hashable, int] = {}
+
+    def number(self, codes: Int64, values: Sequence[Hashable]) -> Int64:
+        """Ids of values[codes]."""
+        ids = [self.ids.setdefault(value, len(self.ids)) for value in values]
+        return np.array(ids, np.int64)[codes]
+
+    def lookup(self, texts: Sequence[Hashable]) -> Int64 | None:
+        """Ids of texts that another one has numbered; None where it had none, so that ids were given."""
+        return self.number(np.arange(len(texts)), texts) if texts else None
+
+    @property
+    def in_order(self) -> list[Hashable]:
+        """Value of each id."""
+        return list(self.ids)
+
+
+def ids_of(batch: Any, column: str, names: Names) -> Any:
+    """Whole numbers as they are, texts by their number in `names`."""
+    import pyarrow as pa
+
+    values = batch.column(column)
+    if values.null_count:
+        raise DataError(
+            f"column {column!r} has an empty cell in row {_first_null(values)} of a batch: fill it or leave "
+            f"the row out"
+        )
+    if pa.types.is_integer(values.type):
+        return _plain(values)
+    if not pa.types.is_dictionary(values.type):
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
+        values = values.dictionary_encode()
+    codes = _plain(values.indices).astype(np.int64)
+    return names.number(codes, values.dictionary.to_pylist())
+
+
+def numbers_of(batch: Any, column: str) -> Any:
+    """Numbers of a column without empty cells, in float32."""
+    import pyarrow as pa
+
+    values = batch.column(column)
+    if not (
+        pa.types.is_floating(values.type)
+        or pa.types.is_integer(values.type)
+        or pa.types.is_boolean(values.type)
+    ):
+        raise DataError(f"column {column!r} has type {values.type}: expected numbers")
+    if values.null_count:
+        raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return _plain(values).astype(np.float32)
+
+
+def _plain(values: Any) -> Any:
+    """Numbers without empty cells where they lie; pyarrow's own conversion would load pandas."""
+    data = np.frombuffer(values.buffers()[1], values.type.to_pandas_dtype())
+    return data[values.offset : values.offset + len(values)]
+
+
+def _first_null(values: Any) -> int:
+    empty: list[bool] = values.is_null().to_pylist()
+    return empty.index(True)

@@ -1,0 +1,69 @@
+"""docs/formats.md, made from the tables: python -m occupancy.record.formats > docs/formats.md"""
+
+from __future__ import annotations
+
+import sys
+
+from occupancy.record.tables import ADDED_TABLES, KEY, SCHEMA_VERSION, TABLES
+
+
+def _later() -> str:
+    """What each version after the first added."""
+    added = [(c.since, f"`{table}.{c.name}`") for table, own in TABLES.items() for c in own if c.since > 1]
+    added += [(since, f"the table `{table}`") for table, since in ADDED_TABLES.items()]
+    said = [f"Version {since} added {name}; older runs are read with it empty." for since, name in added]
+    return "\n".join(said)
+
+
+_HEAD = f"""# Formats of a run folder
+
+Schema version {SCHEMA_VERSION}. This page is made from `occupancy/record/tables.py`.
+{_later()}
+
+    RUN/run.json              settings, versions and hashes; written at the start
+    RUN/recipe.toml           the recipe
+    RUN/parts/000000/…        rows that were committed together, one Parquet file a table
+    RUN/ledger.sqlite         one row an attempt at a teacher's turn
+    RUN/lock                  held by the process that writes
+
+A part appears by one rename: all of its rows are there, or none. Read a table with
+`occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from
+`RUN/parts/*/episodes.parquet`.
+Rows of `episodes` are unique by ({", ".join(KEY)}), the kind and K;
+`episode_id` says all of it in one text. A part of the key that does not apply is -1.
+Cells are empty (null) only where the meaning says so.
+"""
+
+_LEDGER = """
+## ledger.sqlite
+
+Table `attempts`, one row an attempt, written before the call and settled after it: `id`, `episode_id`, `t`
+(turn; 0 where a teacher was asked for a switch time), `attempt` (from 0), `context_id` (hash of what was
+sent), `role`, `policy`, `state`, `billed` (no, perhaps, yes), `opened_at` and `settled_at` (seconds since
+1970), `charged_tokens` and `charged_money` (the most that it can have cost, the second in 10^-12 of the
+currency; empty where nothing bounds it), `output_tokens` (reasoning included), `reasoning_tokens`,
+`prompt_tokens`, `cached_tokens` (part of the prompt), `counter`, `usage` (reported, or local: the provider
+said nothing and we counted), `finish_reason`, `answer` (JSON), `failure` (timeout, rate_limit, server,
+connection, malformed, refused, filtered), `error`.
+
+| state | meaning |
+|---|---|
+| open | the call is under way |
+| settled | answered; the answer is used |
+| failed | no answer |
+| lost | the process died during the call: perhaps billed, tokens unknown |
+| orphaned | answered and billed, but its context no longer occurs in the run |
+"""
+
+
+def document() -> str:
+    """The whole page as Markdown."""
+    parts = [_HEAD]
+    for table, columns in TABLES.items():
+        parts.append(f"\n## {table}\n\n| column | type | may be empty | meaning |\n|---|---|---|---|\n")
+        parts += [f"| {c.name} | {c.type} | {'yes' if c.nullable else ''} | {c.meaning} |\n" for c in columns]
+    return "".join([*parts, _LEDGER])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

@@ -1,0 +1,228 @@
+"""The recipe G = (rho, pi_e, n, Psi, T_switch, K, Phi) with its horizon: one immutable, hashable value.
+
+A recipe says how teacher data are collected (paper, section 3 and Algorithm 1). Six presets name the
+recipes of the literature; `preset("op-short", K=3)` starts from one and changes what is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from occupancy.record.errors import RecipeError
+
+INF = math.inf
+PROPOSERS = ("teacher", "pi_0", "pi_1")
+PREFIX_FILTERS = ("all", "without_success", "no_repetition")
+CONTINUATION_FILTERS = ("all", "success")
+LAWS = ("start", "uniform", "fixed", "weights", "teacher")
+
+
+@dataclass(frozen=True)
+class SwitchLaw:
+    """T_switch: the law of t', the first turn that the teacher plays."""
+
+    law: str = "uniform"
+    """start: t' = 1. uniform: Unif{1..T(tau)}. fixed: t' ~ nu, rejected where t' > T(tau).
+    weights: categorical by per-turn weights w_t(tau). teacher: the teacher decides, from tau."""
+    nu: tuple[float, ...] = ()
+    """Fixed law only: nu_1 .. nu_m, m <= T_max; empty means Unif{1..T_max}."""
+
+    def __post_init__(self) -> None:
+        if self.law not in LAWS:
+            raise RecipeError(f"switch law {self.law!r}: expected one of {', '.join(LAWS)}")
+        try:
+            object.__setattr__(self, "nu", tuple(float(p) for p in self.nu))
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"nu={self.nu!r}: expected a list of probabilities") from error
+        if self.nu and self.law != "fixed":
+            raise RecipeError(
+                f"nu is given with the switch law {self.law!r}: only 'fixed' has one; leave it out"
+            )
+        if self.nu and (min(self.nu) < 0 or not math.isclose(math.fsum(self.nu), 1.0, abs_tol=1e-9)):
+            raise RecipeError(
+                f"nu has smallest entry {min(self.nu)} and sum {math.fsum(self.nu)}: expected "
+                f"probabilities >= 0 that sum to 1"
+            )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How teacher turns are collected; validated at construction, hashable, written as TOML."""
+
+    name: str = "op-short"
+    """A label for people; not part of the hash."""
+    rho: str = "pi_1"
+    """Who makes the prefix: the teacher (pure BC), the base student pi_0, or pi_1 after BC."""
+    teacher: str = "expert"
+    """pi_e, as `fewsteps collect --teacher` names it."""
+    n: int = 1
+    """Proposals a task, each with its own rollout of rho."""
+    psi: str = "all"
+    """Prefix filter Psi(tau): which rollouts may be switched from."""
+    repetition: int = 3
+    """no_repetition refuses a rollout with this many equal consecutive student turns."""
+    switch: SwitchLaw = field(default_factory=SwitchLaw)
+    K: float = INF
+    """Cap on the teacher's turns in one continuation; inf means T_max."""
+    phi: str = "all"
+    """Continuation filter Phi: which continuations become training traces."""
+    T_max: int = 50
+    """Horizon on the whole episode, prefix included."""
+    success_at: float = 1.0
+    """Success is R >= this threshold."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "switch", parse_switch(self.switch))
+        object.__setattr__(self, "K", parse_K(self.K))
+        for name in ("name", "rho", "teacher", "psi", "phi"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise RecipeError(f"{name}={value!r}: expected a text that is not empty")
+        if self.rho not in PROPOSERS:
+            raise RecipeError(f"rho={self.rho!r}: expected one of {', '.join(PROPOSERS)}")
+        for name, allowed in (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
+            if getattr(self, name) not in allowed and ":" not in getattr(self, name):
+                raise RecipeError(
+                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter of "
+                    "your "
+                    f"own as package.module:function"
+                )
+        for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise RecipeError(f"{name}={value!r}: expected a whole number of at least {least}")
+        if not isinstance(self.success_at, int | float) or not 0 < self.success_at <= 1:
+            raise RecipeError(f"success_at={self.success_at!r}: expected a reward in (0, 1]")
+        self._refuse_impossible()
+
+    def _refuse_impossible(self) -> None:
+        if self.K != INF and self.T_max < self.K:
+            raise RecipeError(
+                f"K={self.K} with T_max={self.T_max}: more turns than an episode has; use K='inf'"
+            )
+        if self.phi == "success" and self.T_max > self.K:
+            raise RecipeError(
+                f"phi='success' with K={self.K}: success is known only at the end of the episode; use K='inf'"
+            )
+        if self.rho == "teacher" and self.switch.law != "start":
+            raise RecipeError(
+                f"rho='teacher' with switch law {self.switch.law!r}: the teacher's own episode starts with "
+                f"the teacher; use law='start', or rho='pi_1'"
+            )
+        if self.rho == "teacher" and self.psi != "all":
+            raise RecipeError(f"rho='teacher' with psi={self.psi!r}: there is no student prefix to filter")
+        if len(self.switch.nu) > self.T_max:
+            raise RecipeError(
+                f"nu has {len(self.switch.nu)} entries with T_max={self.T_max}: expected at most T_max"
+            )
+
+    def cap(self, t_prime: int) -> int:
+        """Most turns that the teacher may play from turn t' on: min(K, T_max - t' + 1)."""
+        return int(min(self.K, self.T_max - t_prime + 1))
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits over everything but the label."""
+        content = {key: value for key, value in self.to_dict().items() if key != "name"}
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for TOML and JSON; K is a whole number or 'inf'."""
+        plain = asdict(self)
+        plain["K"] = K_text(self.K)
+        plain["switch"]["nu"] = list(self.switch.nu)
+        return plain
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
+        """Inverse of `to_dict`; an unknown field is refused by name."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise RecipeError(
+                f"unknown recipe field {unknown[0]!r}: expected one of {', '.join(sorted(known))}"
+            )
+        return cls(**given)
+
+    def to_toml(self) -> str:
+        """The recipe as TOML text; `from_toml` reads it back to an equal value."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Recipe:
+        """Read a recipe from TOML text."""
+        import tomllib
+
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise RecipeError(f"the recipe is not TOML: {error}") from error
+
+
+def parse_switch(value: SwitchLaw | Mapping[str, Any] | str) -> SwitchLaw:
+    """A switch law from its name, or from a table with the fields law and nu."""
+    if isinstance(value, str):
+        return SwitchLaw(value)
+    if isinstance(value, Mapping):
+        unknown = sorted(set(value) - {"law", "nu"})
+        if unknown:
+            raise RecipeError(f"unknown field {unknown[0]!r} of switch: expected law and nu")
+        return SwitchLaw(**value)
+    if not isinstance(value, SwitchLaw):
+        raise RecipeError(f"switch={value!r}: expected one of {', '.join(LAWS)}")
+    return value
+
+
+def parse_K(value: float | int | str) -> float:
+    """K as a whole number >= 1, or math.inf for 'inf'."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text == "inf":
+            return INF
+        if not text.isascii() or not text.isdigit():
+            raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
+        value = int(text)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (value == INF or (value >= 1 and value == int(value))):
+        raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
+    return INF if value == INF else int(value)
+
+
+def K_text(K: float) -> int | str:
+    """K as JSON and TOML write it: a whole number, or 'inf'."""
+    return "inf" if K == INF else int(K)
+
+
+_UNIFORM, _START = SwitchLaw("uniform"), SwitchLaw("start")
+_PRESETS: dict[str, Callable[[], Recipe]] = {
+    "pure-bc": lambda: Recipe("pure-bc", rho="teacher", switch=_START),
+    "op-short": lambda: Recipe("op-short", switch=_UNIFORM, K=3),
+    "op-success": lambda: Recipe("op-success", switch=_UNIFORM, phi="success"),
+    "op-critical": lambda: Recipe("op-critical", psi="without_success", switch=_UNIFORM, phi="success"),
+    "oec": lambda: Recipe("oec", psi="no_repetition", switch=SwitchLaw("fixed"), phi="success"),
+    "leap": lambda: Recipe("leap", psi="without_success", switch=SwitchLaw("teacher"), K=1),
+}
+PRESETS = tuple(_PRESETS)
+
+
+def preset(name: str, /, **changes: Any) -> Recipe:
+    """One of the six named recipes with `changes` applied, e.g. preset("op-short", K=1, T_max=5)."""
+    if name not in _PRESETS:
+        raise RecipeError(f"recipe {name!r}: expected one of {', '.join(PRESETS)}")
+    unknown = sorted(set(changes) - {f.name for f in fields(Recipe)})
+    if unknown:
+        known = ", ".join(f.name for f in fields(Recipe))
+        raise RecipeError(f"unknown recipe field {unknown[0]!r}: expected one of {known}")
+    base = _PRESETS[name]()
+    T_max = changes.get("T_max")
+    if isinstance(T_max, int) and T_max >= 1 and "K" not in changes and base.K != INF:
+        changes["K"] = min(base.K, T_max)
+    return replace(base, **changes)

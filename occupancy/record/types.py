@@ -1,0 +1,157 @@
+"""A batch of trajectories as flat columns: the input of every kernel.
+
+Axes, used in all docstrings of this package:
+
+    B  trajectories in the batch
+    N  turns in the batch, sum of the lengths T_b
+    D  features of a context
+    S  states (contexts that count as the same)
+    Q  tasks, the clusters of every standard error
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.record.errors import DataError
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Variable-length trajectories in compressed-sparse-row form, validated once.
+
+    Trajectory b owns the turns offsets[b] .. offsets[b + 1] - 1; a turn stands for the context
+    h_{t-1} that the policy reads before it. A trajectory without turns (T = 0) carries no context.
+    """
+
+    offsets: Int64
+    """[B + 1] first turn of each trajectory; offsets[0] = 0, offsets[B] = N, never falling."""
+    states: Int32
+    """[N] state id of the context before each turn, 0 <= id < n_states."""
+    tasks: Int32
+    """[B] task of each trajectory, 0 <= id: the cluster of every standard error."""
+    n_states: int
+    """S; by default the largest id plus one."""
+    features: Float32 | None = None
+    """[N] or [N, D] values to average over contexts."""
+    weights: Float32 | None = None
+    """[N] w_t(tau) >= 0, finite; None where the estimator's convention sets it."""
+
+    def __init__(
+        self,
+        offsets: npt.ArrayLike,
+        states: npt.ArrayLike,
+        tasks: npt.ArrayLike,
+        *,
+        n_states: int | None = None,
+        features: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+    ) -> None:
+        set_ = object.__setattr__
+        set_(self, "offsets", _integers("offsets", offsets, np.int64))
+        set_(self, "states", _integers("states", states, np.int32))
+        set_(self, "tasks", _integers("tasks", tasks, np.int32))
+        largest = int(self.states.max(initial=-1))
+        set_(self, "n_states", largest + 1 if n_states is None else int(n_states))
+        set_(self, "features", None if features is None else _floats("features", features))
+        set_(self, "weights", None if weights is None else _floats("weights", weights))
+        self._validate(largest)
+
+    def _validate(self, largest: int) -> None:
+        offsets, turns = self.offsets, len(self.states)
+        if offsets.ndim != 1 or len(offsets) == 0 or offsets[0] != 0:
+            raise DataError(
+                f"offsets start with {offsets[:1].tolist()} and have shape {offsets.shape}: expected a "
+                f"vector of length B + 1 that starts with 0"
+            )
+        steps = np.diff(offsets)
+        if (steps < 0).any():
+            at = int(np.argmax(steps < 0))
+            raise DataError(
+                f"offsets fall from {offsets[at]} to {offsets[at + 1]} at trajectory {at}: "
+                f"a length cannot be negative"
+            )
+        if offsets[-1] != turns:
+            raise DataError(
+                f"offsets end at {offsets[-1]}, but there are {turns} states: expected the same number"
+            )
+        if self.tasks.shape != (len(self),):
+            raise DataError(
+                f"{len(self.tasks)} task ids for {len(self)} trajectories: expected one task id a trajectory"
+            )
+        if (self.tasks < 0).any():
+            at = int(np.argmax(self.tasks < 0))
+            raise DataError(f"task id {self.tasks[at]} at trajectory {at}: expected ids from 0 up")
+        if turns and int(self.states.min()) < 0:
+            at = int(np.argmax(self.states < 0))
+            raise DataError(f"state id {self.states[at]} at turn {at}: expected ids from 0 up")
+        if largest >= self.n_states:
+            raise DataError(
+                f"largest state id {largest} with n_states={self.n_states}: expected ids below n_states"
+            )
+        if self.features is not None and len(self.features) != turns:
+            raise DataError(f"{len(self.features)} feature rows for {turns} turns: expected one a turn")
+        if self.weights is not None:
+            if self.weights.shape != (turns,):
+                raise DataError(f"weights have shape {self.weights.shape}: expected ({turns},), one a turn")
+            bad = ~np.isfinite(self.weights) | (self.weights < 0)
+            if bad.any():
+                at = int(np.argmax(bad))
+                raise DataError(f"weight {self.weights[at]} at turn {at}: expected a finite number >= 0")
+
+    def __len__(self) -> int:
+        """B, empty trajectories included."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Int64:
+        """[B] T of each trajectory."""
+        return np.diff(self.offsets)
+
+    @property
+    def feature_rows(self) -> Float32 | None:
+        """[N, D] features with an axis of their own, D = 1 where they have none."""
+        if self.features is None or self.features.ndim == 2:
+            return self.features
+        return self.features.reshape(len(self.features), int(np.prod(self.features.shape[1:])))
+
+    @property
+    def n_turns(self) -> int:
+        """N, all turns."""
+        return int(self.offsets[-1])
+
+    @property
+    def n_empty(self) -> int:
+        """Trajectories without a turn: they carry no context and enter no normaliser."""
+        return int((self.lengths == 0).sum())
+
+
+def _integers(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[np.signedinteger]:
+    """Contiguous vector of `dtype`; fractions and values that do not fit are refused, never wrapped."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(array.shape, dtype)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(
+            f"{name} have type {array.dtype} and shape {array.shape}: expected a vector of integers"
+        )
+    top = np.iinfo(dtype).max
+    if int(array.max()) > top or int(array.min()) < np.iinfo(dtype).min:
+        raise DataError(f"{name} reach {int(array.max())}: expected at most {top} ({np.dtype(dtype)})")
+    return np.ascontiguousarray(array, dtype)
+
+
+def _floats(name: str, values: npt.ArrayLike) -> Float32:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{name} have type {array.dtype}: expected numbers")
+    return np.ascontiguousarray(array, np.float32)

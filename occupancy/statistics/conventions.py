@@ -1,0 +1,117 @@
+"""What one context counts: the weight w_t(tau) Psi(tau) p_Phi(tau, t) of every turn.
+
+    pooled       w = 1: every context counts the same, long trajectories count more
+    trajectory   w = 1/T: every trajectory counts the same
+    task         w = 1/E[T | q]: every task counts the same, as when tasks are topped up to one number of
+                 accepted switches; estimated by one over the number of turns of the task in the batch
+    weights      w = Trajectories.weights
+
+A weight is kept as a factor for the trajectory and a factor for the turn, because most have only one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.types import Float64, Floats, Int64, Trajectories
+
+CONVENTIONS = ("pooled", "trajectory", "task", "weights")
+_ONES: Float64 = np.empty(0)
+
+
+@dataclass(frozen=True)
+class ContextWeights:
+    """Weight of turn t of trajectory b is trajectory[b] * turn[t]; None stands for ones."""
+
+    trajectory: Float64 | None
+    """[B]"""
+    turn: Floats | None
+    """[N]"""
+
+    def squares(self, lengths: Int64) -> float:
+        """Sum of the squared weights of all turns, for an effective sample size."""
+        if self.turn is None:
+            factor = np.ones(len(lengths)) if self.trajectory is None else self.trajectory
+            return float((factor * factor * lengths).sum())
+        w = self.turn if self.trajectory is None else self.turn * np.repeat(self.trajectory, lengths)
+        return float(np.einsum("i,i->", w, w, dtype=np.float64))
+
+    @property
+    def columns(self) -> tuple[Float64, Floats]:
+        """The two factors as kernels read them: an empty array stands for ones."""
+        return (
+            _ONES if self.trajectory is None else self.trajectory,
+            _ONES if self.turn is None else self.turn,
+        )
+
+
+def context_weights(
+    trajectories: Trajectories,
+    convention: str,
+    *,
+    psi: npt.ArrayLike | None = None,
+    p_phi: npt.ArrayLike | None = None,
+) -> ContextWeights:
+    """Weights of every context of a batch.
+
+    psi [B]: 1 where the prefix filter passes, else 0. p_phi [N]: probability that a continuation from the
+    context passes Phi, in [0, 1] (the paper's appendix on filtered laws).
+    """
+    if convention not in CONVENTIONS:
+        raise InputError(f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)}")
+    factor: Float64 | None = None
+    turn: Floats | None = None
+    if convention == "weights":
+        turn = trajectories.weights
+        if turn is None:
+            raise DataError(
+                "convention 'weights' on a batch without weights: give Trajectories(weights=...), "
+                "or use 'pooled', 'trajectory' or 'task'"
+            )
+    elif convention == "trajectory":
+        factor = _one_over(trajectories.lengths)
+    elif convention == "task":
+        factor = _one_over(_task_turns(trajectories))
+    if psi is not None:
+        passes = _filter("psi", psi, len(trajectories), "trajectories")
+        if not np.isin(passes, (0, 1)).all():
+            raise DataError(f"psi holds {passes[~np.isin(passes, (0, 1))][0]}: expected 0 or 1")
+        factor = passes if factor is None else factor * passes
+    if p_phi is not None:
+        probability = _filter("p_phi", p_phi, trajectories.n_turns, "turns")
+        turn = probability if turn is None else turn * probability
+    return ContextWeights(factor, turn)
+
+
+def _one_over(turns: npt.NDArray[np.int64]) -> Float64:
+    """1 / turns, 0 where there is none."""
+    inverse = np.zeros(len(turns))
+    return np.divide(1.0, turns, out=inverse, where=turns > 0)
+
+
+def _task_turns(trajectories: Trajectories) -> npt.NDArray[np.int64]:
+    """[B] turns of all trajectories that share the task."""
+    _, cluster = np.unique(trajectories.tasks, return_inverse=True)
+    totals = np.zeros(int(cluster.max(initial=-1)) + 1, np.int64)
+    np.add.at(totals, cluster, trajectories.lengths)
+    return totals[cluster] * (trajectories.lengths > 0)
+
+
+def _filter(name: str, values: npt.ArrayLike, length: int, axis: str) -> Float64:
+    array = np.asarray(values)
+    if array.shape != (length,):
+        raise DataError(
+            f"{name} has shape {array.shape} for {length} {axis}: expected one value for each of them"
+        )
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{name} has type {array.dtype}: expected numbers")
+    array = array.astype(np.float64)
+    bad = ~((array >= 0) & (array <= 1))
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise DataError(f"{name} holds {array[at]} at {at}: expected numbers from 0 to 1")
+    return array

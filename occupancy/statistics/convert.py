@@ -1,0 +1,70 @@
+"""A sample of contexts drawn under one convention, weighted so that it stands for another.
+
+Algorithm 1 keeps one context a rollout. Under Unif{1..T} its law is trajectory-uniform, and weighting it by
+T makes its averages pooled ones. The weights lie between 1 and T_max, so they cannot blow up; what they
+cost is told by Kish's effective sample size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.types import Float64, Int64
+
+CONVERTIBLE = ("pooled", "trajectory", "task")
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """Weights of a sample."""
+
+    weights: Float64
+    """[n] with mean 1."""
+    ess: float
+    """Kish effective sample size, (sum v)^2 / sum v^2, at most n."""
+
+
+def convert(lengths: npt.ArrayLike, tasks: npt.ArrayLike, *, source: str, target: str) -> Conversion:
+    """Weights v = w_target / w_source for a sample of contexts, one row a context.
+
+    lengths [n] are T of the trajectory of each context, tasks [n] its task. E[T | q] is estimated from the
+    sample itself: by its mean under `trajectory`, by its harmonic mean under `pooled`, where long
+    trajectories are drawn in proportion to T. `task` as a source needs E[T | q] from elsewhere: refused.
+    """
+    T, q = np.asarray(lengths), np.asarray(tasks)
+    if T.ndim != 1 or T.shape != q.shape:
+        raise DataError(f"lengths {T.shape} and tasks {q.shape}: expected two vectors of one length")
+    if len(T) == 0 or T.min() < 1:
+        raise DataError("a sampled context comes from a trajectory of length 0: expected T >= 1 in every row")
+    for name, value in (("source", source), ("target", target)):
+        if value not in CONVERTIBLE:
+            raise InputError(f"{name}={value!r}: expected one of {', '.join(CONVERTIBLE)}")
+    if source == "task" and target != "task":
+        raise InputError("source='task' does not tell E[T | q]: draw the sample under 'trajectory'")
+    T = T.astype(np.float64)
+    weight = {"pooled": np.ones(len(T)), "trajectory": 1 / T}
+    if target != "task":
+        v = weight[target] / weight[source]
+    elif source == "task":
+        v = np.ones(len(T))
+    else:
+        v = 1 / (_mean_length(T, q, source) * weight[source])
+    v /= v.mean()
+    return Conversion(v, kish(v))
+
+
+def kish(weights: Float64) -> float:
+    """(sum w)^2 / sum w^2: how many equal weights would give the variance of these."""
+    return float(weights.sum() ** 2 / (weights * weights).sum())
+
+
+def _mean_length(T: Float64, tasks: Int64, source: str) -> Float64:
+    """[n] E[T | q] of each row's task."""
+    _, at = np.unique(tasks, return_inverse=True)
+    if source == "trajectory":
+        return (np.bincount(at, T) / np.bincount(at))[at]
+    return (np.bincount(at) / np.bincount(at, 1 / T))[at]

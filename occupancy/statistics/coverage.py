@@ -1,0 +1,69 @@
+"""How much of the learner's occupancy has been seen: missing mass, and coverage by a training set.
+
+A new context comes from a new task, so what counts as unseen is what no other task has visited: the
+leave-one-task-out share is the Good-Turing estimate at the level of clusters, with its clustered error.
+The share of single contexts (f1 / n) is the classical one, for contexts drawn independently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.record.errors import DataError
+from occupancy.record.types import Int64, Trajectories
+from occupancy.statistics.clusters import clusters
+from occupancy.statistics.estimate import Mean, mean
+
+
+@dataclass(frozen=True)
+class MissingMass:
+    """Share of contexts whose state has not been seen."""
+
+    by_task: Mean
+    """Weight in states that a single task visits: expected share of a new task that no task has seen."""
+    by_turn: float
+    """f1 / n of Good (1953): states met exactly once, over the turns."""
+    singletons: int
+    """f1."""
+
+
+def missing_mass(trajectories: Trajectories, *, convention: str) -> MissingMass:
+    """Good-Turing estimates of the unseen mass of a batch."""
+    cluster, _ = clusters(trajectories)
+    owner = np.repeat(cluster, trajectories.lengths)
+    S = trajectories.n_states
+    pairs = np.unique(owner * S + trajectories.states)
+    tasks_of_state = np.bincount(pairs % S, minlength=S) if S else np.empty(0, np.int64)
+    alone = (tasks_of_state == 1)[trajectories.states]
+    counts = np.bincount(trajectories.states, minlength=S)
+    singletons = int((counts == 1).sum())
+    return MissingMass(
+        mean(_with_features(trajectories, alone), convention=convention),
+        singletons / trajectories.n_turns,
+        singletons,
+    )
+
+
+def coverage(trajectories: Trajectories, training_states: npt.ArrayLike, *, convention: str) -> Mean:
+    """Share of the learner's contexts whose state is in the training set, with its standard error."""
+    trained = np.asarray(training_states)
+    if trained.size and (trained.dtype.kind not in "iu" or trained.min() < 0):
+        raise DataError(f"training states of type {trained.dtype}: expected state ids from 0 up")
+    seen = np.zeros(trajectories.n_states, bool)
+    known: Int64 = trained.astype(np.int64)
+    seen[known[known < trajectories.n_states]] = True
+    return mean(_with_features(trajectories, seen[trajectories.states]), convention=convention)
+
+
+def _with_features(trajectories: Trajectories, values: npt.NDArray[np.bool_]) -> Trajectories:
+    return Trajectories(
+        trajectories.offsets,
+        trajectories.states,
+        trajectories.tasks,
+        n_states=trajectories.n_states,
+        features=values,
+        weights=trajectories.weights,
+    )

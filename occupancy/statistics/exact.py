@@ -1,0 +1,197 @@
+"""Occupancies whose sums are whole numbers: pooled, trajectory-uniform and task-pooled, without filters.
+
+A weight is 1, 1/T or one over the turns of its task: in the last two cases a fixed-point number of two words
+(`fixed_point`). So results do not depend on the order of the data, nor on how they are cut into
+parts, threads or machines. Where all weights are equal they cancel, and the sums are counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from occupancy.kernels.backend import kernels_for
+from occupancy.kernels.chunks import chunk_turns, cuts, in_order
+from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
+from occupancy.record.types import Float64, Int64, Trajectories
+from occupancy.statistics.clusters import clusters
+from occupancy.statistics.spread import residuals_of_cells, residuals_of_words, standard_errors
+from occupancy.statistics.tallies import Tally, tally
+from occupancy.streaming.cells import Cells
+
+EXACT = ("pooled", "trajectory", "task")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The part of an `Occupancy` that comes from the sums."""
+
+    probability: Float64
+    standard_error: Float64 | None
+    n_tasks: int
+    ess: float
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Whole numbers of a data set beside the sums by state."""
+
+    tasks: Int64
+    """[Q] rising; only those with a turn, where the data come in parts."""
+    turns: Int64
+    """[Q] turns of each task."""
+    trajectories: Int64
+    """[Q] trajectories of each task that have a turn."""
+    lengths: Int64
+    """[L] lengths above 0 that occur, rising."""
+    many: Int64
+    """[L] trajectories of each."""
+
+    def mass(self, convention: str) -> Float64:
+        """[Q] B_q of each task."""
+        if convention == "pooled":
+            return self.turns.astype(np.float64)
+        if convention == "trajectory":
+            return self.trajectories.astype(np.float64)
+        return (self.turns > 0).astype(np.float64)
+
+    def cancels(self, convention: str) -> bool:
+        """Whether all turns have the same weight."""
+        if convention == "trajectory":
+            return len(self.lengths) == 1
+        used = self.turns[self.turns > 0]
+        return convention == "pooled" or bool(used.min() == used.max())
+
+    def ess(self, convention: str) -> float:
+        """(sum w)^2 / sum w^2 over the turns, for weights that do not cancel."""
+        if convention == "trajectory":
+            T, many = self.lengths, self.many
+        else:
+            T, many = np.unique(self.turns[self.turns > 0], return_counts=True)
+        return float(many.sum()) ** 2 / float((many / T).sum())
+
+
+def counts_of(trajectories: Trajectories) -> Counts:
+    """Whole numbers of a batch, all of its tasks."""
+    return _counts(trajectories, *clusters(trajectories))
+
+
+def _counts(trajectories: Trajectories, cluster: Int64, tasks: Int64) -> Counts:
+    T = trajectories.lengths
+    turns = np.bincount(cluster, T, minlength=len(tasks)).astype(np.int64)
+    many = np.bincount(cluster, T > 0, minlength=len(tasks)).astype(np.int64)
+    return Counts(tasks, turns, many, *_occurring(T[T > 0]))
+
+
+def _occurring(T: Int64) -> tuple[Int64, Int64]:
+    """Distinct values, rising, and how often each occurs."""
+    if _sparse(T):
+        values, many = np.unique(T, return_counts=True)
+        return values, many
+    counts = np.bincount(T)
+    values = np.flatnonzero(counts)
+    return values, counts[values]
+
+
+def _one_over(T: Int64) -> tuple[Int64, Int64]:
+    """The words of each 1/T."""
+    if _sparse(T):
+        return reciprocals(T)
+    high, low = reciprocals(np.arange(int(T.max()) + 1))
+    return high[T], low[T]
+
+
+def _sparse(T: Int64) -> bool:
+    """Whether a table by value would be larger than the values are many."""
+    return int(T.max()) > max(1 << 16, len(T))
+
+
+def exact_shares(trajectories: Trajectories, convention: str, workers: int | None) -> Shares:
+    """Shares of a batch that has a turn."""
+    cluster, tasks = clusters(trajectories)
+    counts = _counts(trajectories, cluster, tasks)
+    if counts.cancels(convention):
+        convention, sums = "pooled", _counted(trajectories, workers)
+        high, low = np.full(len(trajectories), ONE), np.zeros(len(trajectories), np.int64)
+    elif convention == "trajectory":
+        sums = tally(trajectories, workers=workers).inverse_lengths
+        high, low = _one_over(trajectories.lengths)
+    else:
+        high, low = (word[cluster] for word in reciprocals(counts.turns))
+        sums = _summed(trajectories, high, low, workers)
+    mass = counts.mass(convention)
+    total = float(mass.sum())
+    spread = residuals_of_words(trajectories, high, low, mass, sums / total, workers)
+    return _shares(counts, convention, sums, total, spread)
+
+
+def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, convention: str) -> Shares:
+    """The same from the sums of parts, bit for bit; without cells no errors, and no task-pooled sums."""
+    if counts.cancels(convention):
+        convention, sums = "pooled", total.counts.astype(np.float64)
+    elif convention == "trajectory":
+        sums = total.inverse_lengths
+    mass = counts.mass(convention)
+    B = float(mass.sum())
+    if cells is None:
+        return _shares(counts, convention, sums, B, None)
+    sizes = np.bincount(np.searchsorted(counts.tasks, cells.task), minlength=len(counts.tasks))
+    high, low = cells.high, cells.low
+    if convention != "trajectory":
+        word = (np.array([ONE]), np.array([0])) if convention == "pooled" else reciprocals(counts.turns)
+        high, low = (cells.count * (w if len(w) == 1 else np.repeat(w, sizes)) for w in word)
+    if convention == "task":
+        uppers, lowers = np.zeros((2, len(total.counts)), np.int64)
+        for begin in range(0, len(cells.state), _BLOCK):
+            rows = slice(begin, begin + _BLOCK)
+            np.add.at(uppers, cells.state[rows], high[rows])
+            np.add.at(lowers, cells.state[rows], low[rows])
+            uppers, lowers = carry(uppers, lowers)
+        sums = to_float(uppers, lowers)
+    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, mass, counts.turns, sums / B)
+    return _shares(counts, convention, sums, B, spread)
+
+
+_BLOCK = 1 << 20
+
+
+def _shares(
+    counts: Counts, convention: str, sums: Float64, total: float, spread: tuple[Float64, int] | None
+) -> Shares:
+    ess = total if convention == "pooled" else counts.ess(convention)
+    errors = None if spread is None else standard_errors(*spread, total)
+    return Shares(sums / total, errors, int((counts.turns > 0).sum()), ess)
+
+
+def _counted(trajectories: Trajectories, workers: int | None) -> Float64:
+    """[S] turns in each state."""
+    kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
+    offsets = trajectories.offsets
+
+    def part(begin: int, end: int) -> Int64:
+        counts = np.zeros(S, np.int64)
+        kernels.count_states(trajectories.states[offsets[begin] : offsets[end]], counts)
+        return counts
+
+    total = np.zeros(S, np.int64)
+    for counts in in_order(part, cuts(offsets, 4 * chunk_turns(S)), workers=workers):
+        total += counts
+    return total.astype(np.float64)
+
+
+def _summed(trajectories: Trajectories, high: Int64, low: Int64, workers: int | None) -> Float64:
+    """[S] weights given in words by trajectory."""
+    kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
+    offsets = trajectories.offsets
+
+    def part(begin: int, end: int) -> Int64:
+        table = np.zeros((S, 2), np.int64)
+        here = offsets[begin : end + 1]
+        kernels.sum_words(here, trajectories.states, high[begin:end], low[begin:end], table)
+        return table
+
+    uppers, lowers = np.zeros((2, S), np.int64)
+    for table in in_order(part, cuts(offsets, 4 * chunk_turns(S)), workers=workers):
+        uppers, lowers = carry(uppers + table[:, 0], lowers + table[:, 1])
+    return to_float(uppers, lowers)

@@ -1,0 +1,1 @@
+"""The same estimates over tables of turns that are larger than memory."""

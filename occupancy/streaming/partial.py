@@ -1,0 +1,156 @@
+"""What one part of a data set contributes: sums that add up to those of the whole, part after part.
+
+Parts need not hold whole tasks. Sums of counts and of 1/T are whole numbers, so the order of parts does not
+matter to them; sums of weights and of features are floats, and are added in the order of the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from occupancy.kernels.chunks import Total
+from occupancy.record.errors import DataError
+from occupancy.record.types import Float64, Int64, Trajectories
+from occupancy.statistics.clusters import ClusterSums, partial_sums
+from occupancy.statistics.estimate import weighted_sums
+from occupancy.statistics.exact import Counts, counts_of
+from occupancy.statistics.tallies import Tally, tally
+from occupancy.streaming.cells import CELL_BYTES, Cells, cells_of, merged, renamed
+
+CELL_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Partial:
+    """Sums of a part."""
+
+    tally: Tally
+    counts: Counts
+    cells: Cells | None
+    """None where no standard errors by state are asked for."""
+    weighted: Float64 | None
+    """[S] sums of the weights."""
+    weight_squares: float
+    means: dict[str, ClusterSums]
+    """Sums of the features by convention; empty without features."""
+
+
+def partial_of(part: Trajectories, *, cells: bool = True, workers: int | None = None) -> Partial:
+    """Sums of a batch that has a turn."""
+    weighted, squares = None, 0.0
+    if part.weights is not None:
+        w = part.weights.astype(np.float64)
+        weighted = weighted_sums(part, np.empty(0), part.weights, workers)
+        squares = float(w @ w)
+    names = ["pooled", "trajectory", *([] if part.weights is None else ["weights"])]
+    means = (
+        {} if part.features is None else {n: partial_sums(part, convention=n, workers=workers) for n in names}
+    )
+    found = cells_of(part) if cells else None
+    return Partial(tally(part, workers=workers), counts_of(part), found, weighted, squares, means)
+
+
+def with_ids(part: Partial, states: Int64 | None, tasks: Int64 | None) -> Partial:
+    """The same sums under other ids of states and tasks, each given by its old id; None leaves them."""
+    if states is None and tasks is None:
+        return part
+    found = replace(part, cells=None if part.cells is None else renamed(part.cells, states, tasks))
+    if states is not None:
+        known = states[: len(part.tally.counts)]
+        table = np.zeros((3, int(states.max()) + 1), np.int64)
+        table[:, known] = part.tally.counts, part.tally.high, part.tally.low
+        found = replace(found, tally=replace(part.tally, counts=table[0], high=table[1], low=table[2]))
+        if part.weighted is not None:
+            weighted = np.zeros(table.shape[1])
+            weighted[known] = part.weighted
+            found = replace(found, weighted=weighted)
+    if tasks is not None:
+        order = np.argsort(tasks[part.counts.tasks])
+        names = ("tasks", "turns", "trajectories")
+        rows = {name: getattr(part.counts, name)[order] for name in names}
+        counts = replace(part.counts, **(rows | {"tasks": tasks[rows["tasks"]]}))
+        means = {name: replace(sums, tasks=tasks[sums.tasks]) for name, sums in part.means.items()}
+        found = replace(found, counts=counts, means={n: joined([sums]) for n, sums in means.items()})
+    return found
+
+
+class Parts:
+    """Running sums over parts."""
+
+    def __init__(self, cell_memory: int = CELL_MEMORY) -> None:
+        self.cell_memory = cell_memory
+        self.tally: Tally | None = None
+        self.counts: list[Counts] = []
+        self.cells: list[Cells] = []
+        self.weighted = Total(0)
+        self.weight_squares = Total(1)
+        self.means: dict[str, ClusterSums] = {}
+
+    def add(self, part: Partial) -> None:
+        """Add the sums of a part."""
+        self.tally = part.tally if self.tally is None else _sum(self.tally, part.tally)
+        self.counts.append(part.counts)
+        if part.weighted is not None:
+            self.weighted = grown(self.weighted, len(part.weighted))
+            wide = len(self.weighted.sum)
+            self.weighted.add(np.pad(part.weighted, (0, wide - len(part.weighted))))
+            self.weight_squares.add(np.array([part.weight_squares]))
+        for name, sums in part.means.items():
+            self.means[name] = joined([self.means[name], sums]) if name in self.means else sums
+        if part.cells is not None:
+            self.cells.append(part.cells)
+            most = self.cell_memory // CELL_BYTES
+            if sum(map(len, self.cells)) > most:
+                self.cells = [merged(self.cells)]
+                if len(self.cells[0]) > 2 * most // 3:  # near the limit every part would be joined again
+                    self._refuse(len(self.cells[0]))
+
+    def _refuse(self, n: int) -> None:
+        raise DataError(
+            f"standard errors by state: {n:,} pairs of task and state occurred so far, which take "
+            f"{3 * n * CELL_BYTES // 2 >> 20} MB, and {self.cell_memory >> 20} MB are allowed: raise "
+            f"--error-memory, or set it to 0 for no standard errors by state"
+        )
+
+    def all_counts(self) -> Counts:
+        """Counts of all parts, tasks rising."""
+        tasks, at = np.unique(np.concatenate([c.tasks for c in self.counts]), return_inverse=True)
+        turns, many = np.zeros((2, len(tasks)), np.int64)
+        np.add.at(turns, at, np.concatenate([c.turns for c in self.counts]))
+        np.add.at(many, at, np.concatenate([c.trajectories for c in self.counts]))
+        lengths, at = np.unique(np.concatenate([c.lengths for c in self.counts]), return_inverse=True)
+        of_length = np.zeros(len(lengths), np.int64)
+        np.add.at(of_length, at, np.concatenate([c.many for c in self.counts]))
+        return Counts(tasks, turns, many, lengths, of_length)
+
+
+def joined(parts: Sequence[ClusterSums]) -> ClusterSums:
+    """Sums of parts that may share tasks."""
+    tasks, at = np.unique(np.concatenate([p.tasks for p in parts]), return_inverse=True)
+    rows = np.concatenate([np.column_stack([p.numerators, p.denominators]) for p in parts])
+    sums = np.zeros((len(tasks), rows.shape[1]))
+    np.add.at(sums, at, rows)
+    return ClusterSums(sums[:, :-1], sums[:, -1], tasks, sum(p.weight_squares for p in parts))
+
+
+def grown(total: Total, S: int) -> Total:
+    """The same running sums with S states at least."""
+    wide = Total(max(S, len(total.sum)))
+    wide.sum[: len(total.sum)], wide.lost[: len(total.sum)] = total.sum, total.lost
+    return wide
+
+
+def _sum(one: Tally, other: Tally) -> Tally:
+    """Sum of two tallies of which one may know more states."""
+    S = max(len(one.counts), len(other.counts))
+    return _widen(one, S) + _widen(other, S)
+
+
+def _widen(part: Tally, S: int) -> Tally:
+    pad = (0, S - len(part.counts))
+    return replace(
+        part, counts=np.pad(part.counts, pad), high=np.pad(part.high, pad), low=np.pad(part.low, pad)
+    )

@@ -1,0 +1,269 @@
+"""Both histograms of a Parquet or Arrow table by several threads, from the columns that they need alone.
+
+`(trajectory, state)` is read, and T counted from the ids: rows of a trajectory that are not together are
+refused. Where `Columns.length` names a column with T in every row, only `(T, state)` is read, which takes
+on trust that T is the length of the row's trajectory; that each length L stands in a whole number of times L
+rows is checked. No task is read: there are no standard errors. `occupancy.streaming.estimate` reads
+everything, and checks the lengths too.
+
+Units of work are runs of row groups and depend on the file alone. Counts are whole numbers, and weights are
+summed by unit in file order, so that any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from occupancy.kernels.chunks import Total, count_workers, in_order
+from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
+from occupancy.record.errors import DataError
+from occupancy.record.types import Float64, Int64
+from occupancy.statistics.estimate import Occupancy
+from occupancy.statistics.joint import LONGEST, Joint
+from occupancy.streaming.estimate import StreamEstimate, require_positive
+from occupancy.streaming.partial import grown
+from occupancy.streaming.stream import ARROW, MEMORY, Together, open_turns
+
+UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
+ROW_BYTES, TEXT_BYTES = 48, 240
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """One unit of work: row groups first .. last - 1 of a file."""
+
+    file: Path
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a unit holds."""
+
+    joint: Joint
+    """Turns of all runs but the first and the last."""
+    runs: Any
+    """Trajectory of every run of rows, as the file names it; empty where T is stored."""
+    edges: tuple[Int64, Int64]
+    """States of the first and of the last run, which neighbours may continue; a run alone is the first."""
+    states: list[Any]
+    """Texts of the states by id, empty for ids."""
+    weighted: Float64
+    """[S] sums of weights, empty without."""
+    weight_squares: float
+
+
+def scan_table(
+    source: str | Path, columns: Columns, *, memory: int = MEMORY, workers: int | None = None
+) -> tuple[StreamEstimate, list[Any]]:
+    """Occupancies without standard errors, and the texts of the states; tasks and features are not read."""
+    files = open_turns(source, columns).files
+    units = row_groups(files, UNIT_ROWS)
+    each = memory // count_workers(workers)
+
+    def work(unit: int, _: int) -> Scanned:
+        return scan_unit(units[unit], columns, each)
+
+    return _merged(in_order(work, np.arange(len(units) + 1), workers=workers), columns)
+
+
+def row_groups(files: Sequence[Path], rows: int) -> list[RowGroups]:
+    """Runs of row groups of at most so many rows, at least one group a unit."""
+    units: list[RowGroups] = []
+    for file in files:
+        first, held = 0, 0
+        sizes = _group_rows(file)
+        for group, n in enumerate(sizes):
+            if held and held + n > rows:
+                units.append(RowGroups(file, first, group))
+                first, held = group, 0
+            held += n
+        if held:
+            units.append(RowGroups(file, first, len(sizes)))
+    return units
+
+
+def _group_rows(file: Path) -> list[int]:
+    """Rows of each row group of a Parquet file, or of each record batch of an Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if file.suffix in ARROW:
+        with pa.memory_map(str(file)) as source:
+            reader = pa.ipc.open_file(source)
+            return [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
+    metadata = pq.read_metadata(file)
+    return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+
+
+def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
+    """Counts of one unit, with about so many bytes of rows at a time."""
+    joint, states, runs = Joint(), Names(), Runs()
+    weighted, squares = Total(0), 0.0
+    wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
+    for batch in batches_of(unit, columns, wanted, memory):
+        s = _between(ids_of(batch, columns.state, states), columns.state, 0, MOST_STATES)
+        if columns.length:
+            lengths = ids_of(batch, columns.length, Names())
+            joint.add(s, _between(lengths, columns.length, 1, LONGEST))
+        else:
+            runs.add(ids_of(batch, columns.trajectory, runs.names), s, joint)
+        if columns.weight:
+            w = numbers_of(batch, columns.weight).astype(np.float64)
+            weighted = grown(weighted, int(s.max()) + 1 if len(s) else 0)
+            weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
+            squares += float(w @ w)
+    edges = runs.close(joint)
+    joint.close()
+    return Scanned(joint, runs.firsts, edges, states.in_order, weighted.value, squares)
+
+
+class Runs:
+    """Rows of one trajectory after the other; a run ends where the next begins."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self._ids: list[Any] = []
+        self._open: list[Any] = []
+        self._short: list[Any] = []
+        self._first: Any = None
+        self._last: Any = None
+
+    def add(self, ids: Any, states: Any, joint: Joint) -> None:
+        """Rows in file order."""
+        if not len(ids):
+            return
+        starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+        continues = self._last is not None and self._last == ids[0]
+        if self._open and not continues:
+            self._end()
+        self._last = ids[-1]
+        self._ids.append(ids[starts] if continues else ids[np.concatenate([[0], starts])])
+        if not len(starts):
+            self._open.append(states.copy())
+            return
+        self._open.append(states[: starts[0]].copy())
+        self._end()
+        self._open = [states[starts[-1] :].copy()]
+        if len(starts) > 1:
+            joint.add_trajectories(states[starts[0] : starts[-1]], np.diff(starts))
+
+    def _end(self) -> None:
+        run, self._open = np.concatenate(self._open), []
+        if self._first is None:
+            self._first = run
+        else:
+            self._short.append(run)
+
+    def close(self, joint: Joint) -> tuple[Int64, Int64]:
+        """Counts what ended; the first and the last run are left."""
+        none = np.empty(0, np.int64)
+        if not self._ids:
+            return none, none
+        last = np.concatenate(self._open)
+        if self._first is None:
+            return last, none
+        if self._short:
+            T = np.array([len(run) for run in self._short])
+            joint.add_trajectories(np.concatenate(self._short), T)
+        return self._first, last
+
+    @property
+    def firsts(self) -> Any:
+        """Trajectory of each run, as the file names it."""
+        codes = np.concatenate(self._ids) if self._ids else np.empty(0, np.int64)
+        texts = self.names.in_order
+        return np.array(texts, object)[codes] if texts else codes
+
+
+def batches_of(unit: RowGroups, columns: Columns, wanted: Sequence[str], memory: int) -> Iterator[Any]:
+    """Record batches of a unit, with about so many bytes of rows each."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def rows_of(schema: Any) -> int:
+        columns.require(schema.names, str(unit.file), only=wanted)
+        texts = sum(not pa.types.is_primitive(schema.field(name).type) for name in wanted)
+        return min(MOST_ROWS, max(1 << 12, memory // (ROW_BYTES + TEXT_BYTES * texts)))
+
+    if unit.file.suffix in ARROW:
+        with pa.memory_map(str(unit.file)) as source:
+            reader = pa.ipc.open_file(source)
+            rows = rows_of(reader.schema)
+            for group in range(unit.first, unit.last):
+                whole = reader.get_batch(group)
+                yield from (whole.slice(begin, rows) for begin in range(0, whole.num_rows, rows))
+        return
+    with pq.ParquetFile(unit.file, pre_buffer=False) as parquet:
+        rows = rows_of(parquet.schema_arrow)
+        for group in range(unit.first, unit.last):
+            yield from parquet.iter_batches(rows, row_groups=[group], columns=list(wanted), use_threads=False)
+
+
+def _between(values: Any, column: str, least: int, top: int) -> Any:
+    """The values, signed; ids and lengths outside of what can be counted are refused."""
+    if len(values) and (values.min() < least or values.max() >= top):
+        raise DataError(
+            f"column {column!r} holds {values.min()} to {values.max()}: expected whole numbers from {least} "
+            f"up, below {top}; give hashes as text"
+        )
+    return values.astype(np.int64) if values.dtype == np.uint64 else values
+
+
+def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate, list[Any]]:
+    total, states, guard = Joint(), Names(), Together("trajectory")
+    weighted, squares, n_runs = Total(0), 0.0, 0
+    waiting: list[Any] = []
+    last: Any = None
+    for unit in units:
+        lookup = states.lookup(unit.states)
+        total.merge(unit.joint.renamed(lookup))
+        if columns.weight:
+            sums = unit.weighted
+            if lookup is not None:
+                sums = np.bincount(lookup, sums, minlength=len(states.ids)).astype(np.float64)
+            weighted = grown(weighted, len(sums))
+            weighted.add(np.pad(sums, (0, len(weighted.sum) - len(sums))))
+            squares += unit.weight_squares
+        if not len(unit.runs):
+            continue
+        first, end = (edge if lookup is None else lookup[edge] for edge in unit.edges)
+        continues = last is not None and bool(last == unit.runs[0])
+        guard.see(unit.runs[1:] if continues else unit.runs)
+        n_runs += len(unit.runs) - continues
+        if last is not None and not continues:
+            _add_run(total, waiting)
+        waiting = [*waiting, first] if continues else [first]
+        if len(unit.runs) > 1:
+            _add_run(total, waiting)
+            waiting = [end]
+        last = unit.runs[-1]
+    guard.finish()
+    if waiting:
+        _add_run(total, waiting)
+    n = total.trajectories(columns.length) if columns.length else n_runs
+    if not n:
+        raise DataError("the source has no rows: expected a turn at least")
+    tally = total.tally(n, 0)
+    turns, T = total.by_length, np.maximum(np.arange(len(total.by_length)), 1)
+    found = {
+        "pooled": (tally.pooled, float(tally.counts.sum())),
+        "trajectory": (tally.trajectory, n**2 / float((turns / T**2).sum())),
+    }
+    if columns.weight:
+        B = float(weighted.value.sum())
+        require_positive(B)
+        found["weights"] = (weighted.value / B, B**2 / squares)
+    occupancies = {name: Occupancy(p, None, 0, n, 0, ess, name) for name, (p, ess) in found.items()}
+    return StreamEstimate(occupancies, {}, tally, 0), states.in_order
+
+
+def _add_run(total: Joint, parts: list[Any]) -> None:
+    states = np.concatenate(parts)
+    total.add_trajectories(states, np.array([len(states)]))

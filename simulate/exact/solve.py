@@ -1,0 +1,79 @@
+"""Exact answers for a world and a student: numpy in, numpy out, computed by `simulate.exact.programming`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulate.exact.jax64 import double_precision
+from simulate.worlds.types import Float64, World
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Exact occupancies and values of a student in a world; row t - 1 belongs to turn t."""
+
+    J_student: float
+    """pass@1 of the student."""
+    J_teacher: float
+    """pass@1 of the teacher."""
+    by_turn: Float64
+    """[T, S] d_t(s): chance that the student's episode still runs at turn t and is in s."""
+    mean_length: float
+    """E[T] of the student, turns."""
+    pooled: Float64
+    """[S] occupancy with every context counted once: sum_t d_t / E[T]."""
+    per_trajectory: Float64
+    """[S] trajectory-uniform occupancy: sum_t d_t u_t with u_t(s) = E[1/T | s_t = s]."""
+    V_student: Float64
+    """[T, S] chance that the student succeeds from there."""
+    V_teacher: Float64
+    """[T, S] chance that the teacher succeeds from there."""
+
+    def telescope(self, world: World, student: Any) -> Float64:
+        """[T] value lost by the student in each turn; the sum is J_teacher - J_student.
+
+        Performance-difference telescope: E sum_t [V_e(h_{t-1}) - V_e(h_t)] over the student's episodes.
+        """
+        probs = np.einsum("sa,sau->su", world.by_state(student), world.chances)
+        after = np.concatenate([self.V_teacher[1:], np.zeros((1, world.S))])
+        with_ends = np.concatenate([after, np.tile([1.0, 0.0], (len(after), 1))], axis=1)
+        following = np.einsum("su,tsu->ts", probs, with_ends[:, world.successors])
+        return np.asarray((self.by_turn * (self.V_teacher - following)).sum(axis=1))
+
+
+def answers(world: World, student: Any = None) -> Answers:
+    """Exact occupancies and values of a student [X, A], by default pi_0."""
+    table = world.by_state(world.base if student is None else student)
+    T = world.horizon
+    with double_precision():
+        from simulate.exact import programming as exact
+
+        mine = exact.chain(world.start, world.successors, world.chances, table)
+        theirs = exact.chain(world.start, world.successors, world.chances, world.teacher)
+        by_turn, u = np.asarray(exact.occupancies(mine, T)), np.asarray(exact.inverse_length(mine, T))
+        V, V_e = np.asarray(exact.value(mine, T)), np.asarray(exact.value(theirs, T))
+    mean_length = float(by_turn.sum())
+    return Answers(
+        J_student=float(world.start @ V[0]),
+        J_teacher=float(world.start @ V_e[0]),
+        by_turn=by_turn,
+        mean_length=mean_length,
+        pooled=by_turn.sum(axis=0) / mean_length,
+        per_trajectory=(by_turn * u).sum(axis=0),
+        V_student=V,
+        V_teacher=V_e,
+    )
+
+
+def hand_backs(world: World, student: Any = None) -> Float64:
+    """[K + 1, T, S] U_k(t, s): the teacher plays k turns from there, then the student [X, A] finishes."""
+    table = world.by_state(world.base if student is None else student)
+    with double_precision():
+        from simulate.exact import programming as exact
+
+        mine = exact.chain(world.start, world.successors, world.chances, table)
+        theirs = exact.chain(world.start, world.successors, world.chances, world.teacher)
+        return np.asarray(exact.hand_backs(theirs, exact.value(mine, world.horizon)))

@@ -1,0 +1,336 @@
+"""Algorithm 1 for many pipelines at once, as one JAX program: data, students, evaluation.
+
+The lanes P are the last axis of every table over contexts, so that the gradient step of all students is one
+matrix product. Draws are those of `simulate.pipelines.kernels`, number by number: on the same student both
+collect the same turns.
+"""
+
+# ruff: noqa: PLR0917 - the parts of one program, called once each
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from simulate.exact.jax64 import jitted
+from simulate.exact.laws import LEAP_BELOW
+from simulate.pipelines.codes import (
+    ACCEPTED,
+    C_I_BC,
+    C_I_OP,
+    C_TR_OP,
+    CONTINUE,
+    DEMO,
+    LABELS_BC,
+    LABELS_OP,
+    LAW,
+    LEDGER,
+    PROPOSALS,
+    PSI,
+    ROLLOUT,
+    SWITCH,
+    SWITCHED,
+    TASKS_BC,
+    TASKS_OP,
+)
+from simulate.pipelines.kernels import Tables
+from simulate.pipelines.lanes import Lanes
+from simulate.pipelines.students import LogLinear, Student, Tabular
+
+Array = Any
+BLOCK = 64
+"""Episodes that a lane plays before it looks at its budget."""
+
+
+class Model(NamedTuple):
+    """What evaluation and training read of a world."""
+
+    start: Array
+    """[S]"""
+    chances: Array
+    """[S, A, U]"""
+    base: Array
+    """[X, A]"""
+    features: Array
+    """[X, D]"""
+
+
+class Episodes(NamedTuple):
+    """Turns [T, P, B] of episodes side by side, with the state after the last one [P, B]."""
+
+    states: Array
+    actions: Array
+    played: Array
+    """[T, P, B] whether there was such a turn."""
+    end: Array
+
+
+def bits_of(keys: Array, t: Array, episodes: Array) -> Array:
+    """Random bits [P, B] of turn t [P, B] of episodes [P, B]; keys [P, T + 1] of one stream."""
+    key = jnp.take_along_axis(keys, t, axis=1)
+    golden = np.uint64(0x9E37_79B9_7F4A_7C15)
+    z = key + golden + golden * episodes.astype(jnp.uint64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def unit53(bits: Array) -> Array:
+    """Upper 53 bits as a double in [0, 1)."""
+    return (bits >> np.uint64(11)).astype(jnp.float64) * 2.0**-53
+
+
+def invert(cdf: Array, u: Array) -> Array:
+    """Index of the first running sum above u along the last axis."""
+    return (cdf[..., :-1] <= u[..., None]).sum(-1)
+
+
+def step(tables: Tables, s: Array, cdf: Array, bits: Array) -> tuple[Array, Array]:
+    """Action and following state, from running sums [.., A] of the policy."""
+    a = invert(cdf, (bits & np.uint64(0xFFFF_FFFF)).astype(jnp.float64) * 2.0**-32)
+    u = invert(tables.chances[s, a], (bits >> np.uint64(32)).astype(jnp.float64) * 2.0**-32)
+    return a, tables.successors[s, u]
+
+
+def roll(
+    tables: Tables, T: int, policy: Any, keys: Array, episodes: Array, s: Array, t: Array, K: Array
+) -> Episodes:
+    """Play turns t, t + 1, .. from states s, at most K and none after T; `policy(s)` gives running sums."""
+    S = tables.contexts.shape[0]
+
+    def turn(state: Array, j: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        on = (state < S) & (t + j <= T) & (j < K)
+        here = jnp.where(on, state, 0)
+        bits = bits_of(keys, jnp.minimum(t + j, T), episodes)
+        a, following = step(tables, here, policy(here), bits)
+        return jnp.where(on, following, state), (here, a, on)
+
+    end, (states, actions, played) = jax.lax.scan(turn, s.astype(jnp.int32), jnp.arange(T))
+    return Episodes(states, actions, played, end)
+
+
+def add(data: Array, tables: Tables, turns: Episodes, weight: Array) -> Array:
+    """data [X, A, P] plus the weights [T, P, B] of turns, 0 for those that are not kept."""
+    X, A, P = data.shape
+    cell = (tables.contexts[turns.states] * A + turns.actions) * P + jnp.arange(P)[:, None]
+    flat = data.reshape(-1).at[cell].add(weight.astype(data.dtype))
+    return flat.reshape(X, A, P)
+
+
+def running(tokens: Array) -> Array:
+    """[T, P, B] running sum in the order of play: episode by episode, turn by turn."""
+    T, P, B = tokens.shape
+    return jnp.cumsum(tokens.transpose(1, 2, 0).reshape(P, B * T), axis=1).reshape(P, B, T).transpose(2, 0, 1)
+
+
+def demonstrations(
+    tables: Tables, T: int, keys: Array, budget: Array, data: Array, *, in_tokens: bool
+) -> tuple[Array, Array]:
+    """Demonstrations up to `budget` [P]: data [X, A, P] and the ledger [P, LEDGER]."""
+    P = budget.shape[0]
+
+    def more(carry: Any) -> Array:
+        return (carry[2] < budget).any()
+
+    def block(carry: Any) -> Any:
+        data, ledger, before, number = carry
+        tasks = jnp.broadcast_to(number * BLOCK + jnp.arange(BLOCK), (P, BLOCK))
+        s = jnp.searchsorted(
+            tables.start, unit53(bits_of(keys[:, DEMO], jnp.zeros_like(tasks), tasks)), side="right"
+        )
+        ones = jnp.ones_like(tasks)
+        turns = roll(tables, T, lambda s: tables.teacher[s], keys[:, DEMO], tasks, s, ones, T * ones)
+        cost = jnp.where(turns.played, tables.tokens[turns.states], 0)
+        kept = turns.played & (before[:, None] + running(cost) <= budget[:, None])
+        ledger = ledger.at[:, C_I_BC].add(jnp.where(kept, cost, 0).sum((0, 2)))
+        ledger = ledger.at[:, LABELS_BC].add(kept.sum((0, 2)))
+        ledger = ledger.at[:, TASKS_BC].add(kept.any(0).sum(1))
+        return (
+            add(data, tables, turns, kept * (cost if in_tokens else 1)),
+            ledger,
+            before + cost.sum((0, 2)),
+            number + 1,
+        )
+
+    start = data, jnp.zeros((P, len(LEDGER)), jnp.int64), jnp.zeros(P, jnp.int64), 0
+    data, ledger, _, _ = jax.lax.while_loop(more, block, start)
+    return data, ledger
+
+
+def collection(
+    tables: Tables,
+    T: int,
+    lanes: Lanes,
+    student: Array,
+    goal: Array,
+    state: Any,
+    *,
+    most: int,
+    in_tokens: bool,
+) -> Any:
+    """Proposals until D_OP has cost `goal` [P].
+
+    state = data [X, A, P], ledger [P, LEDGER], tokens asked for on the axis [P], next proposal [P].
+    """
+    S, P = tables.contexts.shape[0], goal.shape[0]
+    cdf = jnp.moveaxis(jnp.cumsum(student, axis=1), -1, 0)
+    lane = jnp.arange(P)[:, None]
+    psi, law = lanes.psi[:, None], lanes.law[:, None]
+    filtered, by_training = lanes.success_only[:, None], lanes.by_training[:, None]
+
+    def more(carry: Any) -> Array:
+        _, _, asked, proposal = carry
+        return ((asked < goal) & (proposal < most)).any()
+
+    def block(carry: Any) -> Any:
+        data, ledger, asked, proposal = carry
+        numbers = proposal[:, None] + jnp.arange(BLOCK)
+        tasks, zero = numbers // lanes.n[:, None], jnp.zeros_like(numbers)
+        s = jnp.searchsorted(tables.start, unit53(bits_of(lanes.keys[:, ROLLOUT], zero, tasks)), side="right")
+        policy = lambda s: cdf[lane, tables.contexts[s]]  # noqa: E731
+        prefix = roll(tables, T, policy, lanes.keys[:, ROLLOUT], numbers, s, zero + 1, zero + T)
+        length = prefix.played.sum(0)
+        u = unit53(bits_of(lanes.keys[:, SWITCH], zero, numbers))
+        t_prime = switch_turns(tables, prefix, length, u, lanes, law)
+        success = prefix.end == S
+        refused = (psi == PSI["without_success"]) & success
+        refused |= (psi == PSI["no_repetition"]) & repeats(tables, prefix, lanes.repetition[:, None])
+        switched = (t_prime > 0) & (t_prime <= length) & ~refused
+        at = jnp.take_along_axis(prefix.states, jnp.maximum(t_prime - 1, 0)[None], axis=0)[0]
+        cap = jnp.where(switched, lanes.K[:, None], 0)
+        turns = roll(
+            tables, T, lambda s: tables.teacher[s], lanes.keys[:, CONTINUE], numbers, at, t_prime, cap
+        )
+
+        cost = jnp.where(turns.played, tables.tokens[turns.states], 0)
+        won = switched & (~filtered | (turns.end == S))
+        charged = jnp.where(won | ~(filtered & by_training), cost, 0)
+        total = asked[:, None] + running(charged)
+        fits = turns.played & (total <= goal[:, None])
+        # A proposal starts where the tokens asked for before it leave room.
+        started = (total[-1] - charged.sum(0)) < goal[:, None]
+        played_out = filtered & by_training
+        taught = started & jnp.where(played_out, turns.played, fits)
+        whole = (taught == turns.played).all(0)
+        accepted = started & won & fits.any(0) & (~filtered | played_out | whole)
+        kept = fits & accepted
+        ledger = ledger.at[:, C_I_OP].add(jnp.where(taught, cost, 0).sum((0, 2)))
+        ledger = ledger.at[:, C_TR_OP].add(jnp.where(kept, cost, 0).sum((0, 2)))
+        ledger = ledger.at[:, SWITCHED].add((started & switched).sum(1))
+        ledger = ledger.at[:, ACCEPTED].add(accepted.sum(1))
+        ledger = ledger.at[:, LABELS_OP].add(kept.sum((0, 2)))
+        asked = asked + charged.sum((0, 2))
+        return (
+            add(data, tables, turns, kept * (cost if in_tokens else 1)),
+            ledger,
+            asked,
+            proposal + started.sum(1),
+        )
+
+    return jax.lax.while_loop(more, block, state)
+
+
+def switch_turns(
+    tables: Tables, prefix: Episodes, length: Array, u: Array, lanes: Lanes, law: Array
+) -> Array:
+    """t' [P, B] from 1; 0 or above the length where the draw is invalid."""
+    uniform = 1 + (u * length).astype(length.dtype)
+    fixed = 1 + (lanes.nu[:, None, :] <= u[..., None]).sum(-1)
+    critical = prefix.played & (tables.pi_e[prefix.states, prefix.actions] < LEAP_BELOW)
+    decided = jnp.where(critical.any(0), 1 + jnp.argmax(critical, axis=0), 0)
+    out = jnp.where(law == LAW["uniform"], uniform, fixed)
+    out = jnp.where(law == LAW["start"], 1, out)
+    return jnp.where(law == LAW["teacher"], decided, out)
+
+
+def repeats(tables: Tables, prefix: Episodes, repetition: Array) -> Array:
+    """[P, B] whether `repetition` consecutive turns are equal: same context, same action."""
+    context = tables.contexts[prefix.states]
+
+    def turn(carry: Any, now: Any) -> tuple[Any, None]:
+        run, worst, context, action = carry
+        here, a, played = now
+        run = jnp.where(played & (here == context) & (a == action), run + 1, 1)
+        return (run, jnp.maximum(worst, jnp.where(played, run, 0)), here, a), None
+
+    none = jnp.full_like(context[0], -1)
+    start = jnp.zeros_like(none), jnp.zeros_like(none), none, none.astype(prefix.actions.dtype)
+    (_, worst, _, _), _ = jax.lax.scan(turn, start, (context, prefix.actions, prefix.played))
+    return worst >= repetition
+
+
+def learn(model: Model, data: Array, student: Student) -> Array:
+    """Policies [X, A, P] after training on data [X, A, P]: turns for the tabular student, else tokens."""
+    if isinstance(student, Tabular):
+        n = data.sum(1, keepdims=True)
+        g = 1.0 - (1.0 + n / student.kappa) ** -student.alpha
+        return (1.0 - g) * model.base[:, :, None] + g * data / jnp.maximum(n, 1.0)
+    return _log_linear(model, data, student)
+
+
+def _log_linear(model: Model, tokens: Array, student: LogLinear) -> Array:
+    features = model.features.astype(jnp.float32)
+    prior = jnp.log(jnp.maximum(model.base, 1e-9)).astype(jnp.float32)[:, :, None]
+    share = (tokens / jnp.maximum(tokens.sum((0, 1)), 1.0)).astype(jnp.float32)
+    mass = share.sum(1, keepdims=True)
+    rate = np.float32(student.rate)
+
+    def policy(W: Array) -> Array:
+        logits = prior + jnp.einsum("xd,dap->xap", features, W, precision="highest")
+        odds = jnp.exp(logits - logits.max(1, keepdims=True))
+        return odds / odds.sum(1, keepdims=True)
+
+    def descend(W: Array, _: None) -> tuple[Array, None]:
+        error = mass * policy(W) - share
+        return W - rate * jnp.einsum("xd,xap->dap", features, error, precision="highest"), None
+
+    W0 = jnp.zeros((features.shape[1], *share.shape[1:]), jnp.float32)
+    return policy(jax.lax.scan(descend, W0, None, length=student.steps)[0]).astype(jnp.float64)
+
+
+def evaluate(tables: Tables, model: Model, policies: Array, T: int) -> Array:
+    """[P] pass@1 of policies [X, A, P]."""
+    S, U = tables.successors.shape
+    P = policies.shape[2]
+    probs = jnp.einsum("sap,sau->usp", policies[tables.contexts], model.chances)
+    ends = jnp.concatenate([jnp.ones((1, P)), jnp.zeros((1, P))])
+
+    def turn(value: Array, _: None) -> tuple[Array, None]:
+        after = jnp.concatenate([value, ends])
+        return sum(probs[u] * after[tables.successors[:, u]] for u in range(U)), None
+
+    return model.start @ jax.lax.scan(turn, jnp.zeros((S, P)), None, length=T)[0]
+
+
+@jitted("T", "student", "rounds", "keep_demos", "most")
+def program(
+    tables: Tables,
+    model: Model,
+    lanes: Lanes,
+    *,
+    T: int,
+    student: Student,
+    rounds: int,
+    keep_demos: bool,
+    most: int,
+) -> tuple[Array, Array]:
+    """pass@1 [P] and ledgers [P, LEDGER] of all lanes."""
+    X, A = model.base.shape
+    P, Q = lanes.K.shape[0], lanes.distinct.shape[0]
+    in_tokens = isinstance(student, LogLinear)
+    keys, budgets = lanes.keys[lanes.distinct], lanes.demos[lanes.distinct]
+    some, some_ledger = demonstrations(tables, T, keys, budgets, jnp.zeros((X, A, Q)), in_tokens=in_tokens)
+    policies = learn(model, some, student)[:, :, lanes.first]
+    demos, ledger = some[:, :, lanes.first], some_ledger[lanes.first]
+    data, proposal = jnp.zeros((X, A, P)), jnp.zeros(P, jnp.int64)
+    for k in range(rounds):
+        goal = lanes.on_policy * (k + 1) // rounds
+        state = data, ledger, jnp.where(lanes.by_training, ledger[:, C_TR_OP], ledger[:, C_I_OP]), proposal
+        state = collection(tables, T, lanes, policies, goal, state, most=most, in_tokens=in_tokens)
+        data, ledger, _, proposal = state
+        policies = learn(model, data + demos if keep_demos else data, student)
+    ledger = ledger.at[:, PROPOSALS].set(proposal)
+    ledger = ledger.at[:, TASKS_OP].set((proposal + lanes.n - 1) // lanes.n)
+    return evaluate(tables, model, policies, T), ledger

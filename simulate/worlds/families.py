@@ -1,0 +1,149 @@
+"""Named families of worlds, drawn by seed: small, middle, large and "any" best K, and random ones.
+
+short   first repairs are rare and hard, later ones common and easy: what K = 1 or 2 labels is all one needs
+middle  three repairs in a row are hard and specific, and the track behind them is dear: K = 3 to 5
+long    six or seven hard repairs in a row that the student seldom reaches: the teacher must go on, K >= 8
+any     a wrong turn changes nothing, so student and teacher see the same contexts: every K is as good
+weak    a student that starts weak on the track and at the first repair: r decides, and its best value moves
+garnet  random transitions, in which nothing was planned
+
+Which K is best also depends on the budget: with few tokens every family is won by coverage of the track.
+docs/worlds.md has the measured curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulate.worlds.garnet import Garnet, garnet_world
+from simulate.worlds.recovery import Recovery, recovery_world
+from simulate.worlds.types import World, WorldError
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Worlds of one kind: fixed knobs, and knobs drawn uniformly from ranges."""
+
+    name: str
+    kind: str = "recovery"
+    """recovery or garnet."""
+    knobs: Mapping[str, Any] | None = None
+    ranges: Mapping[str, Range] | None = None
+    """Inclusive bounds; two whole numbers draw a whole number."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise WorldError(f"kind={self.kind!r}: expected one of {', '.join(_KINDS)}")
+        known = set(_KINDS[self.kind][0].__dataclass_fields__)
+        unknown = sorted((set(self.knobs or {}) | set(self.ranges or {})) - known)
+        if unknown:
+            raise WorldError(
+                f"unknown knob {unknown[0]!r} of a {self.kind} world: expected one of {sorted(known)}"
+            )
+        for name, bounds in (self.ranges or {}).items():
+            if len(bounds) != 2 or bounds[0] > bounds[1]:
+                raise WorldError(f"range of {name} is {bounds}: expected [low, high] with low <= high")
+
+    def draw(self, seed: int) -> World:
+        """World number `seed`; number 0 has every drawn knob at the middle of its range."""
+        rng = np.random.default_rng(seed)
+        drawn = {}
+        for name, (low, high) in sorted((self.ranges or {}).items()):
+            whole = isinstance(low, int) and isinstance(high, int)
+            place = 0.5 if seed == 0 else float(rng.random())
+            if whole:
+                drawn[name] = low + min(int(place * (high - low + 1)), high - low)
+            else:
+                drawn[name] = low + place * (high - low)
+        make, build = _KINDS[self.kind]
+        knobs = make(**{**(self.knobs or {}), **drawn, "seed": seed})
+        world: World = build(knobs, name=f"{self.name}-{seed}")
+        return world
+
+
+_KINDS: dict[str, Any] = {"recovery": (Recovery, recovery_world), "garnet": (Garnet, garnet_world)}
+
+FAMILIES: dict[str, Family] = {
+    "short": Family(
+        "short",
+        knobs={"student_repair": (0.05, 0.5, 0.8, 0.9)},
+        ranges={
+            "tracks": (24, 36),
+            "generic": (12.0, 25.0),
+            "first_repairs": (200, 400),
+            "student_track": (0.75, 0.83),
+            "zipf": (0.7, 0.9),
+        },
+    ),
+    "middle": Family(
+        "middle",
+        knobs={
+            "path": (6, 8),
+            "errors": 4,
+            "actions": 6,
+            "repairs": 3,
+            "generic": 1.0,
+            "student_repair": (0.15, 0.15, 0.15),
+        },
+        ranges={
+            "tracks": (5, 8),
+            "first_repairs": (80, 120),
+            "student_track": (0.78, 0.85),
+            "tokens_track": (200, 300),
+        },
+    ),
+    "long": Family(
+        "long",
+        knobs={"path": (4, 6), "generic": 1.0, "student_repair": (0.1,), "horizon": 40},
+        ranges={
+            "tracks": (10, 14),
+            "repairs": (6, 7),
+            "first_repairs": (35, 60),
+            "student_track": (0.9, 0.94),
+            "tokens_track": (30, 60),
+        },
+    ),
+    "any": Family(
+        "any",
+        knobs={"repairs": 0},
+        ranges={"tracks": (40, 70), "student_track": (0.45, 0.6), "zipf": (0.6, 1.0)},
+    ),
+    "weak": Family(
+        "weak",
+        knobs={"path": (6, 10), "student_repair": (0.05, 0.5, 0.8, 0.9)},
+        ranges={
+            "tracks": (12, 18),
+            "generic": (10.0, 20.0),
+            "first_repairs": (80, 120),
+            "student_track": (0.55, 0.65),
+        },
+    ),
+    "garnet": Family(
+        "garnet", kind="garnet", ranges={"states": (150, 400), "branches": (2, 4), "student": (0.3, 0.6)}
+    ),
+}
+MIXED = ("short", "middle", "long", "any")
+
+
+def family(name: str) -> Family:
+    """A named family."""
+    if name not in FAMILIES:
+        raise WorldError(f"family {name!r}: expected one of {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def draw_worlds(count: int, *, seed: int, families: Sequence[Family] = ()) -> list[World]:
+    """`count` worlds in equal shares of the families (by default short, middle, long, any).
+
+    World i is number seed * 1,000,003 + i + 1 of its family, so that no two seeds share one by accident.
+    """
+    if count < 1 or seed < 0:
+        raise WorldError(f"count={count}, seed={seed}: expected at least 1 world and a seed of at least 0")
+    chosen = list(families) or [FAMILIES[name] for name in MIXED]
+    return [chosen[i % len(chosen)].draw(seed * 1_000_003 + i + 1) for i in range(count)]

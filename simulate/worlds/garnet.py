@@ -1,0 +1,98 @@
+"""Garnet worlds: random transitions with few branches (Archibald, McKinnon and Thomas, 1995).
+
+Some states have an action that ends in success; the teacher plays nearly optimally, the student is a
+mixture of the teacher's policy and a random one. Nothing in them favours any K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulate.worlds.types import Float64, Int64, World, WorldError
+
+
+@dataclass(frozen=True)
+class Garnet:
+    """Knobs of a random world."""
+
+    states: int = 200
+    actions: int = 4
+    branches: int = 3
+    """Successors of a state and action."""
+    goals: float = 0.05
+    """Share of states with an action that succeeds; at least one state has it."""
+    traps: float = 0.02
+    """Chance that a turn ends in failure."""
+    student: float = 0.45
+    """Weight of the teacher's policy in pi_0."""
+    teacher: float = 0.95
+    """Weight of the optimal action in pi_e; the rest is uniform."""
+    starts: int = 20
+    """States that an episode can start in, under a Zipf law of exponent 1."""
+    features: int = 64
+    """D"""
+    tokens: int = 100
+    """Mean tokens of a teacher turn; each state's lies within half of it."""
+    horizon: int = 25
+    """T_max, turns."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("states", 2), ("actions", 2), ("branches", 1), ("features", 1), ("horizon", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise WorldError(f"{name}={value!r}: expected a whole number of at least {least}")
+        if not 1 <= self.starts <= self.states or self.branches > self.states or self.tokens < 2:
+            raise WorldError(
+                f"starts={self.starts}, branches={self.branches}, states={self.states}, tokens={self.tokens}"
+                ": starts and branches are at most the number of states, tokens at least 2"
+            )
+        for name in ("goals", "traps", "student", "teacher"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise WorldError(f"{name}={getattr(self, name)}: expected a probability")
+
+
+def garnet_world(knobs: Garnet, *, name: str = "garnet") -> World:
+    """Build the world that the knobs describe; the same knobs give the same world."""
+    rng = np.random.default_rng(knobs.seed)
+    S, A, b = knobs.states, knobs.actions, knobs.branches
+    following = rng.integers(0, S, (S, A, b))
+    chance = rng.dirichlet(np.ones(b), (S, A)) * (1 - knobs.traps)
+    goal_states = rng.permutation(S)[: max(1, round(knobs.goals * S))]
+    following[goal_states, rng.integers(0, A, len(goal_states)), 0] = S
+    successors = np.concatenate([following.reshape(S, A * b), np.full((S, 1), S + 1)], axis=1)
+    chances = np.zeros((S, A, A * b + 1))
+    for a in range(A):
+        chances[:, a, a * b : (a + 1) * b] = chance[:, a]
+    chances[:, :, -1] = 1 - chances[:, :, :-1].sum(axis=2)
+    best = _best_actions(successors, chances, knobs.horizon)
+    teacher = np.full((S, A), (1 - knobs.teacher) / A)
+    teacher[np.arange(S), best] += knobs.teacher
+    base = knobs.student * teacher + (1 - knobs.student) * rng.dirichlet(np.ones(A), S)
+    raw = rng.standard_normal((S, knobs.features))
+    start = np.zeros(S)
+    start[: knobs.starts] = 1 / np.arange(1, knobs.starts + 1)
+    return World(
+        name=name,
+        start=start / start.sum(),
+        successors=successors.astype(np.int32),
+        chances=chances,
+        teacher=teacher,
+        base=base,
+        contexts=np.arange(S, dtype=np.int32),
+        features=raw / np.linalg.norm(raw, axis=1, keepdims=True),
+        tokens=rng.integers(knobs.tokens // 2, knobs.tokens * 3 // 2 + 1, S),
+        horizon=knobs.horizon,
+    )
+
+
+def _best_actions(successors: Int64, chances: Float64, horizon: int) -> Int64:
+    """Greedy actions of the first turn of a finite-horizon optimal policy, played at every turn."""
+    value = np.zeros(len(successors))
+    for _ in range(horizon):
+        after = np.concatenate([value, [1.0, 0.0]])
+        worth = (chances * after[successors][:, None, :]).sum(axis=2)
+        value = worth.max(axis=1)
+    return np.asarray(worth.argmax(axis=1))

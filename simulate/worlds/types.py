@@ -1,0 +1,183 @@
+"""The record of a world, validated once.
+
+Axes, used in all docstrings of this package:
+
+    S  states of the environment that are not an end
+    X  contexts, what a policy reads; states that look the same share one (aliasing)
+    A  actions, the turns that a policy can play
+    U  successors listed for a state, padded with chance 0
+    D  features of a context
+    T  turns, 1 .. T_max
+    P  pipelines that run side by side
+
+Two state ids stand for the ends: S is success (R = 1) and S + 1 is failure (R = 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from occupancy.record.errors import InputError
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+
+
+class WorldError(InputError):
+    """A world that no episode could be played in."""
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A finite-horizon Markov decision process with a teacher and a base student.
+
+    Both the student and its features see contexts; the teacher sees states, so that it may know what a
+    context hides.
+    """
+
+    name: str
+    start: Float64
+    """[S] law of the first state: the task is drawn with it."""
+    successors: Int32
+    """[S, U] ids of the states that can follow; S and S + 1 are the ends."""
+    chances: Float64
+    """[S, A, U] law of the successor; each row [s, a] sums to one."""
+    teacher: Float64
+    """[S, A] pi_e."""
+    base: Float64
+    """[X, A] pi_0, the student before any training."""
+    contexts: Int32
+    """[S] context of each state."""
+    features: Float64
+    """[X, D] what the log-linear student reads."""
+    tokens: Int64
+    """[S] output tokens of a teacher turn played there, at least 1."""
+    horizon: int
+    """T_max, turns."""
+
+    def __post_init__(self) -> None:
+        for field, dtype, axes in _FIELDS:
+            given = np.asarray(getattr(self, field))
+            if given.ndim != axes:
+                raise WorldError(f"{field} has shape {given.shape}: expected {axes} axes")
+            if dtype is not np.float64 and not np.array_equal(given, given.astype(dtype)):
+                raise WorldError(
+                    f"{field} has type {given.dtype}: expected whole numbers ({np.dtype(dtype)})"
+                )
+            array = np.array(given, dtype, order="C")
+            array.setflags(write=False)
+            object.__setattr__(self, field, array)
+        self._check_shapes()
+        self._check_values()
+        self._check_reach()
+
+    def _check_shapes(self) -> None:
+        S, U = self.successors.shape
+        A = self.chances.shape[1]
+        X = self.base.shape[0]
+        expected = {
+            "start": (S,),
+            "chances": (S, A, U),
+            "teacher": (S, A),
+            "base": (X, A),
+            "contexts": (S,),
+            "features": (X, self.features.shape[1]),
+            "tokens": (S,),
+        }
+        for field, shape in expected.items():
+            given = getattr(self, field).shape
+            if given != shape:
+                raise WorldError(f"{field} has shape {given}: expected {shape} (S={S}, A={A}, U={U}, X={X})")
+        if not S or not A or not isinstance(self.horizon, int) or self.horizon < 1:
+            raise WorldError(f"S={S}, A={A}, horizon={self.horizon!r}: expected at least 1 of each")
+
+    def _check_values(self) -> None:
+        S, X = len(self.start), len(self.base)
+        _check_law("start", self.start)
+        for field in ("chances", "teacher", "base"):
+            _check_law(field, getattr(self, field))
+        _check_ids("successors", self.successors, S + 2, "S + 2")
+        _check_ids("contexts", self.contexts, X, "X")
+        if (self.tokens < 1).any():
+            at = int(np.argmax(self.tokens < 1))
+            raise WorldError(f"tokens[{at}] = {self.tokens[at]}: expected a cost of at least 1 token a turn")
+        if not np.isfinite(self.features).all():
+            at = np.argwhere(~np.isfinite(self.features))[0].tolist()
+            raise WorldError(f"features{at} = {self.features[tuple(at)]}: expected finite numbers")
+
+    def _check_reach(self) -> None:
+        S = len(self.start)
+        possible = (self.chances > 0).any(axis=1)
+        # One more turn from the end at each pass; a world of n states needs at most n passes.
+        reached = np.zeros(S + 2, bool)
+        reached[S] = True
+        for _ in range(min(self.horizon, S)):
+            reached[:S] |= (possible & reached[self.successors]).any(axis=1)
+        lost = (self.start > 0) & ~reached[:S]
+        if lost.any():
+            at = int(np.argmax(lost))
+            raise WorldError(
+                f"start[{at}] = {self.start[at]:g}, but success cannot be reached from state {at} within "
+                f"{self.horizon} turns: give it a path to the end {S}, or start it with chance 0"
+            )
+
+    @property
+    def S(self) -> int:
+        """Number of states that are not an end; also the id of success."""
+        return len(self.start)
+
+    @property
+    def A(self) -> int:
+        """Number of actions."""
+        return int(self.chances.shape[1])
+
+    @property
+    def X(self) -> int:
+        """Number of contexts."""
+        return len(self.base)
+
+    def by_state(self, policy: npt.ArrayLike) -> Float64:
+        """[S, A] a policy over contexts [X, A], looked up at every state."""
+        table = np.asarray(policy, np.float64)
+        if table.shape != self.base.shape:
+            raise WorldError(
+                f"policy has shape {table.shape}: expected {self.base.shape} (contexts, actions)"
+            )
+        return table[self.contexts]
+
+
+_FIELDS = (
+    ("start", np.float64, 1),
+    ("successors", np.int32, 2),
+    ("chances", np.float64, 3),
+    ("teacher", np.float64, 2),
+    ("base", np.float64, 2),
+    ("contexts", np.int32, 1),
+    ("features", np.float64, 2),
+    ("tokens", np.int64, 1),
+)
+
+
+def _check_law(field: str, rows: Float64) -> None:
+    bad = ~np.isfinite(rows) | (rows < 0)
+    if bad.any():
+        at = np.argwhere(bad)[0].tolist()
+        raise WorldError(f"{field}{at} = {rows[tuple(at)]}: expected a probability >= 0")
+    sums = np.asarray(rows.sum(axis=-1))
+    wrong = np.abs(sums - 1) > 1e-9
+    if wrong.any():
+        row = np.argwhere(wrong)[0].tolist()
+        where = f"row {row} of {field}" if row else field
+        raise WorldError(f"{where} sums to {sums[tuple(row)]:.12g}: expected 1")
+
+
+def _check_ids(field: str, ids: Int32, limit: int, letter: str) -> None:
+    bad = (ids < 0) | (ids >= limit)
+    if bad.any():
+        at = np.argwhere(bad)[0].tolist()
+        raise WorldError(f"{field}{at} = {ids[tuple(at)]}: expected an id from 0 below {letter} = {limit}")

@@ -1,0 +1,121 @@
+"""Worlds by name or from TOML.
+
+A file holds either a family, from which a seed draws a world,
+
+    name = "mine"
+    kind = "recovery"
+    [knobs]
+    repairs = 3
+    [ranges]
+    tracks = [10, 20]
+
+or one explicit world:
+
+    name = "two turns"
+    horizon = 5
+    start = [1.0, 0.0]
+    contexts = [0, 1]
+    tokens = [100, 80]
+    teacher = [[1.0, 0.0], [1.0, 0.0]]
+    student = [[0.6, 0.4], [0.3, 0.7]]
+    transitions = [[0, 0, "success", 1.0], [0, 1, 1, 1.0], [1, 0, 0, 1.0], [1, 1, "failure", 1.0]]
+
+where a transition is [state, action, following state, chance] and `features` [X, D] may be given.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulate.worlds.families import FAMILIES, Family
+from simulate.worlds.types import World, WorldError
+
+_EXPLICIT = ("horizon", "start", "contexts", "tokens", "teacher", "student", "transitions")
+
+
+def load_world(spec: str) -> World:
+    """A world by name ("short", "short/7" for number 7 of a family) or from a TOML file."""
+    path = Path(spec)
+    if path.suffix == ".toml" and path.is_file():
+        found = read_world_file(path)
+        return found if isinstance(found, World) else found.draw(0)
+    name, _, number = spec.partition("/")
+    if name not in FAMILIES or not (number == "" or (number.isascii() and number.isdigit())):
+        raise WorldError(
+            f"world {spec!r}: expected a family ({', '.join(FAMILIES)}), one of its worlds such as short/7, "
+            f"or a TOML file that exists"
+        )
+    return FAMILIES[name].draw(int(number or 0))
+
+
+def read_world_file(path: str | Path) -> World | Family:
+    """The explicit world of a TOML file, or its family."""
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise WorldError(f"{path} cannot be read as TOML: {error}") from error
+    if "transitions" in table:
+        return _explicit(path, table)
+    unknown = sorted(set(table) - {"name", "kind", "knobs", "ranges"})
+    if unknown:
+        raise WorldError(
+            f"{path} has the unknown key {unknown[0]!r}: a family has name, kind, knobs and ranges; "
+            f"an explicit world has {', '.join(_EXPLICIT)}"
+        )
+    ranges = {name: _bounds(path, name, value) for name, value in table.get("ranges", {}).items()}
+    return Family(table.get("name", path.stem), table.get("kind", "recovery"), table.get("knobs", {}), ranges)
+
+
+def _bounds(path: Path, name: str, value: Any) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise WorldError(f"{path}: range of {name} is {value!r}: expected [low, high]")
+    return value[0], value[1]
+
+
+def _explicit(path: Path, table: Mapping[str, Any]) -> World:
+    unknown = sorted(set(table) - {*_EXPLICIT, "name", "features"})
+    missing = sorted(set(_EXPLICIT) - set(table))
+    if unknown or missing:
+        raise WorldError(f"{path}: missing keys {missing}, unknown keys {unknown}; see docs/worlds.md")
+    S, A = len(table["start"]), len(table["teacher"][0])
+    ends = {"success": S, "failure": S + 1}
+    rows: dict[int, dict[int, np.ndarray[Any, Any]]] = {s: {} for s in range(S)}
+    for number, row in enumerate(table["transitions"]):
+        if len(row) != 4:
+            raise WorldError(
+                f"{path}: transition {number} is {row}: expected [state, action, following, chance]"
+            )
+        s, a, following, chance = row
+        to: Any = ends.get(following, following) if isinstance(following, str) else following
+        if not all(isinstance(i, int) for i in (s, a, to)) or not (
+            0 <= s < S and 0 <= a < A and 0 <= to < S + 2
+        ):
+            raise WorldError(
+                f"{path}: transition {number} is {row}: expected a state below {S}, an action below {A}, and "
+                f"a following state or 'success' or 'failure'"
+            )
+        rows[s].setdefault(to, np.zeros(A))[a] += chance
+    U = max(1, *(len(row) for row in rows.values()))
+    successors, chances = np.full((S, U), S + 1, np.int32), np.zeros((S, A, U))
+    for s, row in rows.items():
+        for u, (to, column) in enumerate(row.items()):
+            successors[s, u], chances[s, :, u] = to, column
+    base = np.array(table["student"], np.float64)
+    return World(
+        name=str(table.get("name", path.stem)),
+        start=np.array(table["start"], np.float64),
+        successors=successors,
+        chances=chances,
+        teacher=np.array(table["teacher"], np.float64),
+        base=base,
+        contexts=np.array(table["contexts"]),
+        features=np.array(table.get("features", np.eye(len(base))), np.float64),
+        tokens=np.array(table["tokens"]),
+        horizon=table["horizon"],
+    )

@@ -1,0 +1,52 @@
+"""Algorithm 1 on real games: a whole run cut to K is the run collected at K."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentloop.ledger.store import Ledger
+from agentloop.policies.by_name import open_environments, open_policy
+from agentloop.run.collect import Settings, collect
+from agentloop.run.truncate import truncate
+from occupancy.record.recipe import preset
+from occupancy.runs import Run
+
+STUDENT = "scripted:lapse=0.2,loop=0.2"
+GAME = "valid_seen/pick_and_place_simple-SprayBottle-None-GarbageCan-409/trial_T20190908_054742_818364"
+
+
+async def collect_at(K: int | str, folder: Path, tasks: Path) -> Run:
+    games = open_environments("alfworld", workers=1)
+    settings = Settings(
+        recipe=preset("op-short", K=K, T_max=12, n=2), student=STUDENT, teacher="expert", tasks=f"@{tasks}"
+    )
+    student, teacher = open_policy(STUDENT, games), open_policy("expert", games)
+    try:
+        return await collect(folder, settings, environments=games, student=student, teacher=teacher)
+    finally:
+        await games.close()
+
+
+def content(run: Run) -> dict[str, list[dict[str, Any]]]:
+    tables = {name: run.read(name).to_pylist() for name in ("proposals", "episodes", "turns", "traces")}
+    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
+    tables["attempts"] = ledger.rows()
+    ledger.close()
+    clocks = ("wall_s", "id", "opened_at", "settled_at")
+    return {
+        name: [{k: v for k, v in r.items() if k not in clocks} for r in rows] for name, rows in tables.items()
+    }
+
+
+@pytest.mark.alfworld
+def test_cutting_a_whole_run_equals_collecting_at_K(tmp_path: Path, data_dir: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.write_text(GAME + "\n")
+    whole = asyncio.run(collect_at("inf", tmp_path / "whole", tasks))
+    direct = asyncio.run(collect_at(2, tmp_path / "direct", tasks))
+    assert content(truncate(whole, 2, tmp_path / "cut")) == content(direct)
+    assert direct.read("traces").num_rows > 0

@@ -1,0 +1,175 @@
+"""A run folder that was changed, half made or belongs to other tasks is refused in words, or mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from test_collect_algorithm import attempts, rows, run_of
+from toy_world import Corridors, drunk
+
+from agentloop.ledger.report import account_of
+from agentloop.ledger.store import Ledger
+from agentloop.run.collect import open_or_create
+from agentloop.run.evaluate import Evaluation, evaluate
+from agentloop.run.summary import summarise
+from agentloop.types import Task
+from occupancy.record.errors import DataError, RecipeError, RunError
+from occupancy.record.recipe import preset
+from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
+from occupancy.runs import compact, create_run, only_writer, open_run
+
+RECIPE = preset("op-short", K=3, n=1, T_max=12)
+
+
+class Renamed(Corridors):
+    """As many tasks under the same spec, and one of them is another."""
+
+    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+        *same, _ = super().tasks(spec, seed=seed)
+        return [*same, Task("corridor/99", "corridor/99", "train")]
+
+
+def test_other_tasks_under_the_same_spec_are_no_resume(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    with pytest.raises(DataError, match="task_hash"):
+        run_of(tmp_path / "run", RECIPE, worlds=Renamed())
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    del info["task_hash"]
+    (run.folder / "run.json").write_text(json.dumps(info), "utf-8")
+    run_of(tmp_path / "run", RECIPE)  # a run from before there was a hash goes on
+
+
+def test_an_evaluation_of_other_tasks_is_no_resume(tmp_path: Path) -> None:
+    settings = Evaluation("drunk", "3", 1)
+    asyncio.run(evaluate(tmp_path, settings, environments=Corridors(), policy=drunk))
+    with pytest.raises(DataError, match="task_hash"):
+        asyncio.run(evaluate(tmp_path, settings, environments=Renamed(), policy=drunk))
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_lost_ledger_is_refused_and_never_counted_as_nothing(tmp_path: Path, empty: bool) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    (run.folder / "ledger.sqlite").unlink()
+    if empty:
+        Ledger(run.folder / "ledger.sqlite").close()
+    for use in (summarise, account_of, lambda run: run_of(run.folder, RECIPE)):
+        with pytest.raises(DataError, match=r"knows 0 teacher turns, .* restore the ledger"):
+            use(run)
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    (run.folder / "ledger.sqlite").write_text("garbage" * 1000)
+    for use in (summarise, account_of, lambda run: run_of(run.folder, RECIPE)):
+        with pytest.raises(RunError, match=r"ledger\.sqlite cannot be opened as a ledger .*not a database"):
+            use(run)
+
+
+def test_a_ledger_is_read_where_nothing_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    summary = summarise(run)
+    for file in run.folder.glob("ledger.sqlite-*"):
+        file.unlink()  # what readers before this one left
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert summarise(run) == summary
+    assert attempts(run)
+    assert [file.name for file in run.folder.glob("ledger.sqlite*")] == ["ledger.sqlite"]
+
+
+def test_a_kill_before_run_json_leaves_a_folder_that_can_be_started(tmp_path: Path) -> None:
+    for name in ("recipe.toml", ".recipe.toml.draft", ".run.json.draft"):
+        (tmp_path / name).write_text("K = ", "utf-8")
+    assert rows(run_of(tmp_path, RECIPE), "proposals")
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(DataError, match="is not empty and holds no run"):
+        create_run(tmp_path, RECIPE, {})
+
+
+def test_a_broken_folder_says_which_file(tmp_path: Path) -> None:
+    open_or_create(tmp_path, RECIPE, {}, made_with={})
+    (tmp_path / "recipe.toml").unlink()
+    with pytest.raises(DataError, match=r"recipe\.toml cannot be read"):
+        open_run(tmp_path)
+    (tmp_path / "run.json").write_text("[1]", "utf-8")
+    with pytest.raises(DataError, match=r"run\.json is no JSON object"):
+        open_run(tmp_path)
+
+
+def test_a_recipe_that_cannot_be_followed_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="T_max=13, but an episode of toy has at most 12 turns"):
+        run_of(tmp_path / "run", preset("op-short", K=1, T_max=13))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_episode_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """Two runs in one folder, or a copied part: all of it would count twice."""
+    run = run_of(tmp_path / "run", RECIPE)
+    shutil.copytree(run.folder / "parts" / "000000", run.folder / "parts" / "000077")
+    for use in (summarise, lambda run: run_of(run.folder, RECIPE)):
+        with pytest.raises(DataError, match=r"holds episode corridor/\S+ 2 times: a part was copied"):
+            use(run)
+    settings = Evaluation("drunk", "3", 1)
+    again = asyncio.run(evaluate(tmp_path / "e", settings, environments=Corridors(), policy=drunk))
+    shutil.copytree(again.folder / "parts" / "000000", again.folder / "parts" / "000001")
+    with pytest.raises(DataError, match="2 times"):
+        asyncio.run(evaluate(tmp_path / "e", settings, environments=Corridors(), policy=drunk))
+
+
+def test_every_table_has_its_schema_also_where_it_has_no_row(tmp_path: Path) -> None:
+    """64-bit offsets for texts, and JSON text for what has no fixed form: parts of any kind fit together."""
+    run = open_or_create(tmp_path, RECIPE, {}, made_with={})
+    for name in TABLES:
+        table = run.read(name)
+        assert len(table) == 0
+        assert table.schema.equals(schema(name))
+        assert not [field.name for field in table.schema if str(field.type) in ("string", "null", "binary")]
+    run.commit({"proposals": []})
+    assert not list(tmp_path.glob("parts/*")), "nothing to write is no part"
+
+
+def test_a_run_of_the_first_schema_is_read_and_goes_on(tmp_path: Path) -> None:
+    """Version 1 had no `traces.row_starts`."""
+    run = run_of(tmp_path / "run", RECIPE)
+    before = run.read("traces").drop_columns(["row_starts"])
+    for file in run.folder.glob("parts/*/*.parquet"):
+        table = pq.read_table(file, partitioning=None)
+        if file.stem == "traces":
+            table = table.drop_columns(["row_starts"])
+        pq.write_table(table.replace_schema_metadata({"fewsteps": "1"}), file)
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    (run.folder / "run.json").write_text(json.dumps(info | {"schema_version": 1}), "utf-8")
+    old = open_run(run.folder)
+    traces = old.read("traces")
+    assert traces.drop_columns(["row_starts"]).equals(before)
+    assert traces["row_starts"].null_count == len(traces) > 0
+    run_of(run.folder, RECIPE)
+    new = compact(old, tmp_path / "new")
+    assert new.info["schema_version"] == SCHEMA_VERSION
+    assert new.read("traces").equals(traces)
+
+
+def test_a_run_of_a_later_schema_is_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", RECIPE)
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    later = info | {"schema_version": SCHEMA_VERSION + 1}
+    (run.folder / "run.json").write_text(json.dumps(later), "utf-8")
+    with pytest.raises(DataError, match=f"reads versions 1 to {SCHEMA_VERSION}"):
+        open_run(run.folder)
+
+
+def test_a_run_is_started_once(tmp_path: Path) -> None:
+    with only_writer(tmp_path), pytest.raises(RunError, match="is being written by another process"):
+        create_run(tmp_path, RECIPE, {})
+    assert not (tmp_path / "run.json").exists()
+    create_run(tmp_path, RECIPE, {})
+    with pytest.raises(DataError, match="holds a run already"):
+        create_run(tmp_path, RECIPE, {})

@@ -1,0 +1,139 @@
+"""`fewsteps collect` with a budget, and `fewsteps ledger` on what it leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_collect_algorithm import attempts, rows, run_of
+from toy_world import expert
+
+from agentloop.ledger.report import account_of
+from agentloop.run.collect import Spending
+from agentloop.types import Answer, Ask, CallFailed, Usage
+from analysis.cli import main
+from occupancy.record.recipe import preset
+from occupancy.runs import open_run
+
+PRICES = 'currency = "EUR"\n[models."*"]\ninput = 2\ncached_input = 0.5\noutput = 8\n'
+
+
+def cli(*arguments: str, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    code = main([*arguments, "--json"])
+    text = capsys.readouterr().out
+    return code, json.loads(text) if text else None
+
+
+def collecting(out: Path, *more: str) -> list[str]:
+    seams = ["--env", "toy_world:open_corridors", "--student", "drunk", "--teacher", "expert"]
+    return ["collect", *seams, "--tasks", "8", "--set", "T_max=12", "--out", str(out), *more]
+
+
+def test_a_budget_stop_has_its_exit_code_and_is_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    budget = ("--turn-tokens", "30", "--budget")
+    code, summary = cli(*collecting(out, *budget, "120"), out=out, capsys=capsys)
+    assert (code, summary["status"]) == (3, "budget_stopped")
+    assert summary["C_i"] <= 120
+    code, summary = cli(*collecting(out, *budget, "100000"), out=out, capsys=capsys)
+    assert (code, summary["status"]) == (0, "finished")
+    code, account = cli("ledger", str(out), out=out, capsys=capsys)
+    assert code == 0
+    assert account["C_i"] == summary["C_i"] == account["tables"]["in_turns"]
+
+
+def test_recipes_with_one_budget_print_their_proof(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs"
+    recipes = ("--recipe", "op-short", "--recipe", "pure-bc", "--set", "n=5", "--budget", "300")
+    code, proof = cli(*collecting(out, *recipes), out=out, capsys=capsys)
+    assert code == 0
+    assert proof["matched"]
+    assert sorted(p.name for p in out.iterdir()) == ["op-short", "pure-bc"]
+    assert main(collecting(out, *recipes)) == 0
+    assert "matched: the recipes differ by" in capsys.readouterr().out
+
+
+def test_money_prices_each_token_once(tmp_path: Path) -> None:
+    """5,005 fresh and 257,955 cached prompt tokens, as in a public report of a double charge."""
+    from agentloop.ledger.prices import read_prices
+
+    file = tmp_path / "prices.toml"
+    file.write_text('currency = "USD"\n[models."m"]\ninput = 1.25\ncached_input = 0.625\noutput = 10\n')
+    cost = read_prices(file).find("m").of(Usage(1744, "m", reasoning=900, prompt=262_960, cached=257_955))
+    assert cost == 5005 * 1_250_000 + 257_955 * 625_000 + 1744 * 10_000_000
+
+
+def test_the_account_names_failures_unknown_usage_and_what_is_not_in_the_tables(tmp_path: Path) -> None:
+    calls = 0
+
+    async def teacher(ask: Ask) -> Answer:
+        nonlocal calls
+        calls += 1
+        if calls % 7 == 0:
+            raise CallFailed("slow", kind="timeout", retry=True, billed="perhaps")
+        answer = await expert(ask)
+        if calls % 5 == 0:
+            return Answer(answer.text, Usage(2, "local:words-and-marks", reported=False))
+        return answer
+
+    recipe = preset("op-short", K=2, n=2, T_max=12)
+    spending = Spending(backoff_s=0, turn_tokens=50)
+    run = run_of(tmp_path / "run", recipe, teacher=teacher, spending=spending)
+    account = account_of(run, provider={"output": 400, "calls": calls})
+    (policy,) = account["policies"]
+    written = attempts(run)
+    assert policy["attempts"] == calls == len(written)
+    assert account["failures"] == {"timeout": policy["perhaps_billed"]}
+    assert policy["perhaps_tokens"] == 50 * policy["perhaps_billed"]
+    assert policy["without_usage"] == sum(a["usage"] == "local" for a in written) > 0
+    assert account["tables"]["agree"]
+    assert sum(account["tasks_with_failures"].values()) == policy["failed"]
+    assert account["provider"]["calls"]["agree"]
+    assert account["provider"]["output"]["least"] < account["provider"]["output"]["most"]
+
+
+def test_a_stopped_run_reconciles_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, table = tmp_path / "run", tmp_path / "prices.toml"
+    table.write_text(PRICES)
+    money = ("--turn-tokens", "30", "--prices", str(table), "--axis", "money", "--budget", "0.008")
+    assert main(collecting(out, *money)) == 3
+    assert "EUR" in capsys.readouterr().err
+    code, account = cli("ledger", str(out), "--prices", str(table), out=out, capsys=capsys)
+    assert code == 0
+    written = attempts(open_run(out))
+    stored = sum(t["output_tokens"] for t in rows(open_run(out), "turns") if t["author"] == "teacher")
+    assert account["tables"]["in_turns"] == stored
+    assert account["tables"]["in_unfinished_episodes"] == account["C_i"] - stored
+    by_hand = sum(2 * a["prompt_tokens"] + 8 * a["output_tokens"] for a in written) / 10**6
+    assert account["policies"][0]["money"] == pytest.approx(by_hand)
+    assert by_hand <= 0.008
+    assert main(["ledger", str(out)]) == 0
+    assert "agrees with the tables" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "prices.toml"
+    for text, told in [
+        ("currency = 1", "expected currency and"),
+        ('currency = "x"\n[models.m]\ninput = 1', "expected input, output"),
+        ('currency = "x"\n[models.m]\ninput = -1\noutput = 2', "expected a price"),
+        ("nothing", "cannot be read"),
+    ]:
+        table.write_text(text)
+        assert main(collecting(tmp_path / "run", "--prices", str(table))) == 2
+        assert told in capsys.readouterr().err
+    table.write_text('currency = "x"\n[models.other]\ninput = 1\noutput = 2\n')
+    assert main(collecting(tmp_path / "run", "--prices", str(table))) == 2
+    assert "add [models." in capsys.readouterr().err
+    counts = tmp_path / "n.csv"
+    counts.write_text("task_id,n\ncorridor/1,3\ncorridor/1,4\n")
+    assert main(collecting(tmp_path / "run", "--n-of-task", str(counts))) == 2
+    assert "names a task twice" in capsys.readouterr().err
+    assert main(["ledger", str(tmp_path)]) == 2
+    assert "no run folder" in capsys.readouterr().err

@@ -1,0 +1,183 @@
+"""The embedded index against BM25's formula; what is stored, and what real questions find."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naive_bm25 import best, bm25
+
+from agentloop.environments.hotpotqa.index import Bm25, build_bm25, import_bm25s, load_bm25, open_bm25
+from agentloop.environments.hotpotqa.passages import Passage, join_contents, read_passages, split_contents
+from agentloop.environments.hotpotqa.topk import best_documents
+from occupancy.record.errors import DataError, InputError
+
+TEXTS = [
+    ("Rivers", "The running rivers run to the sea."),
+    ("Sea", "A sea is a sea is a sea."),
+    ("River", "One river runs."),
+    ("Twin", "same words here"),
+    ("Twin", "same words here"),
+    ("Hill", "Nothing of it."),
+]
+
+
+def jsonl(file: Path, texts: Sequence[tuple[str, str]]) -> Path:
+    rows = [{"id": str(i), "contents": f'"{title}"\n{text}'} for i, (title, text) in enumerate(texts)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Bm25:
+    folder = tmp_path_factory.mktemp("index")
+    return open_bm25([jsonl(folder / "wiki.jsonl", TEXTS)], cache=folder / "cache")
+
+
+@pytest.mark.parametrize("query", ["river", "running to the sea", "same words", "sea sea river", "Hill twin"])
+def test_scores_are_those_of_the_formula(small: Bm25, query: str) -> None:
+    documents = [small.words(f"{title}\n{text}") for title, text in TEXTS]
+    scores = bm25(small.words(query), documents)
+    found = small.find(query, 10)
+    assert [int(p.doc_id) for p in found] == best(scores, 10)
+    np.testing.assert_allclose(
+        [p.score for p in found], sorted(filter(None, scores), reverse=True), rtol=1e-5
+    )
+
+
+def test_words_are_those_of_bm25s(small: Bm25) -> None:
+    bm25s = import_bm25s()
+    for text in ("The Running, of Rivers' 3rd a I x1 Ökonomie!", "", "it is", "a1 b2 c-d e_f"):
+        expected = bm25s.tokenize(
+            [text], stopwords="en", stemmer=small.stemmer, return_ids=False, show_progress=False
+        )
+        assert small.words(text) == [word for word in expected[0] if word]
+
+
+def test_an_index_is_built_without_starting_jax(tmp_path: Path) -> None:
+    """bm25s would start it at its import, where it is installed."""
+    file = jsonl(tmp_path / "wiki.jsonl", TEXTS)
+    code = (
+        "import sys; from pathlib import Path; from agentloop.environments.hotpotqa.index import open_bm25\n"
+        f"open_bm25([Path({str(file)!r})], cache=Path({str(tmp_path)!r})); sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_equal_scores_come_in_the_order_of_the_documents(small: Bm25) -> None:
+    assert [p.doc_id for p in small.find("same words", 2)] == ["3", "4"]
+    assert [p.doc_id for p in small.find("same words", 1)] == ["3"]
+
+
+def test_no_shared_word_is_no_hit_and_k_is_clamped(small: Bm25) -> None:
+    for query in ("", "the of is", "xylophone", "!?"):
+        assert small.find(query, 3) == []
+    assert len(small.find("sea river twin hill", 1000)) == 6
+    with pytest.raises(InputError, match="k=0"):
+        small.find("sea", 0)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=12),
+    st.lists(st.integers(0, 5), max_size=5),
+    st.integers(1, 12),
+)
+def test_selection_is_a_stable_sort(documents: list[list[int]], query: list[int], k: int) -> None:
+    """Scores that are small whole numbers, so that many are equal."""
+    postings = [
+        [(d, words.count(token)) for d, words in enumerate(documents) if token in words] for token in range(6)
+    ]
+    indptr = np.cumsum([0, *map(len, postings)])
+    flat = [pair for part in postings for pair in part]
+    scores = [float(sum(words.count(token) for token in query)) for words in documents]
+    found, values = best_documents(
+        np.array([v for _, v in flat], np.float32),
+        np.array([d for d, _ in flat], np.int32),
+        indptr.astype(np.int64),
+        np.array(query, np.int64),
+        len(documents),
+        min(k, len(documents)),
+    )
+    assert found.tolist() == best(scores, k)
+    assert values.tolist() == [scores[d] for d in found]
+
+
+def test_a_stored_index_is_opened_and_not_built_again(tmp_path: Path) -> None:
+    file, told = jsonl(tmp_path / "wiki.jsonl", TEXTS), []
+    first = open_bm25([file], cache=tmp_path, told=lambda stage, done: told.append((stage, done)))
+    assert [stage for stage, _ in told] == ["read", "tokenised", "scored", "stored"]
+    again = open_bm25([file], cache=tmp_path, told=lambda stage, done: pytest.fail("built again"))
+    assert again.find("river", 3) == first.find("river", 3)
+    assert again.name == first.name
+    assert isinstance(again.scores[0], np.memmap)
+
+
+def test_another_corpus_has_another_index_and_name(tmp_path: Path) -> None:
+    one = open_bm25([jsonl(tmp_path / "one.jsonl", TEXTS)], cache=tmp_path)
+    two = open_bm25([jsonl(tmp_path / "two.jsonl", TEXTS[:3])], cache=tmp_path)
+    both = open_bm25([tmp_path / "one.jsonl", tmp_path / "two.jsonl"], cache=tmp_path)
+    assert len({one.name, two.name, both.name}) == 3
+    assert len(both.corpus) == 9
+
+
+def test_a_damaged_index_says_what_to_do(tmp_path: Path) -> None:
+    build_bm25([jsonl(tmp_path / "wiki.jsonl", TEXTS)], tmp_path)
+    (tmp_path / "indptr.npy").write_bytes(b"no array")
+    with pytest.raises(DataError, match="delete the folder"):
+        load_bm25(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("contents", "title", "text"),
+    [
+        ('"Anarchism"\nAnarchism is', "Anarchism", "Anarchism is"),
+        ("Plain\na\nb", "Plain", "a\nb"),
+        ("only a title", "only a title", ""),
+        ('"', '"', ""),
+        ('"Half\nx', '"Half', "x"),
+    ],
+)
+def test_contents_are_a_title_line_and_a_text(contents: str, title: str, text: str) -> None:
+    assert split_contents(contents) == (title, text)
+
+
+@given(st.text(), st.text(st.characters(exclude_characters="\n")))
+def test_contents_are_read_back(text: str, title: str) -> None:
+    assert split_contents(join_contents(Passage("0", title, text))) == (title, text)
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "no json", '{"id": 1, "contents": 5}'])
+def test_a_line_that_is_no_passage_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text('{"contents": "a"}\n' + line + "\n", "utf-8")
+    with pytest.raises(DataError, match="line 2"):
+        list(read_passages(file))
+
+
+def test_an_unknown_or_missing_corpus_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(InputError, match=r"expected a \.parquet"):
+        open_bm25([tmp_path / "a.txt"], cache=tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        open_bm25([tmp_path / "gone.parquet"], cache=tmp_path)
+    with pytest.raises(DataError, match="no passage"):
+        open_bm25([tmp_path / "empty.jsonl"], cache=tmp_path)
+
+
+def test_recall_of_gold_titles_on_the_real_paragraphs(data_dir: Path, real_index: Bm25) -> None:
+    rows = pq.read_table(
+        data_dir / "hotpotqa" / "questions.parquet", columns=["question", "gold_titles"]
+    ).to_pylist()
+    found = [{p.title for p in real_index.find(row["question"], 5)} for row in rows]
+    share = [len(titles & set(row["gold_titles"])) / 2 for titles, row in zip(found, rows, strict=True)]
+    assert len(real_index.corpus) == 34_476
+    assert np.mean(share) >= 0.73

@@ -1,0 +1,113 @@
+"""Whatever is given wrong is one line on standard error: what was given, what was expected, what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from analysis.cli import main
+
+TOY = ["--env", "toy_world:open_corridors", "--student", "drunk", "--tasks", "4", "--set", "K=1"]
+MODULE = """
+async def student(ask): ...
+def text(): return "no policy"
+def late(): raise KeyError("x")
+def worlds(*, workers, size: int = 3): return object()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current folder with a user's modules, which is not on the path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    (tmp_path / "users_module.py").write_text(MODULE, "utf-8")
+    (tmp_path / "users_broken.py").write_text("1 / 0", "utf-8")
+    (tmp_path / "file").write_bytes(b"\xff")
+    yield tmp_path
+    for name in ("users_module", "users_broken"):
+        sys.modules.pop(name, None)
+
+
+def collect(*more: str) -> list[str]:
+    return ["collect", *TOY, "--teacher", "expert", "--out", "run", *more]
+
+
+WRONG = [
+    (collect("--set", "T_max=abc"), 2, "T_max='abc'"),
+    (collect("--set", "T_max=0"), 2, "T_max=0: expected a whole number"),
+    (collect("--set", "T_max=13"), 2, "at most 12 turns"),
+    (collect("--set", "switch=3"), 2, "switch=3"),
+    (collect("--set", "switch=weights"), 2, "needs --switch-weights"),
+    (collect("--set", "switch=teacher"), 2, "--teacher expert only acts"),
+    (collect("--set", "name="), 2, "name=''"),
+    (collect("--set", "teacher=foo"), 2, "with --teacher alone"),
+    (collect("--budget", "inf"), 2, "--budget inf"),
+    (collect("--budget", "nan"), 2, "--budget nan"),
+    (collect("--turn-tokens", "0"), 2, "--turn-tokens 0"),
+    (collect("--workers", "0"), 2, "--workers 0"),
+    (collect("--ray", "-2"), 2, "--ray -2"),
+    (collect("--end-on", "ok"), 2, "other than ok"),
+    (collect("--recipe", "file"), 2, "--recipe file cannot be read"),
+    (collect("--env-set", "foo=9"), 2, "no setting 'foo'"),
+    (collect("--env-set", "name=9"), 2, "no setting 'name'"),
+    (collect("--env-set", "workers=x"), 2, "workers='x': expected a number"),
+    (collect("--env", "os:getcwd"), 2, "os:getcwd"),
+    (collect("--env", "users_module:worlds"), 2, "lacks name, version"),
+    (collect("--env", "users_module:worlds", "--env-set", "size=x"), 2, "size='x': expected a number"),
+    (collect("--student", "json:dumps"), 2, "missing 1 required positional argument"),
+    (collect("--student", "os:environ"), 2, "expected a function"),
+    (collect("--student", "users_module:text"), 2, "returned 'no policy'"),
+    (collect("--student", "users_module:late"), 2, "raised KeyError: 'x'"),
+    (collect("--student", "users_broken:student"), 2, "raised ZeroDivisionError"),
+    (collect("--student", "users_none:student"), 2, "expected package.module:function"),
+    (collect("--out", "file"), 1, "File exists: 'file'"),
+    (collect("--out", "/proc/run"), 1, "/proc/run"),
+    (["demo", "--out", "file"], 1, "File exists: 'file'"),
+]
+
+
+@pytest.mark.parametrize(("given", "code", "told"), WRONG, ids=[" ".join(w[0][-2:]) for w in WRONG])
+def test_wrong_input_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], given: list[str], code: int, told: str
+) -> None:
+    assert main(given) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith(f"fewsteps {given[0]}: ")
+    assert told in printed.err
+    assert not (folder / "run").exists()
+
+
+def test_a_users_module_in_the_current_folder_is_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "from toy_world import drunk, open_corridors as worlds\ndef student(): return drunk\n"
+    (folder / "users_module.py").write_text(source, "utf-8")
+    given = collect("--env", "users_module:worlds", "--student", "users_module:student")
+    for _ in range(2):
+        assert main(given) == 0
+        assert capsys.readouterr().err == "", "no bar is left on a file, neither of a run nor of nothing"
+
+
+def test_a_name_with_markup_is_printed_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(collect("--out", "[/x]")) == 0
+    assert "[/x]" in capsys.readouterr().out
+    assert main(["ledger", "[/x]"]) == 0
+    assert "[/x]" in capsys.readouterr().out
+
+
+def test_a_database_that_fails_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("agentloop.run.summary.summarise", full)
+    assert main(collect()) == 1
+    assert capsys.readouterr().err.startswith("fewsteps collect: database or disk is full: see to")

@@ -1,0 +1,251 @@
+"""Small files in every format, written by hand after each format's documentation."""
+
+import json
+import re
+import zipfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from occupancy import DataError, InputError
+from occupancy.importers import FORMATS, read_episodes
+from occupancy.importers.episodes import ImportSettings, rows_of
+from occupancy.record.tables import schema
+
+MESSAGES = [
+    {"role": "system", "content": "You act."},
+    {"role": "user", "content": "Find the key."},
+    {"role": "assistant", "content": "look", "author": "student"},
+    {"role": "user", "content": "A drawer."},
+    {"role": "assistant", "content": "open drawer", "author": "teacher"},
+    {"role": "tool", "content": "The key."},
+]
+SHAREGPT = [
+    {"from": "human", "value": "Find the key."},
+    {"from": "gpt", "value": "look"},
+    {"from": "observation", "value": "A drawer."},
+    {"from": "gpt", "value": "open drawer"},
+]
+ATIF = {
+    "schema_version": "ATIF-v1.7",
+    "session_id": "s",
+    "agent": {"name": "a", "version": "1", "model_name": "big"},
+    "extra": {"task_id": "key"},
+    "steps": [
+        {"step_id": 1, "source": "user", "message": [{"type": "text", "text": "Find the key."}]},
+        {
+            "step_id": 2,
+            "source": "agent",
+            "message": "look",
+            "tool_calls": [{"tool_call_id": "c", "function_name": "go", "arguments": {"to": "drawer"}}],
+            "observation": {"results": [{"source_call_id": "c", "content": "A drawer."}]},
+            "metrics": {"prompt_tokens": 9, "completion_tokens": 4, "cached_tokens": 2},
+        },
+        {"step_id": 3, "source": "agent", "message": "(router)", "llm_call_count": 0},
+        {"step_id": 4, "source": "agent", "message": "open drawer", "model_name": "small"},
+    ],
+}
+INSPECT = {
+    "eval": {"model": "openai/big", "task": "keys"},
+    "samples": [
+        {"id": "key", "epoch": 2, "messages": MESSAGES[1:], "scores": {"match": {"value": "C"}}},
+        {"id": "key", "epoch": 1, "messages": MESSAGES[1:], "limit": {"type": "message", "limit": 4}},
+        {"id": "door", "epoch": 1, "messages": MESSAGES[1:3], "error": {"message": "it broke"}},
+    ],
+}
+TRAJ = {
+    "trajectory": [
+        {"response": "ls", "action": "ls", "observation": "a.py", "thought": ""},
+        {"response": "submit", "action": "submit", "observation": ""},
+    ],
+    "history": [
+        {"role": "system", "content": "Fix it."},
+        {"role": "assistant", "content": "demonstrated", "is_demo": True},
+        {"role": "user", "content": "Issue."},
+        {"role": "assistant", "content": "ls"},
+    ],
+    "info": {"exit_status": "submitted (exit_cost)"},
+}
+TEACHER = ImportSettings(author="teacher")
+
+
+def write(folder, name, content):
+    file = folder / name
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(content), file)
+    elif isinstance(content, str):
+        file.write_text(content)
+    else:
+        file.write_text(json.dumps(content))
+    return file
+
+
+def one(folder, name, content, format, settings=TEACHER):
+    (episode,) = read_episodes([write(folder, name, content)], format=format, settings=settings)
+    return episode
+
+
+def texts(episode):
+    return [(t.author, t.text, t.observation) for t in episode.turns]
+
+
+TURNS = [("student", "look", "A drawer."), ("teacher", "open drawer", "The key.")]
+
+
+def test_chat_keeps_authors_and_replies(tmp_path):
+    line = json.dumps({"task_id": "key", "messages": MESSAGES, "score": 0.5})
+    settings = ImportSettings(reward="score")
+    (a, b) = read_episodes(
+        [write(tmp_path, "a.jsonl", f"{line}\n\n{line}\n")], format="chat", settings=settings
+    )
+    assert texts(a) == TURNS
+    assert a.prompt == (("system", "You act."), ("user", "Find the key."))
+    assert (a.task_id, a.R, a.rollout, b.rollout) == ("key", 0.5, 0, 1)
+    assert b.where.endswith("a.jsonl, line 3")
+
+
+def test_tool_calls_are_part_of_the_turn(tmp_path):
+    call = {"id": "1", "type": "function", "function": {"name": "go", "arguments": '{"to": "drawer"}'}}
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    episode = one(tmp_path, "a.jsonl", {"task_id": 3, "messages": messages}, "chat")
+    assert texts(episode) == [("teacher", '{"name": "go", "arguments": {"to": "drawer"}}', "")]
+    assert episode.task_id == "3"
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_sharegpt(tmp_path, as_list):
+    record = {"task_id": "key", "system": "You act.", "conversations": SHAREGPT}
+    episode = one(tmp_path, "a.json", [record] if as_list else record, "sharegpt")
+    assert texts(episode) == [("teacher", "look", "A drawer."), ("teacher", "open drawer", "")]
+    assert episode.prompt[0] == ("system", "You act.")
+
+
+def test_verl_and_trl(tmp_path):
+    verl = [{"extra_info": {"task_id": "key"}, "prompt": MESSAGES[1:2], "responses": ["look", "wait"]}]
+    a, b = read_episodes([write(tmp_path, "v.parquet", verl)], format="verl", settings=TEACHER)
+    assert texts(a) + texts(b) == [("teacher", "look", ""), ("teacher", "wait", "")]
+    assert (a.rollout, b.rollout) == (0, 1)
+    assert texts(one(tmp_path, "m.parquet", [{"task_id": "key", "messages": MESSAGES}], "verl")) == TURNS
+    assert texts(one(tmp_path, "n.parquet", [{"task_id": "key", "messages": MESSAGES}], "trl")) == TURNS
+    pair = [{"task_id": "key", "prompt": "q", "completion": "a"}]
+    assert texts(one(tmp_path, "p.parquet", pair, "trl")) == [("teacher", "a", "")]
+
+
+@pytest.mark.parametrize("minor", range(9))
+def test_atif(tmp_path, minor):
+    settings = ImportSettings(models={"big": "teacher", "small": "student"})
+    document = {**ATIF, "schema_version": f"ATIF-v1.{minor}"}
+    episode = one(tmp_path, "a.json", document, "atif", settings)
+    call = '{"name": "go", "arguments": {"to": "drawer"}}'
+    assert texts(episode) == [
+        ("teacher", f"look\n{call}", "A drawer.\n(router)"),
+        ("student", "open drawer", ""),
+    ]
+    first = episode.turns[0]
+    assert (first.output_tokens, first.prompt_tokens, first.cached_tokens) == (4, 9, 2)
+
+
+def test_atif_copies_are_context_and_subagents_are_episodes(tmp_path):
+    steps = [{**ATIF["steps"][1], "is_copied_context": True}, ATIF["steps"][3]]
+    document = {**ATIF, "steps": steps, "subagent_trajectories": [{**ATIF, "trajectory_id": "sub"}]}
+    root, child = read_episodes([write(tmp_path, "a.json", document)], format="atif", settings=TEACHER)
+    assert [role for role, _ in root.prompt] == ["assistant", "user"]
+    assert len(root.turns) == 1
+    assert (child.task_id, len(child.turns)) == ("key/sub", 2)
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_inspect(tmp_path, archive):
+    file = tmp_path / ("log.eval" if archive else "log.json")
+    if archive:
+        with zipfile.ZipFile(file, "w") as log:
+            log.writestr("header.json", json.dumps({"eval": INSPECT["eval"]}))
+            for number, sample in enumerate(INSPECT["samples"]):
+                log.writestr(f"samples/{number}.json", json.dumps(sample))
+    else:
+        file.write_text(json.dumps(INSPECT))
+    won, cut, broken = read_episodes([file], format="inspect", settings=TEACHER)
+    assert texts(won) == TURNS
+    assert (won.rollout, cut.rollout, cut.status) == (1, 0, "horizon")
+    assert (broken.status, broken.error, broken.R) == ("environment_error", "it broke", None)
+    with pytest.raises(DataError, match="no score 'match'"):
+        read_episodes([file], format="inspect", settings=ImportSettings(author="teacher", reward="match"))
+
+
+def test_swe_agent(tmp_path):
+    episode = one(tmp_path, "django-1.traj", TRAJ, "swe-agent")
+    assert texts(episode) == [("teacher", "ls", "a.py"), ("teacher", "submit", "")]
+    assert [role for role, _ in episode.prompt] == ["system", "assistant", "user"]
+    assert (episode.task_id, episode.status) == ("django-1", "budget_stopped")
+
+
+def test_rows_fit_the_tables_and_the_ids_of_the_agent_loop(tmp_path):
+    from agentloop.run.episode import History, context_ids
+    from agentloop.run.replay import observation_hash
+    from agentloop.types import Answer, Author, Message, Reply, Turn, Usage
+    from occupancy.runs import table_of
+
+    episode = one(tmp_path, "a.jsonl", {"task_id": "key", "messages": MESSAGES}, "chat")
+    rows = rows_of([episode], environment="imported")
+    for name, table in rows.items():
+        assert table_of(name, table).schema == schema(name)
+    prompt = tuple(Message(role, text, "environment") for role, text in episode.prompt)
+    usage = Usage(output=1, counter="words")
+    history = History(
+        prompt,
+        tuple(
+            Turn(t, Author(turn.author), Answer(turn.text, usage), Reply(turn.observation))
+            for t, turn in enumerate(episode.turns, start=1)
+        ),
+    )
+    assert [row["context_id"] for row in rows["turns"]] == list(context_ids(history))[:-1]
+    assert rows["turns"][0]["observation_hash"] == observation_hash("A drawer.")
+    assert (rows["turns"][1]["output_tokens"], rows["turns"][1]["counter"][:5]) == (2, "words")
+    assert rows["episodes"][0]["kind"] == "rollout"
+    with pytest.raises(DataError, match="both rollout 0 of task 'key'"):
+        rows_of([episode, episode], environment="imported")
+
+
+CHAT = {"task_id": "key", "messages": MESSAGES[:3]}
+UNSIGNED = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]
+REFUSED = [
+    ("chat", "a.jsonl", "{]", "line 1: not JSON"),
+    ("chat", "a.jsonl", '{"task_id": "a", "messages": []}', "line 1: no messages"),
+    ("chat", "a.jsonl", {"messages": MESSAGES}, "line 1: field 'task_id' is None"),
+    ("chat", "a.jsonl", {"task_id": "a", "messages": UNSIGNED}, "message 2: the turn names nobody"),
+    ("chat", "a.jsonl", {"task_id": "a", "messages": IMAGE}, "message 1: content part of type 'image_url'"),
+    ("chat", "a.jsonl", {"task_id": "a", "messages": MESSAGES[:2]}, "no assistant message"),
+    ("chat", "a.jsonl", {"task_id": "a", "messages": [{"role": "narrator"}]}, "role 'narrator'"),
+    ("sharegpt", "a.json", {"task_id": "a", "conversations": [{"from": "bot"}]}, "speaker 'bot'"),
+    ("trl", "a.parquet", [{"text": "a"}], "row 1: columns text: expected messages"),
+    ("verl", "a.parquet", [{"task_id": "a", "prompt": "b"}], "row 1: columns task_id, prompt"),
+    ("trl", "a.parquet.txt", "x", "not Parquet"),
+    ("atif", "a.json", {**ATIF, "schema_version": "ATIF-v2.0"}, "schema_version 'ATIF-v2.0'"),
+    ("atif", "a.json", ATIF, "step 2: the turn names the model 'big'"),
+    ("atif", "a.json", {**ATIF, "steps": [{"source": "robot"}]}, "step 1: source 'robot'"),
+    ("inspect", "a.eval", "x", "not an Inspect log"),
+    ("swe-agent", "a.traj", {**TRAJ, "info": {}}, "step 1: the turn names nobody"),
+    ("swe-agent", "a.traj", {"trajectory": [{}]}, "step 1: no text under 'response'"),
+]
+
+
+@pytest.mark.parametrize(("format", "name", "content", "message"), REFUSED)
+def test_a_refused_file_says_where_and_why(tmp_path, format, name, content, message):
+    file = write(tmp_path, name, content)
+    with pytest.raises(DataError, match=re.escape(message)) as refusal:
+        read_episodes([file], format=format)
+    assert str(file) in str(refusal.value)
+
+
+def test_unknown_formats_authors_and_files_are_refused(tmp_path):
+    with pytest.raises(InputError, match=f"expected one of {', '.join(FORMATS)}"):
+        read_episodes([], format="csv")
+    with pytest.raises(InputError, match="author 'me'"):
+        ImportSettings(author="me")
+    with pytest.raises(DataError, match="no such file"):
+        read_episodes([tmp_path / "none.jsonl"], format="chat")

@@ -1,0 +1,54 @@
+"""vLLM in process, on a model of a few thousand weights; needs vllm, which starts in a minute or so."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vllm is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+from families import codec
+from tiny_model import save_tiny_model
+
+from agentloop.policies.prompt_ids import PromptIds
+from agentloop.policies.token_policy import open_token_policy
+from agentloop.types import Answer, Ask, Message
+
+
+def asks(n: int, *, seed: int = 0) -> list[Ask]:
+    env: Any = None
+    return [Ask((Message("user", "word " * (1 + i), "task"),), 1, seed + i, env, f"e{i}") for i in range(n)]
+
+
+def test_vllm_gives_ids_logprobs_and_seeded_turns(tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    folder = save_tiny_model(tmp_path / "model")
+
+    async def main() -> tuple[list[Answer], list[Answer], list[Answer]]:
+        policy = open_token_policy(f"vllm:{folder},max_tokens=8,window=128,at_once=16,dtype=float32,eager=1")
+        try:
+            first = await asyncio.gather(*(policy(ask) for ask in asks(4)))
+            again = await asyncio.gather(*(policy(ask) for ask in reversed(asks(4))))
+            other = await asyncio.gather(*(policy(ask) for ask in asks(4, seed=100)))
+            return first, list(reversed(again)), other
+        finally:
+            await policy.close()
+
+    first, again, other = asyncio.run(main())
+    assert [a.token_ids for a in first] == [a.token_ids for a in again], "equal seeds give equal turns"
+    assert [a.token_ids for a in first] != [a.token_ids for a in other]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    for ask, answer in zip(asks(4), first, strict=True):
+        prompt = PromptIds(codec("chatml")).of(ask)
+        assert answer.usage.prompt == len(prompt)
+        ids = torch.tensor([[*prompt, *(answer.token_ids or ())]])
+        with torch.no_grad():
+            scores = model(ids).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+        own = scores.gather(1, ids[0, len(prompt) :, None]).sum().item()
+        assert answer.logprob == pytest.approx(own, abs=1e-2)

@@ -1,0 +1,27 @@
+import subprocess
+import sys
+
+import simulate
+
+HEAVY = ("numba", "pandas", "pyarrow", "scipy", "numpy", "jax", "rich", "matplotlib")
+
+
+def loaded_by(code: str) -> list[str]:
+    report = f"{code}\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_every_public_name_resolves_and_the_list_is_sorted():
+    assert simulate.__all__ == sorted(simulate.__all__)
+    assert all(getattr(simulate, name) is not None for name in simulate.__all__)
+
+
+def test_the_package_loads_nothing_heavy():
+    assert loaded_by("import simulate") == []
+    assert loaded_by("import simulate.commands") == []
+
+
+def test_truth_needs_no_jax():
+    code = "from simulate import truth, family, play_pilot; family('any').draw(0)"
+    assert "jax" not in loaded_by(code)

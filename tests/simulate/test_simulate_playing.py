@@ -1,0 +1,74 @@
+import json
+
+import pytest
+
+from occupancy.record.errors import DataError, InputError
+from occupancy.runs import open_run
+from simulate import PilotSize, answers, family, fit_world, hand_backs, play_pilot
+
+WORLD = family("middle").draw(0)
+SIZE = PilotSize(tasks=150, demos=30, base_rollouts=1)
+
+
+@pytest.fixture(scope="module")
+def pilot(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pilot") / "run"
+    play_pilot(WORLD, folder, size=SIZE, seed=5)
+    return open_run(folder)
+
+
+def test_rows_are_unique_and_lengths_add_up(pilot):
+    episodes, turns = pilot.read("episodes").to_pandas(), pilot.read("turns").to_pandas()
+    assert episodes["episode_id"].is_unique
+    assert set(episodes["kind"]) == {"rollout", "continuation", "handback", "demo"}
+    stored = turns.groupby("episode_id")["t"].agg(["min", "max", "size"])
+    episodes = episodes.set_index("episode_id").join(stored)
+    assert (episodes["max"] == episodes["length"]).all()
+    assert (episodes["size"] == episodes["max"] - episodes["min"] + 1).all()
+    own = episodes[episodes["kind"] == "continuation"]
+    assert (own["min"] == own["switch_turn"]).all()
+    handed = episodes[episodes["kind"] == "handback"]
+    parents = episodes.loc[handed["parent"]]
+    assert (handed["min"].to_numpy() == parents["switch_turn"].to_numpy() + handed["K"].to_numpy()).all()
+    assert (parents["teacher_turns"].to_numpy() > handed["K"].to_numpy()).all()
+    assert (turns[turns["episode_id"].isin(own.index)]["author"] == "teacher").all()
+
+
+def test_rewards_estimate_the_exact_values(pilot):
+    episodes = pilot.read("episodes").to_pandas()
+    exact = answers(WORLD)
+    mean = episodes.groupby("kind")["R"].mean()
+    assert mean["rollout"] == pytest.approx(exact.J_student, abs=0.12)
+    assert mean["demo"] == pytest.approx(exact.J_teacher, abs=0.1)
+    U = hand_backs(WORLD)
+    handed = episodes[(episodes["kind"] == "handback") & (episodes["K"] == 0)]
+    assert len(handed) == SIZE.tasks * SIZE.replicates
+    starts = pilot.read("turns").to_pandas().drop_duplicates("episode_id").set_index("episode_id")
+    first = starts.loc[handed["episode_id"]]
+    predicted = U[0][first["t"].to_numpy() - 1, first["state_id"].to_numpy(int)].mean()
+    assert handed["R"].mean() == pytest.approx(predicted, abs=0.1)
+
+
+def test_traces_train_on_the_teachers_turns_only(pilot):
+    traces = pilot.read("traces").to_pandas()
+    for messages, turns in zip(traces["messages"], traces["target_turns"], strict=True):
+        trained = [m for m in json.loads(messages) if m["train"]]
+        assert len(trained) == turns
+        assert {m["author"] for m in trained} == {"teacher"}
+    cost = pilot.read("turns").to_pandas().query("author == 'teacher'")["output_tokens"].sum()
+    assert traces["C_tr"].sum() == cost
+
+
+def test_a_world_fitted_to_the_pilot_has_its_end_points(pilot):
+    fitted, exact = answers(fit_world(pilot)), answers(WORLD)
+    assert fitted.J_student == pytest.approx(exact.J_student, abs=0.12)
+    assert fitted.J_teacher == pytest.approx(exact.J_teacher, abs=0.1)
+
+
+def test_the_seed_decides_and_a_used_folder_is_refused(pilot, tmp_path):
+    again = play_pilot(WORLD, tmp_path / "run", size=SIZE, seed=5)
+    assert again.read("turns").equals(pilot.read("turns"))
+    with pytest.raises(DataError, match="holds a run already"):
+        play_pilot(WORLD, tmp_path / "run")
+    with pytest.raises(InputError, match="tasks=0"):
+        PilotSize(tasks=0)

@@ -1,0 +1,102 @@
+import jax
+import numpy as np
+import pytest
+
+from simulate import LogLinear, Recovery, Tabular, recovery_world
+from simulate.exact.jax64 import double_precision
+from simulate.pipelines.kernels import evaluate
+from simulate.pipelines.kernels import learn as learn_compiled
+from simulate.pipelines.outcome import tables_of
+
+WORLD = recovery_world(Recovery(tracks=3, first_repairs=20, features=8))
+RNG = np.random.default_rng(0)
+DATA = RNG.integers(0, 4, (*WORLD.base.shape, 3)) * (RNG.random((WORLD.X, 1, 3)) < 0.4)
+
+
+def learnt(data, student):
+    with double_precision():
+        from simulate.pipelines.sweep_program import Model, learn
+
+        model = Model(WORLD.start, WORLD.chances, WORLD.base, WORLD.features)
+        return np.asarray(learn(model, jax.numpy.asarray(data, float), student))
+
+
+def naive_gradient_descent(tokens, student):
+    W = np.zeros((WORLD.features.shape[1], WORLD.A))
+    prior = np.log(np.maximum(WORLD.base, 1e-9))
+    total = max(tokens.sum(), 1)
+
+    def policy():
+        odds = np.exp(prior + WORLD.features @ W)
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    for _ in range(student.steps):
+        slope = np.zeros_like(W)
+        for x, a in np.ndindex(tokens.shape):
+            slope += tokens[x, a] / total * np.outer(WORLD.features[x], policy()[x] - np.eye(WORLD.A)[a])
+        W -= student.rate * slope
+    return policy()
+
+
+def test_the_log_linear_student_takes_gradient_steps_on_the_token_mean_loss():
+    student = LogLinear(steps=3, rate=5.0)
+    found = learnt(DATA, student)
+    for lane in range(3):
+        np.testing.assert_allclose(
+            found[:, :, lane], naive_gradient_descent(DATA[:, :, lane], student), atol=2e-5
+        )
+
+
+def test_both_tabular_students_are_one():
+    student = Tabular(kappa=2.0, alpha=0.7)
+    found, own = learnt(DATA, student), np.empty_like(WORLD.base)
+    for lane in range(3):
+        learn_compiled(WORLD.base, DATA[:, :, lane].astype(float), student.kappa, student.alpha, own)
+        np.testing.assert_allclose(found[:, :, lane], own, atol=1e-14)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
+
+
+def test_half_of_a_context_is_learnt_after_kappa_turns():
+    data = np.zeros((*WORLD.base.shape, 1))
+    data[5, 2] = 3
+    found = learnt(data, Tabular(kappa=3.0))[5, :, 0]
+    np.testing.assert_allclose(found, 0.5 * WORLD.base[5] + 0.5 * np.eye(WORLD.A)[2])
+
+
+def test_no_data_leaves_the_base_student():
+    for student in (Tabular(), LogLinear(steps=5)):
+        found = learnt(np.zeros((*WORLD.base.shape, 1)), student)[:, :, 0]
+        np.testing.assert_allclose(found, WORLD.base, atol=1e-6)
+
+
+@pytest.mark.parametrize("student", [Tabular(), LogLinear(rate=20.0)])
+def test_descendants_dilute_the_loss_of_the_log_linear_student_only(student):
+    """The same first repairs, once alone and once with four times as many tokens on other contexts."""
+    alone = np.zeros((*WORLD.base.shape, 1))
+    first = slice(20, 26)
+    alone[first, 1] = 4
+    diluted = alone.copy()
+    diluted[40:60, 2] = 5
+    gain_alone, gain_diluted = (
+        (learnt(data, student)[first, 1, 0] - WORLD.base[first, 1]).mean() for data in (alone, diluted)
+    )
+    assert gain_alone > 0
+    if isinstance(student, Tabular):
+        assert gain_diluted == pytest.approx(gain_alone)
+    else:
+        assert gain_diluted < 0.9 * gain_alone
+
+
+def test_evaluation_of_many_policies_equals_one_at_a_time():
+    policies = learnt(DATA, Tabular())
+    with double_precision():
+        from simulate.pipelines.sweep_program import Model
+        from simulate.pipelines.sweep_program import evaluate as evaluate_many
+
+        model = Model(WORLD.start, WORLD.chances, WORLD.base, WORLD.features)
+        tables = jax.device_put(tables_of(WORLD))
+        many = np.asarray(evaluate_many(tables, model, policies, WORLD.horizon))
+    for lane in range(3):
+        own = np.ascontiguousarray(policies[:, :, lane])
+        one = evaluate(WORLD.start, WORLD.successors, WORLD.chances, WORLD.contexts, own, WORLD.horizon)
+        assert many[lane] == pytest.approx(one, abs=1e-12)

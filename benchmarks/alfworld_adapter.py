@@ -21,9 +21,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentloop.environments.alfworld import memo
 from agentloop.environments.alfworld.expert import scripted_expert
-from agentloop.environments.alfworld.game import Player
+from agentloop.environments.alfworld.game import Player, install_caches
 from agentloop.environments.alfworld.games import Catalogue
 from agentloop.environments.alfworld.pool import AlfworldGame, open_alfworld
 from agentloop.environments.alfworld.sources import find_source
@@ -52,7 +51,7 @@ class Cpu:
 def bare(commands: dict[str, list[str]], *, cached: bool) -> Cpu:
     """textworld's own calls in this process, with the information that the adapter asks for."""
     if cached:
-        memo.install(games=GAMES_KEPT)
+        install_caches(games=GAMES_KEPT)
     env = Player()._env
     catalogue = Catalogue(find_source(), grammar="2.1.1")
     cpu = Cpu()

@@ -1,6 +1,6 @@
 """Whether our caches change one observation: python -m benchmarks alfworld_observations [--tasks valid_seen]
 
-The scripted expert plays every game in a process with the caches of alfworld/memo.py; the same commands are
+The scripted expert plays every game in a process with the caches of alfworld/game.py; the same commands are
 played in another process without them. Observations, commands that do something, and wins are compared turn
 by turn; the CPU seconds of a step in both are reported.
 """
@@ -22,12 +22,11 @@ TURNS = 50
 
 def play(tasks: str, *, cached: bool, script: dict[str, list[str]] | None) -> dict[str, Any]:
     """Every game once: the expert's commands, or those of `script`; what was seen, and what it cost."""
-    from agentloop.environments.alfworld import memo
-    from agentloop.environments.alfworld.game import Player
+    from agentloop.environments.alfworld.game import Player, install_caches
     from agentloop.environments.alfworld.pool import open_alfworld
 
     if cached:
-        memo.install(games=3)
+        install_caches(games=3)
     worlds, player = open_alfworld(), Player()
     seen: dict[str, Any] = {}
     cpu = {"load": 0.0, "reset": 0.0, "step": 0.0}

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from agentloop.environments.hotpotqa.index import Bm25, load_bm25
 from agentloop.environments.hotpotqa.questions import Question, find_folder, read_questions
+from agentloop.environments.hotpotqa.retrieval.index import Bm25, load_bm25
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def build(corpus: Path, folder: Path) -> float:
     folder.mkdir()
     code = (
         "import pyarrow.parquet, time; from pathlib import Path\n"
-        "from agentloop.environments.hotpotqa.index import build_bm25, import_bm25s\n"
+        "from agentloop.environments.hotpotqa.retrieval.index import build_bm25, import_bm25s\n"
         "import_bm25s()\nbegan = time.process_time()\n"
         f"build_bm25([Path({str(corpus)!r})], Path({str(folder)!r}))\nprint(time.process_time() - began)"
     )

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from flops import parameters
 from sft_step import LENGTH, ROWS_A_STEP, Timer, config_of, make_rows, timer_rows, versions
 
 from sft import attention
-from sft.flops import parameters
 from sft.model import load, prepare
 from sft.optim import make_optimizer, rate
 from sft.packing import batches

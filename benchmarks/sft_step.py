@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from flops import H100_BF16, parameters, step_flops
 from sft_profile import Profile
 
 from sft import attention
-from sft.flops import H100_BF16, parameters, step_flops
 from sft.model import load, prepare
 from sft.optim import make_optimizer, rate
 from sft.packing import Rows, batches

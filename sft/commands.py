@@ -45,10 +45,9 @@ def run_training(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise MissingExtra("torch", "train") from error
     from agentloop.render import LengthRule, Overflow, load_codec
-    from sft.rows import load_rows, read_classes
+    from sft.rows import load_rows, read_classes, turn_rows
     from sft.settings import preset
     from sft.train import data_hash, train
-    from sft.turns import turn_rows
     from sft.world import join
 
     settings = preset(arguments.preset).replace(**dict(change(text) for text in arguments.set))

@@ -6,12 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from agentloop.render import Codec, LengthRule
 from agentloop.render.traces import RenderCounts, RunTrace, count, render_run
 from occupancy.record.errors import DataError
 from occupancy.runs import open_run
 from sft.packing import Rows, rows_of
+
+if TYPE_CHECKING:
+    from sft.held_out import HeldOut
 
 Classes = Mapping[str, Sequence[str]]
 """episode_id -> class of the context of each of its teacher turns."""
@@ -98,3 +104,36 @@ def _classes(trace: RunTrace, classes: Classes | None) -> Sequence[str]:
     if len(own) != turns:
         raise DataError(f"{trace.episode_id} has {turns} teacher turns, but {len(own)} classes are given")
     return own
+
+
+def turn_rows(
+    training_id: str, data: Data, *, before: HeldOut | None, after: HeldOut | None
+) -> list[dict[str, Any]]:
+    """Rows of `trained_turns`; turns that a length rule took away have none."""
+    first, last = _by_turn(before), _by_turn(after)
+    rows = []
+    for trace, classes in zip(data.traces, data.classes, strict=True):
+        for row in trace.rendered.rows:
+            depths, targets = np.unique(row.depth[row.targets], return_counts=True)
+            for j, n in zip(depths.tolist(), targets.tolist(), strict=True):
+                turn = (trace.episode_id, j)
+                rows.append(
+                    {
+                        "training_id": training_id,
+                        "episode_id": trace.episode_id,
+                        **trace.key,
+                        "cluster_id": trace.cluster_id,
+                        "t": trace.turns[j - 1],
+                        "depth": j,
+                        "context_class": classes[j - 1],
+                        "targets": n,
+                        "held_out": turn in last,
+                        "nll_before": first.get(turn),
+                        "nll": last.get(turn),
+                    }
+                )
+    return rows
+
+
+def _by_turn(held: HeldOut | None) -> dict[tuple[str, int], float]:
+    return {} if held is None else {(episode, j): nll for episode, j, nll, _ in held.by_turn}

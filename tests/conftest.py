@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from agentloop.environments.hotpotqa.index import Bm25
+    from agentloop.environments.hotpotqa.retrieval.index import Bm25
 
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 
@@ -42,7 +42,7 @@ def data_dir() -> Path:
 @pytest.fixture(scope="session")
 def real_index(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Bm25:
     """The index of all real HotpotQA paragraphs, built once in a run of the tests."""
-    from agentloop.environments.hotpotqa.index import open_bm25
+    from agentloop.environments.hotpotqa.retrieval.index import open_bm25
 
     shared = tmp_path_factory.getbasetemp().parent / "hotpotqa-index"
     return open_bm25([data_dir / "hotpotqa" / "corpus.parquet"], cache=shared)

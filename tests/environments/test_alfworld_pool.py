@@ -16,7 +16,7 @@ import pytest
 
 from agentloop.environments.alfworld.games import Game
 from agentloop.environments.alfworld.pool import Alfworld, open_alfworld
-from agentloop.environments.alfworld.process import Worker
+from agentloop.environments.alfworld.worker import Worker
 from agentloop.types import EnvironmentFailed, Environments, Replay, Task
 from benchmarks.alfworld_memory import one_worker
 from occupancy.record.errors import InputError
@@ -189,7 +189,7 @@ def test_closing_leaves_no_process_no_descriptor_and_opens_nothing_more() -> Non
 SCRIPT = """
 import asyncio
 from agentloop.environments.alfworld.pool import open_alfworld
-from tests.test_alfworld_pool import TASKS
+from tests.environments.test_alfworld_pool import TASKS
 
 async def main():
     pool = open_alfworld(workers=1)
@@ -222,7 +222,7 @@ def test_workers_end_with_their_parent_and_say_nothing(how: signal.Signals) -> N
             break
         time.sleep(0.05)
     assert not exists(worker)
-    assert "worker.py" not in errors
+    assert "_receive" not in errors  # where a worker waits for its parent
     assert "BrokenPipe" not in errors
     assert (errors == "") == (how == signal.SIGKILL)
 

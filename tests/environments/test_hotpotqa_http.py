@@ -14,11 +14,11 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from hotpotqa_world import PASSAGES, world
 
-from agentloop.environments.hotpotqa.client import Limits, read_result, remote
-from agentloop.environments.hotpotqa.index import Bm25, open_bm25
-from agentloop.environments.hotpotqa.passages import join_contents
-from agentloop.environments.hotpotqa.retriever import RetrieverFailed
-from agentloop.environments.hotpotqa.server import BadRequest, answer, application
+from agentloop.environments.hotpotqa.retrieval.client import Limits, read_result, remote
+from agentloop.environments.hotpotqa.retrieval.index import Bm25, open_bm25
+from agentloop.environments.hotpotqa.retrieval.passages import join_contents
+from agentloop.environments.hotpotqa.retrieval.retriever import RetrieverFailed
+from agentloop.environments.hotpotqa.retrieval.server import BadRequest, answer, application
 from agentloop.types import Status
 from occupancy.record.errors import InputError
 
@@ -244,7 +244,7 @@ def test_limits_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
 
 
 def test_the_server_refuses_a_port_that_is_none(tmp_path: Path) -> None:
-    from agentloop.environments.hotpotqa.server import serve
+    from agentloop.environments.hotpotqa.retrieval.server import serve
 
     with pytest.raises(InputError, match="port=0"):
         serve([tmp_path / "x.jsonl"], port=0)

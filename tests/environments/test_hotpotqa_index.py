@@ -15,9 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_bm25 import best, bm25
 
-from agentloop.environments.hotpotqa.index import Bm25, build_bm25, import_bm25s, load_bm25, open_bm25
-from agentloop.environments.hotpotqa.passages import Passage, join_contents, read_passages, split_contents
-from agentloop.environments.hotpotqa.topk import best_documents
+from agentloop.environments.hotpotqa.retrieval.index import (
+    Bm25,
+    build_bm25,
+    import_bm25s,
+    load_bm25,
+    open_bm25,
+)
+from agentloop.environments.hotpotqa.retrieval.passages import (
+    Passage,
+    join_contents,
+    read_passages,
+    split_contents,
+)
+from agentloop.environments.hotpotqa.retrieval.topk import best_documents
 from occupancy.record.errors import DataError, InputError
 
 TEXTS = [
@@ -66,7 +77,8 @@ def test_an_index_is_built_without_starting_jax(tmp_path: Path) -> None:
     """bm25s would start it at its import, where it is installed."""
     file = jsonl(tmp_path / "wiki.jsonl", TEXTS)
     code = (
-        "import sys; from pathlib import Path; from agentloop.environments.hotpotqa.index import open_bm25\n"
+        "import sys; from pathlib import Path\n"
+        "from agentloop.environments.hotpotqa.retrieval.index import open_bm25\n"
         f"open_bm25([Path({str(file)!r})], cache=Path({str(tmp_path)!r})); sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

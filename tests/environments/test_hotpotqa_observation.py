@@ -17,7 +17,7 @@ from agentloop.environments.hotpotqa.observation import (
     open_tokenizer,
     words_and_marks,
 )
-from agentloop.environments.hotpotqa.passages import Passage
+from agentloop.environments.hotpotqa.retrieval.passages import Passage
 
 TEXTS = st.lists(st.tuples(st.text(max_size=40), st.text(max_size=600)), min_size=1, max_size=5)
 HOSTILE = (

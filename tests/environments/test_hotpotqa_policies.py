@@ -13,12 +13,12 @@ from hotpotqa_world import PASSAGES, questions, world
 
 from agentloop.environments.hotpotqa.actions import Action, parse_action
 from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
-from agentloop.environments.hotpotqa.index import Bm25
-from agentloop.environments.hotpotqa.passages import Passage
 from agentloop.environments.hotpotqa.questions import Question
-from agentloop.environments.hotpotqa.student import StudentSettings, parse_student, stumble
-from agentloop.environments.hotpotqa.teacher import query_for, teach
-from agentloop.environments.hotpotqa.view import Step, View
+from agentloop.environments.hotpotqa.retrieval.index import Bm25
+from agentloop.environments.hotpotqa.retrieval.passages import Passage
+from agentloop.environments.hotpotqa.scripted.student import StudentSettings, parse_student, stumble
+from agentloop.environments.hotpotqa.scripted.teacher import query_for, teach
+from agentloop.environments.hotpotqa.scripted.view import Step, View
 from agentloop.run.episode import Play, Played, play, start
 from agentloop.run.seeds import seed_of
 from agentloop.types import Author
@@ -199,7 +199,7 @@ def test_on_real_questions(
 ) -> None:
     """The teacher reaches .85 on train, and the student has much to learn; in tool calls."""
     monkeypatch.setattr(
-        "agentloop.environments.hotpotqa.retriever.open_bm25", lambda files, cache: real_index
+        "agentloop.environments.hotpotqa.retrieval.open_bm25", lambda files, cache: real_index
     )
     made = open_hotpotqa(format="tools")
     assert success(played_by("teacher", made, "train:300")) >= 0.85

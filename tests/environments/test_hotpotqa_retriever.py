@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hotpotqa_world import PASSAGES, by_words
 
-from agentloop.environments.hotpotqa.passages import Corpus, Passage, store
-from agentloop.environments.hotpotqa.retriever import Retriever, dense, fused, open_retriever
+from agentloop.environments.hotpotqa.retrieval import open_retriever
+from agentloop.environments.hotpotqa.retrieval.passages import Corpus, Passage, store
+from agentloop.environments.hotpotqa.retrieval.retriever import Retriever, dense, fused
 from occupancy.record.errors import DataError, InputError
 
 

@@ -17,11 +17,11 @@ from agentloop.types import EnvironmentFailed, Message, Policy, Replay, Reply, T
 from occupancy.record.errors import InputError
 
 from . import grammars, student
+from .commands import prompt
 from .expert import scripted_expert
 from .games import Catalogue, Game
-from .process import Worker
-from .prompt import prompt
 from .sources import find_source
+from .worker import Worker
 
 T_MAX = 50
 LOADS_PER_WORKER = 1000

@@ -17,11 +17,11 @@ from pathlib import Path
 from occupancy.record.errors import FewstepsError
 
 from .catalogue import open_catalogue
-from .index import open_bm25
 from .questions import find_folder
 from .rescore import rescore
+from .retrieval.index import open_bm25
+from .retrieval.server import serve
 from .scoring import gold_report
-from .server import serve
 
 
 def main(arguments: list[str] | None = None) -> int:

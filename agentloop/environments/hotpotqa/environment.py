@@ -18,17 +18,18 @@ from agentloop.policies import scripted
 from agentloop.types import Message, Policy, Replay, Reply, Task
 from occupancy.record.errors import InputError
 
-from . import student, teacher
 from .actions import STOP, TOOLS, check_format, parse_action
 from .catalogue import Catalogue, open_catalogue
 from .observation import LEAST_BUDGET, WORDS_AND_MARKS, Ends, harmless, observation, open_tokenizer
-from .passages import Passage
 from .prompts import Prompts, load_prompts
 from .questions import Question, find_folder
-from .retriever import Retriever, open_retriever
+from .retrieval import open_retriever
+from .retrieval.passages import Passage
+from .retrieval.retriever import Retriever
 from .scoring import SCORINGS, score_answer
+from .scripted import student, teacher
+from .scripted.view import Step, View
 from .search_r1 import reward_as_search_r1
-from .view import Step, View
 
 T_MAX = 5
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from occupancy.record.errors import InputError, MissingExtra
 
-from .passages import Passage
+from .retrieval.passages import Passage
 
 Ends = Callable[[str], Sequence[int]]
 """A tokenizer for budgets: the end of each token, as an offset into the text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from .observation import harmless
+from ..observation import harmless
 
 Ways = tuple[str, ...]
 

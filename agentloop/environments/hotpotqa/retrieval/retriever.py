@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from agentloop.types import EnvironmentFailed, Status
 
-from .index import open_bm25
 from .passages import Corpus, Passage
 
 Search = Callable[[str, int], Awaitable[Sequence[Passage]]]
@@ -39,30 +37,6 @@ class Retriever:
     name: str
     search: Search
     close: Callable[[], Awaitable[None]] = _nothing_to_close
-
-
-def open_retriever(spec: str, *, corpus: Sequence[Path], cache: Path | None = None) -> Retriever:
-    """The retriever that `spec` names; `corpus` and `cache` are for the embedded one."""
-    if spec == "bm25":
-        return embedded(corpus, cache=cache)
-    if spec.startswith(("http://", "https://")):
-        from .client import remote
-
-        return remote(spec)
-    from agentloop.policies.by_name import named
-
-    made: Retriever = named(spec)()
-    return made
-
-
-def embedded(corpus: Sequence[Path], *, cache: Path | None = None) -> Retriever:
-    """BM25 in this process."""
-    index = open_bm25(corpus, cache=cache)
-
-    async def search(query: str, k: int) -> Sequence[Passage]:
-        return index.find(query, k)
-
-    return Retriever(index.name, search)
 
 
 def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: str) -> Retriever:

@@ -13,10 +13,10 @@ import re
 
 from agentloop.types import Answer, Ask, Policy, Usage
 
+from ..actions import write_turn
+from ..observation import WORDS_AND_MARKS, words_and_marks
+from ..scoring import normalise
 from . import wording
-from .actions import write_turn
-from .observation import WORDS_AND_MARKS, words_and_marks
-from .scoring import normalise
 from .view import View, named_in, words_of
 from .wording import say
 

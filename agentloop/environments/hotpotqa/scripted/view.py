@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .actions import Action
-from .passages import Passage
-from .questions import Question
-from .scoring import normalise
+from ..actions import Action
+from ..questions import Question
+from ..retrieval.passages import Passage
+from ..scoring import normalise
 
 _WORD = re.compile(r"\w+")
 

@@ -16,8 +16,8 @@ from agentloop.policies.scripted import settings_from
 from agentloop.types import Answer, Ask, Policy
 from occupancy.record.errors import InputError
 
+from ..actions import write_turn
 from . import wording
-from .actions import write_turn
 from .teacher import counted, guess, query_for
 from .view import View, named_in
 from .wording import say

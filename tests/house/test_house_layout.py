@@ -50,7 +50,9 @@ def test_the_file_map_is_up_to_date() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [str(f) for f in tracked("*.py") if "tests" not in f.relative_to(ROOT).parts[:1] and not first_line(f)]
+    silent = [
+        str(f) for f in tracked("*.py") if "tests" not in f.relative_to(ROOT).parts[:1] and not first_line(f)
+    ]
     assert not silent, f"say in the first line what these are for: {silent}"
 
 

@@ -23,6 +23,7 @@ MOUNTED = (
     "analysis.validate.commands",
     "analysis.plan.commands",
     "agentloop.commands.collect",
+    "agentloop.commands.cut",
     "agentloop.commands.ledger",
     "agentloop.commands.traces",
     "sft.commands",

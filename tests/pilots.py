@@ -7,6 +7,7 @@ A (hard first repair): short continuations are best. B (late repairs hard, resta
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,32 @@ def write_pilot(
     turns = _described(turns, says)
     if unique:
         turns = _histories(episodes, turns)
-    run.commit({"episodes": episodes, "turns": turns})
+    run.commit({"episodes": episodes, "turns": turns, "proposals": _proposals(episodes)})
     return run
+
+
+def _proposals(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each rollout proposed once, at the turn where its continuation begins."""
+    rollouts = {row["episode_id"]: row for row in episodes if row["kind"] == "rollout"}
+    key = ("task_id", "rollout", "proposal", "cluster_id")
+    return [
+        {
+            **{name: row[name] for name in key},
+            "continuation": -1,
+            "replicate": -1,
+            "recipe_hash": "",
+            "t_prime": row["switch_turn"],
+            "probability": 1 / rollouts[row["parent"]]["length"],
+            "T": rollouts[row["parent"]]["length"],
+            "R": rollouts[row["parent"]]["R"],
+            "psi": json.dumps(
+                {"all": True, "without_success": rollouts[row["parent"]]["R"] < 1, "no_repetition": True}
+            ),
+            "outcome": "accepted",
+        }
+        for row in episodes
+        if row["kind"] == "continuation"
+    ]
 
 
 def _described(turns: list[dict[str, Any]], says: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import open_environments, open_policy
 from agentloop.run.collect import Settings, collect
-from agentloop.run.truncate import truncate
+from agentloop.run.cut import truncate
 from occupancy.record.recipe import preset
 from occupancy.runs import Run
 

@@ -15,7 +15,7 @@ from agentloop.environments.hotpotqa.catalogue import SCALED
 from agentloop.environments.hotpotqa.rescore import rescore
 from agentloop.policies.by_name import open_policy
 from agentloop.run.collect import Settings, collect
-from agentloop.run.truncate import truncate
+from agentloop.run.cut import truncate
 from analysis.cli import main
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset

@@ -1,0 +1,57 @@
+"""`fewsteps cut`: from a run of whole continuations, the run that a recipe at a budget would have been."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `cut`."""
+    cut = commands.add_parser(
+        "cut",
+        help="what a run of whole continuations would have been under another recipe, K or budget",
+        description="Write the run that a recipe at a budget would have been: whole continuations cut to K "
+        "and filtered, demonstrations for the rest, tasks in a seeded order. Nothing is bought.",
+    )
+    cut.add_argument("run", metavar="RUN", help="a pilot, or a run collected with K=inf and no success filter")
+    cut.add_argument("--recipe", required=True, help="a preset, or a TOML file")
+    cut.add_argument("--K", metavar="K", help="most teacher turns of a continuation (default: the recipe's)")
+    cut.add_argument(
+        "--r", type=float, metavar="SHARE", help="of the budget for the recipe (default: 1; pure-bc: 0)"
+    )
+    cut.add_argument(
+        "--budget", type=float, metavar="N", help="teacher tokens, never exceeded (default: all of the run)"
+    )
+    cut.add_argument("--seed", type=int, default=0, help="of the order of tasks (default: 0)")
+    cut.add_argument("--out", required=True, metavar="CELL", help="a new run folder")
+    cut.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    cut.set_defaults(handler=_cut)
+
+
+def _cut(given: argparse.Namespace) -> int:
+    import json
+
+    from agentloop.commands.arguments import read_recipe
+    from agentloop.run.cut import Cell, cut
+    from occupancy.runs import open_run
+
+    run = open_run(given.run)
+    same = {name: getattr(run.recipe, name) for name in ("teacher", "success_at", "n")}
+    changes = same | ({} if given.K is None else {"K": given.K})
+    recipe = read_recipe(given.recipe, changes, T_max=run.recipe.T_max)
+    r = given.r if given.r is not None else float(recipe.rho != "teacher")
+    made = cut(run, Cell(recipe, r=r, budget=given.budget, seed=given.seed), given.out)
+    counts = {name: made.read(name).num_rows for name in ("episodes", "proposals", "traces")}
+    report = {"folder": str(made.folder), "recipe": recipe.name, "recipe_hash": recipe.hash}
+    report |= dict(made.info["cut"]) | counts
+    if given.json:
+        print(json.dumps(report))  # noqa: T201 -- standard output is what --json is for
+        return 0
+    from rich.console import Console
+
+    spent = report["demo_tokens"] + report["continuation_tokens"]
+    Console(markup=False).print(
+        f"{made.folder}: {report['traces']:,} traces; {spent:,} teacher tokens, {report['demo_tokens']:,} of "
+        f"demonstrations and {report['continuation_tokens']:,} of continuations, rejected ones included"
+    )
+    return 0

@@ -1,0 +1,288 @@
+"""What a run of whole continuations would have been under another recipe, a smaller K or a smaller budget.
+
+If the teacher's prompt and sampler do not depend on K, its first min(K, L) turns have the law that a run
+collected at K gives them (planner fact F1). Every proposal stores the verdict of every prefix filter and every
+continuation its reward. So one collection at K = T_max holds, for each recipe that switches uniformly, the
+data, the costs and the ledger that the recipe would have had.
+
+Tasks come in a seeded order, demonstrations from one end of it and proposals from the other, so that the two
+parts share as few tasks as they can. Whole episodes are bought while the budget lasts: it is never exceeded,
+and with one seed a smaller budget's data are a part of a larger one's.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentloop.run.filters import phi_verdicts
+from agentloop.run.seeds import seed_of
+from agentloop.run.whole import UNRENDERED, Row, Whole
+from agentloop.types import Status
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.recipe import INF, K_text, Recipe, parse_K
+from occupancy.runs import Run, create_run
+
+_PILOT_ONLY = ("handback", "replicates", "demo_tasks")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a run is cut to."""
+
+    recipe: Recipe
+    r: float = 1.0
+    """Share of the budget for what the recipe buys; the rest buys demonstrations."""
+    budget: float | None = None
+    """Teacher output tokens (C_i) in all; None: everything that the run holds."""
+    seed: int = 0
+    """Of the order of tasks."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.r <= 1:
+            raise InputError(f"r={self.r!r}: expected a share of the budget from 0 to 1")
+        if (self.recipe.rho == "teacher") != (self.r == 0):
+            raise InputError(
+                f"{self.recipe.name} with r={self.r:g}: expected r = 0 for pure-bc, which buys demonstrations "
+                f"alone, and r above 0 for every other recipe"
+            )
+        if self.budget is not None and not 0 < self.budget < INF:
+            raise InputError(f"budget {self.budget!r}: expected teacher tokens above 0")
+        if self.seed < 0:
+            raise InputError(f"seed {self.seed}: expected a whole number of at least 0")
+
+    def shares(self) -> tuple[float, float]:
+        """Tokens for demonstrations and for the recipe."""
+        whole = INF if self.budget is None else self.budget
+        return tuple(whole * part if part else 0.0 for part in (1 - self.r, self.r))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Bought:
+    """Which episodes a cut holds, and what they would have cost."""
+
+    demos: tuple[Row, ...]
+    proposals: tuple[Row, ...]
+    """Rows of `proposals` under the recipe, those that bought nothing among them."""
+    continuations: tuple[Row, ...]
+    demo_tokens: int
+    continuation_tokens: int
+    """C_i of both, rejected continuations included."""
+
+
+def truncate(run: Run, K: float | str, folder: str | Path) -> Run:
+    """Write the run that collecting at K would have given into a new `folder`: every episode, cut to K."""
+    return cut(run, Cell(replace(run.recipe, K=parse_K(K))), folder)
+
+
+def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
+    """Write the run that a recipe at a budget would have been into a new `folder`.
+
+    Raises DataError where the run cannot supply it: it says how many tokens are lacking, or which law of t'
+    it was not collected with.
+    """
+    whole = run if isinstance(run, Whole) else Whole(run)
+    bought = buy(whole, cell)
+    recipe = cell.recipe
+    info = {name: value for name, value in whole.run.info.items() if name not in _PILOT_ONLY}
+    made_of = {
+        "run": str(whole.run.folder),
+        "r": cell.r,
+        "budget": cell.budget,
+        "seed": cell.seed,
+        "demo_tokens": bought.demo_tokens,
+        "continuation_tokens": bought.continuation_tokens,
+    }
+    info |= {"kind": "collect", "recipe_hash": recipe.hash, "cut": made_of}
+    target = create_run(folder, recipe, info)
+    rows: dict[str, list[Row]] = defaultdict(list)
+    kept: dict[str, float] = {}
+    for demo in bought.demos:
+        kept[demo["episode_id"]] = INF
+        rows["episodes"].append(demo)
+        rows["turns"] += whole.turns[demo["episode_id"]]
+        if trace := whole.traces.get(demo["episode_id"]):
+            rows["traces"].append(trace | {"recipe_hash": recipe.hash})
+    for rollout in _rollouts(whole, bought, cell):
+        kept[rollout["episode_id"]] = INF
+        rows["episodes"].append(rollout)
+        rows["turns"] += whole.turns[rollout["episode_id"]]
+    for episode in bought.continuations:
+        name, cap = episode["episode_id"], recipe.cap(episode["switch_turn"])
+        kept[name] = episode["switch_turn"] + cap
+        shorter = _cut_episode(episode, cap, recipe)
+        rows["episodes"].append(shorter)
+        rows["turns"] += whole.turns[name][:cap]
+        if name in whole.traces and json.loads(shorter["phi"])[recipe.phi]:
+            trace = _cut_trace(whole.traces[name], kept[name], whole.turns[name])
+            rows["traces"].append(trace | {"recipe_hash": recipe.hash})
+    rows["proposals"] = list(bought.proposals)
+    target.commit(rows)
+    _cut_ledger(whole.run.folder / "ledger.sqlite", target.folder / "ledger.sqlite", kept)
+    return target
+
+
+def buy(whole: Whole, cell: Cell) -> Bought:
+    """Choose the episodes of a cut without writing them; errors as of `cut`."""
+    shares = cell.shares()
+    demos, demo_tokens = _buy_demos(whole, shares[0], cell)
+    if cell.r == 0:
+        return Bought(demos, (), (), demo_tokens, 0)
+    _refuse_law(whole.run, cell.recipe)
+    proposals: list[Row] = []
+    continuations: list[Row] = []
+    spent, full = 0, False
+    for task in reversed(_order(whole, cell.seed)):
+        for given in whole.proposals[task]:
+            proposal, episode = _proposed(whole, given, cell)
+            price = whole.cost(episode, cell.recipe.K) if episode else 0
+            full = spent + price > shares[1]
+            if full:
+                break
+            spent += price
+            proposals.append(proposal)
+            if episode:
+                continuations.append(episode)
+        if full:
+            break
+    if not full and cell.budget is not None and spent < shares[1]:
+        _lacks(whole, f"{cell.recipe.name} with K={K_text(cell.recipe.K)}", shares[1], spent)
+    return Bought(demos, tuple(proposals), tuple(continuations), demo_tokens, spent)
+
+
+def supply(whole: Whole, recipe: Recipe, seed: int = 0) -> tuple[int, int]:
+    """Most tokens of demonstrations, and of the recipe's continuations, that a cut of the run can hold."""
+    demos = sum(whole.cost(demo, INF) for own in whole.demos.values() for demo in own)
+    if recipe.rho == "teacher":
+        return demos, 0
+    return demos, buy(whole, Cell(recipe, seed=seed)).continuation_tokens
+
+
+def _buy_demos(whole: Whole, share: float, cell: Cell) -> tuple[tuple[Row, ...], int]:
+    if not share:
+        return (), 0
+    own, spent = [], 0
+    for demo in (demo for task in _order(whole, cell.seed) for demo in whole.demos[task]):
+        price = whole.cost(demo, INF)
+        if spent + price > share:
+            return tuple(own), spent
+        own.append(demo)
+        spent += price
+    if cell.budget is not None and spent < share:
+        _lacks(whole, "demonstrations", share, spent)
+    return tuple(own), spent
+
+
+def _lacks(whole: Whole, what: str, wanted: float, held: float) -> None:
+    raise DataError(
+        f"{whole.run.folder} holds {held:,.0f} teacher tokens of {what} and the cut needs {wanted:,.0f}: it "
+        f"lacks {wanted - held:,.0f}; lower the budget, or collect more"
+    )
+
+
+def _order(whole: Whole, seed: int) -> list[str]:
+    """Every task of the run, in an order of the seed's own."""
+    tasks = {row["task_id"] for row in whole.episodes.values()}
+    return sorted(tasks, key=lambda task: (seed_of("cut", seed, task), task))
+
+
+def _refuse_law(run: Run, recipe: Recipe) -> None:
+    """DataError for a recipe whose contexts the run does not hold."""
+    recorded, wanted = run.recipe.switch, recipe.switch
+    known = wanted == recorded or (recorded.law == "uniform" and wanted.law == "fixed" and not wanted.nu)
+    if run.recipe.rho == "teacher" or not known or (recipe.T_max, recipe.success_at) != (
+        run.recipe.T_max,
+        run.recipe.success_at,
+    ):
+        raise DataError(
+            f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
+            f"{recorded.law!r}, T_max={run.recipe.T_max} and success_at={run.recipe.success_at:g}, and the "
+            f"recipe has {wanted.law!r}, T_max={recipe.T_max} and success_at={recipe.success_at:g}; collect it"
+        )
+
+
+def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
+    """A proposal under the recipe, and the continuation that it buys."""
+    recipe = cell.recipe
+    proposal = given | {"recipe_hash": recipe.hash}
+    episode = whole.continuations.get((given["task_id"], given["proposal"]))
+    if given["outcome"] in ("no_data", "empty"):
+        return proposal, None
+    if recipe.switch.law == "fixed" and whole.run.recipe.switch.law == "uniform":
+        # A uniform t' on 1..T_max that lies within the rollout is uniform on 1..T.
+        drawn = 1 + seed_of("switch", cell.seed, given["task_id"], given["proposal"]) % recipe.T_max
+        proposal["probability"] = 1.0 / recipe.T_max
+        if drawn > given["T"]:
+            return proposal | {"t_prime": drawn, "outcome": "invalid_switch"}, None
+    verdict = json.loads(given["psi"]).get(recipe.psi)
+    if verdict is None:
+        raise DataError(
+            f"{whole.run.folder} does not hold the verdict of the prefix filter {recipe.psi!r}: expected one "
+            f"that the run was collected with; collect with this recipe"
+        )
+    if not verdict:
+        return proposal | {"outcome": "prefix_filtered"}, None
+    if given["outcome"] == "accepted" and episode is not None:
+        shorter = _cut_episode(episode, recipe.cap(episode["switch_turn"]), recipe)
+        verdicts = json.loads(shorter["phi"])
+        if recipe.phi not in verdicts:
+            raise DataError(
+                f"the continuation filter {recipe.phi!r} reads whole episodes: collect with this recipe"
+            )
+        if not verdicts[recipe.phi]:
+            proposal["outcome"] = "continuation_filtered"
+    return proposal, episode
+
+
+def _rollouts(whole: Whole, bought: Bought, cell: Cell) -> Iterable[Row]:
+    """Rollouts of the proposals; all of them where nothing limits what is bought."""
+    if cell.budget is None:
+        return whole.rollouts.values()
+    keys = dict.fromkeys((row["task_id"], row["rollout"]) for row in bought.proposals)
+    return (whole.rollouts[key] for key in keys if key in whole.rollouts)
+
+
+def _cut_episode(episode: Row, cap: int, recipe: Recipe) -> Row:
+    played = episode["teacher_turns"]
+    shorter = episode | {"K": cap, "teacher_turns": min(played, cap)}
+    # A teacher that failed after exactly `cap` turns would not have been asked again.
+    if played > cap or (played == cap and episode["status"] == Status.TEACHER_FAILED):
+        length = episode["switch_turn"] - 1 + cap
+        status = Status.HORIZON if length >= recipe.T_max else Status.CAPPED
+        reward = 0.0 if status is Status.HORIZON else None
+        shorter |= {"length": length, "R": reward, "status": str(status), "error": ""}
+    return shorter | {"phi": json.dumps(phi_verdicts(shorter["R"], recipe))}
+
+
+def _cut_trace(trace: Row, end: float, turns: list[Row]) -> Row:
+    kept = [t for t in turns if t["t"] < end and t["finish_reason"] != "length"]
+    messages = json.loads(trace["messages"])
+    trained = [at for at, message in enumerate(messages) if message["train"]]
+    return trace | {
+        "messages": json.dumps(messages[: trained[len(kept) - 1] + 1]) if trained else trace["messages"],
+        "target_turns": len(kept),
+        "C_tr": sum(t["output_tokens"] for t in kept),
+        **UNRENDERED,
+    }
+
+
+def _cut_ledger(source: Path, target: Path, kept: Mapping[str, float]) -> None:
+    """Copy the attempts at turns before `kept` of each episode; a run without a ledger leaves none."""
+    if not source.exists():
+        return
+    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as old, sqlite3.connect(target) as new:
+        old.backup(new)
+        gone = list(_gone(new, kept))
+        new.executemany("delete from attempts where id = ?", gone)
+    old.close()
+    new.close()
+
+
+def _gone(db: sqlite3.Connection, kept: Mapping[str, float]) -> Iterator[tuple[int]]:
+    for attempt, episode, t in db.execute("select id, episode_id, t from attempts"):
+        if t >= kept.get(episode, 0):
+            yield (attempt,)

@@ -1,0 +1,150 @@
+"""A run of whole continuations, read once so that any number of cuts can be made of it: see `agentloop.run.cut`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from occupancy.record.errors import DataError
+from occupancy.record.recipe import INF, K_text
+from occupancy.record.tables import KEY
+from occupancy.runs import Run
+
+Row = dict[str, Any]
+UNRENDERED: Mapping[str, None] = dict.fromkeys(
+    ("token_ids", "row_starts", "targets", "target_tokens", "sequence_tokens")
+)
+"""Columns of a trace that are filled when it is rendered."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run whose continuations can be cut, read once for any number of cuts.
+
+    Raises DataError where it is no whole one: collected below T_max, or filtered by success.
+    """
+
+    run: Run
+
+    def __post_init__(self) -> None:
+        recipe = self.run.recipe
+        if recipe.rho != "teacher" and (recipe.K != INF or recipe.phi != "all"):
+            raise DataError(
+                f"{self.run.folder} was collected with K={K_text(recipe.K)} and phi={recipe.phi!r}: only "
+                f"whole, unfiltered continuations can be cut; collect with `--pilot`, or with K=inf"
+            )
+
+    @cached_property
+    def episodes(self) -> dict[str, Row]:
+        """By episode_id, hand-backs left out."""
+        every = self.run.read("episodes").to_pylist()
+        return {row["episode_id"]: row for row in every if row["kind"] != "handback"}
+
+    @cached_property
+    def turns(self) -> dict[str, list[Row]]:
+        """By episode_id, in order."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for turn in self.run.read("turns").to_pylist():
+            found[turn["episode_id"]].append(turn)
+        return found
+
+    @cached_property
+    def traces(self) -> dict[str, Row]:
+        """By episode_id, those of demonstrations among them: a pilot does not store these."""
+        found = {row["episode_id"]: row for row in self.run.read("traces").to_pylist()}
+        for name, episode in self.episodes.items():
+            if episode["kind"] == "demo" and name not in found and self.taught(name):
+                found[name] = self._trace_of_demo(episode)
+        return found
+
+    @cached_property
+    def proposals(self) -> dict[str, list[Row]]:
+        """By task, in order."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in self.run.read("proposals").to_pylist():
+            found[row["task_id"]].append(row)
+        return found
+
+    @cached_property
+    def demos(self) -> dict[str, list[Row]]:
+        """By task, in order."""
+        return self._by_task("demo")
+
+    @cached_property
+    def continuations(self) -> dict[tuple[str, int], Row]:
+        """By task and proposal."""
+        rows = (row for row in self.episodes.values() if row["kind"] == "continuation")
+        return {(row["task_id"], row["proposal"]): row for row in rows}
+
+    @cached_property
+    def rollouts(self) -> dict[tuple[str, int], Row]:
+        """By task and rollout."""
+        rows = (row for row in self.episodes.values() if row["kind"] == "rollout")
+        return {(row["task_id"], row["rollout"]): row for row in rows}
+
+    @cached_property
+    def attempts(self) -> dict[str, list[tuple[int, int]]]:
+        """(turn, output tokens) of every teacher attempt by episode, from the ledger or else from the turns."""
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        file = self.run.folder / "ledger.sqlite"
+        if file.exists():
+            with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as db:
+                query = "select episode_id, t, coalesce(output_tokens, 0) from attempts where role = 'teacher'"
+                for name, t, tokens in db.execute(query):
+                    found[name].append((t, tokens))
+            db.close()
+            return found
+        for name, turns in self.turns.items():
+            own = [(turn["t"], turn["output_tokens"]) for turn in turns if turn["author"] == "teacher"]
+            if self.episodes.get(name, {}).get("kind") in ("continuation", "demo"):
+                found[name] = own
+        return found
+
+    def taught(self, name: str) -> list[Row]:
+        """The teacher's turns of an episode."""
+        return [turn for turn in self.turns[name] if turn["author"] == "teacher"]
+
+    def cost(self, episode: Row, K: float) -> int:
+        """C_i of an episode's first K teacher turns, failed attempts included."""
+        end = (episode["switch_turn"] or 1) + K
+        return sum(tokens for t, tokens in self.attempts[episode["episode_id"]] if t < end)
+
+    def _by_task(self, kind: str) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in self.episodes.values():
+            if row["kind"] == kind:
+                found[row["task_id"]].append(row)
+        return found
+
+    @cached_property
+    def _reply_role(self) -> str:
+        """Role of the environment's messages, as the run's own traces have it."""
+        for row in self.run.read("traces", columns=["messages"]).to_pylist():
+            for message in json.loads(row["messages"]):
+                if message["author"] == "environment":
+                    return str(message["role"])
+        return "user"
+
+    def _trace_of_demo(self, episode: Row) -> Row:
+        messages = [message | {"train": False} for message in json.loads(episode["prompt"] or "[]")]
+        for turn in self.taught(episode["episode_id"]):
+            messages.append(
+                {"role": "assistant", "content": turn["text"], "author": "teacher", "train": True}
+            )
+            reply = {"role": self._reply_role, "content": turn["observation"], "author": "environment"}
+            messages.append(reply | {"train": False})
+        own = self.taught(episode["episode_id"])
+        return {
+            "episode_id": episode["episode_id"],
+            **{name: episode[name] for name in KEY},
+            "recipe_hash": self.run.recipe.hash,
+            "messages": json.dumps(messages[:-1]),
+            "target_turns": len(own),
+            "C_tr": sum(turn["output_tokens"] for turn in own),
+            **UNRENDERED,
+        }

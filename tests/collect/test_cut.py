@@ -1,0 +1,176 @@
+"""Cuts of a whole run: never above the budget, nested, and equal to what collecting would have given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_collect_algorithm import attempts, rows, run_of
+from toy_world import expert
+
+from agentloop.ledger.report import account_of
+from agentloop.ledger.store import Ledger
+from agentloop.run.cut import Cell, Whole, buy, cut, supply, truncate
+from agentloop.run.summary import summarise
+from agentloop.types import Answer, Ask
+from analysis.cli import main
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.recipe import INF, Recipe, preset
+from occupancy.runs import Run, open_run
+
+FAILED = preset("op-short", T_max=12, K="inf", psi="without_success")
+RECIPES = (
+    preset("op-short", K=1, T_max=12),
+    preset("op-short", K=3, T_max=12),
+    preset("op-success", T_max=12),
+    preset("op-critical", T_max=12),
+    preset("oec", T_max=12),
+    replace(FAILED, K=2),
+)
+
+
+async def clumsy(ask: Ask) -> Answer:
+    """A teacher that fails sometimes: success filters then reject something."""
+    return replace(await expert(ask), text="stumble") if ask.seed % 3 == 0 else await expert(ask)
+
+
+@pytest.fixture(scope="module")
+def pilot(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("cut") / "pilot"
+    whole = preset("op-short", K="inf", n=3, T_max=12)
+    return run_of(folder, whole, teacher=clumsy, pilot=True, demo_tasks=6, handback=(0,), replicates=1)
+
+
+@pytest.fixture(scope="module")
+def whole(pilot: Run) -> Whole:
+    return Whole(pilot)
+
+
+def spent(run: Run) -> int:
+    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
+    account = ledger.account()
+    ledger.close()
+    return account.output_tokens
+
+
+@pytest.mark.parametrize("name", ["op-success", "op-critical"])
+def test_a_filtered_recipe_cut_at_its_end_equals_the_collected_one(tmp_path: Path, name: str) -> None:
+    run = run_of(tmp_path / "whole", preset("op-short", K="inf", n=2, T_max=12), teacher=clumsy)
+    recipe = preset(name, n=2, T_max=12)
+    cell = cut(run, Cell(recipe), tmp_path / "cut")
+    direct = run_of(tmp_path / "direct", recipe, teacher=clumsy)
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(cell, table) == rows(direct, table), table
+    assert attempts(cell) == attempts(direct)
+    assert summarise(cell) | {"folder": ""} == summarise(direct) | {"folder": ""}
+    assert "continuation_filtered" in summarise(direct)["proposals"], "the test needs rejected continuations"
+
+
+def test_a_cut_at_K_with_the_whole_budget_equals_truncation(pilot: Run, tmp_path: Path) -> None:
+    recipe = replace(pilot.recipe, K=2)
+    tokens = supply(Whole(pilot), recipe)[1]
+    cell = cut(pilot, Cell(recipe, budget=tokens), tmp_path / "cell")
+    short = truncate(pilot, 2, tmp_path / "short")
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(cell, table) == rows(short, table), table
+    assert attempts(cell) == attempts(short)
+
+
+@given(
+    recipe=st.sampled_from(RECIPES),
+    r=st.sampled_from((0.25, 0.5, 0.75, 1.0)),
+    share=st.floats(0.05, 1.0),
+    seed=st.integers(0, 5),
+)
+def test_the_budget_is_never_exceeded_and_smaller_cuts_are_parts_of_larger_ones(
+    whole: Whole, recipe: Recipe, r: float, share: float, seed: int
+) -> None:
+    demos, continued = supply(whole, recipe, seed)
+    most = min(continued / r, demos / (1 - r) if r < 1 else INF)
+    large = buy(whole, Cell(recipe, r=r, budget=most, seed=seed))
+    small = buy(whole, Cell(recipe, r=r, budget=share * most, seed=seed))
+    assert small.demo_tokens <= (1 - r) * share * most + 1e-9
+    assert small.continuation_tokens <= r * share * most + 1e-9
+    assert set(_names(small)) <= set(_names(large))
+    assert small.proposals == large.proposals[: len(small.proposals)]
+
+
+def _names(bought: Any) -> list[str]:
+    return [row["episode_id"] for row in (*bought.demos, *bought.continuations)]
+
+
+def test_a_cell_has_the_ledger_of_its_own_episodes_and_traces_of_its_demonstrations(
+    pilot: Run, tmp_path: Path
+) -> None:
+    recipe = preset("op-critical", T_max=12)
+    demos, continued = supply(Whole(pilot), recipe)
+    budget = 2 * min(demos, continued)
+    cell = cut(pilot, Cell(recipe, r=0.5, budget=budget), tmp_path / "cell")
+    made = cell.info["cut"]
+    assert spent(cell) == made["demo_tokens"] + made["continuation_tokens"] <= budget
+    assert account_of(cell)["tables"]["agree"]
+    kinds = {row["episode_id"].split("#")[1].split("-")[0] for row in rows(cell, "traces")}
+    assert "demo" in kinds
+    for trace in rows(cell, "traces"):
+        messages = json.loads(trace["messages"])
+        assert messages[-1]["train"], "a trace ends with a target"
+        assert sum(m["train"] for m in messages) == trace["target_turns"]
+    accepted = [e for e in rows(cell, "episodes") if e["kind"] == "continuation" and e["R"] == 1]
+    assert len(accepted) == sum("#continuation" in row["episode_id"] for row in rows(cell, "traces"))
+
+
+def test_demonstrations_and_contexts_come_from_different_tasks_while_they_can(whole: Whole) -> None:
+    bought = buy(whole, Cell(preset("op-short", K=1, T_max=12), r=0.2, budget=250))
+    assert {d["task_id"] for d in bought.demos}.isdisjoint(p["task_id"] for p in bought.proposals)
+
+
+def test_pure_bc_is_demonstrations_alone(pilot: Run, tmp_path: Path) -> None:
+    cell = cut(pilot, Cell(preset("pure-bc", T_max=12), r=0.0, budget=200), tmp_path / "cell")
+    assert {row["kind"] for row in rows(cell, "episodes")} == {"demo"}
+
+
+def test_what_a_run_cannot_supply_is_said_in_tokens(pilot: Run, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"of op-short with K=1 and the cut needs 100,000: it lacks"):
+        cut(pilot, Cell(preset("op-short", K=1, T_max=12), budget=1e5), tmp_path / "cell")
+    with pytest.raises(DataError, match="lacks .* collect more"):
+        cut(pilot, Cell(preset("pure-bc", T_max=12), r=0.0, budget=1e5), tmp_path / "cell")
+    with pytest.raises(DataError, match="cannot supply leap"):
+        cut(pilot, Cell(preset("leap", T_max=12)), tmp_path / "cell")
+    with pytest.raises(InputError, match="r = 0 for pure-bc"):
+        Cell(preset("pure-bc"), r=0.5)
+    assert not (tmp_path / "cell").exists()
+
+
+def test_oec_skips_switches_that_lie_beyond_the_rollout(pilot: Run, tmp_path: Path) -> None:
+    cell = cut(pilot, Cell(preset("oec", psi="all", T_max=12)), tmp_path / "cell")
+    found = rows(cell, "proposals")
+    assert all((row["outcome"] == "invalid_switch") == (row["t_prime"] > row["T"]) for row in found)
+    assert {row["probability"] for row in found} == {1 / 12}
+
+
+def test_the_command(pilot: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "cell")
+    given = ["cut", str(pilot.folder), "--recipe", "op-short", "--K", "2", "--budget", "150", "--out", out]
+    assert main([*given, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["continuation_tokens"] == spent(open_run(out)) <= 150
+    assert main([*given[:-1], str(tmp_path / "other")]) == 0
+    assert "of continuations, rejected ones included" in capsys.readouterr().out
+    assert main(given) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_run_without_a_ledger_is_priced_by_its_turns(tmp_path: Path) -> None:
+    import pilots
+
+    run = pilots.write_pilot(tmp_path / "toy", pilots.A, tasks=10)
+    cell = cut(run, Cell(preset("pure-bc", T_max=24), r=0.0, budget=2000), tmp_path / "cell")
+    tokens = sum(turn["output_tokens"] for turn in rows(cell, "turns"))
+    assert 0 < tokens == cell.info["cut"]["demo_tokens"] <= 2000
+
+

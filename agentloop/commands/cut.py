@@ -13,7 +13,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write the run that a recipe at a budget would have been: whole continuations cut to K "
         "and filtered, demonstrations for the rest, tasks in a seeded order. Nothing is bought.",
     )
-    cut.add_argument("run", metavar="RUN", help="a pilot, or a run collected with K=inf and no success filter")
+    cut.add_argument(
+        "run", metavar="RUN", help="a pilot, or a run collected with K=inf and no success filter"
+    )
     cut.add_argument("--recipe", required=True, help="a preset, or a TOML file")
     cut.add_argument("--K", metavar="K", help="most teacher turns of a continuation (default: the recipe's)")
     cut.add_argument(

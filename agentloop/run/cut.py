@@ -194,9 +194,14 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
     """DataError for a recipe whose contexts the run does not hold."""
     recorded, wanted = run.recipe.switch, recipe.switch
     known = wanted == recorded or (recorded.law == "uniform" and wanted.law == "fixed" and not wanted.nu)
-    if run.recipe.rho == "teacher" or not known or (recipe.T_max, recipe.success_at) != (
-        run.recipe.T_max,
-        run.recipe.success_at,
+    if (
+        run.recipe.rho == "teacher"
+        or not known
+        or (recipe.T_max, recipe.success_at)
+        != (
+            run.recipe.T_max,
+            run.recipe.success_at,
+        )
     ):
         raise DataError(
             f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "

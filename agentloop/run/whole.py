@@ -94,7 +94,9 @@ class Whole:
         file = self.run.folder / "ledger.sqlite"
         if file.exists():
             with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as db:
-                query = "select episode_id, t, coalesce(output_tokens, 0) from attempts where role = 'teacher'"
+                query = (
+                    "select episode_id, t, coalesce(output_tokens, 0) from attempts where role = 'teacher'"
+                )
                 for name, t, tokens in db.execute(query):
                     found[name].append((t, tokens))
             db.close()

@@ -17,8 +17,8 @@ from toy_world import Corridors, drunk, expert
 
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, collect
-from agentloop.run.summary import summarise
 from agentloop.run.cut import truncate
+from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Reply, Task
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import Recipe, preset

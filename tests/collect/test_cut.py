@@ -172,5 +172,3 @@ def test_a_run_without_a_ledger_is_priced_by_its_turns(tmp_path: Path) -> None:
     cell = cut(run, Cell(preset("pure-bc", T_max=24), r=0.0, budget=2000), tmp_path / "cell")
     tokens = sum(turn["output_tokens"] for turn in rows(cell, "turns"))
     assert 0 < tokens == cell.info["cut"]["demo_tokens"] <= 2000
-
-

@@ -1,7 +1,7 @@
 """What a run of whole continuations would have been under another recipe, a smaller K or a smaller budget.
 
 If the teacher's prompt and sampler do not depend on K, its first min(K, L) turns have the law that a run
-collected at K gives them (planner fact F1). Every proposal stores the verdict of every prefix filter and every
+collected at K gives them (planner fact F1). Every proposal stores the verdicts of prefix filters and every
 continuation its reward. So one collection at K = T_max holds, for each recipe that switches uniformly, the
 data, the costs and the ledger that the recipe would have had.
 
@@ -47,8 +47,8 @@ class Cell:
             raise InputError(f"r={self.r!r}: expected a share of the budget from 0 to 1")
         if (self.recipe.rho == "teacher") != (self.r == 0):
             raise InputError(
-                f"{self.recipe.name} with r={self.r:g}: expected r = 0 for pure-bc, which buys demonstrations "
-                f"alone, and r above 0 for every other recipe"
+                f"{self.recipe.name} with r={self.r:g}: expected r = 0 for pure-bc (it buys demonstrations "
+                f"alone) and r above 0 for every other recipe"
             )
         if self.budget is not None and not 0 < self.budget < INF:
             raise InputError(f"budget {self.budget!r}: expected teacher tokens above 0")
@@ -165,7 +165,8 @@ def supply(whole: Whole, recipe: Recipe, seed: int = 0) -> tuple[int, int]:
 def _buy_demos(whole: Whole, share: float, cell: Cell) -> tuple[tuple[Row, ...], int]:
     if not share:
         return (), 0
-    own, spent = [], 0
+    own: list[Row] = []
+    spent = 0
     for demo in (demo for task in _order(whole, cell.seed) for demo in whole.demos[task]):
         price = whole.cost(demo, INF)
         if spent + price > share:
@@ -206,7 +207,7 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
         raise DataError(
             f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
             f"{recorded.law!r}, T_max={run.recipe.T_max} and success_at={run.recipe.success_at:g}, and the "
-            f"recipe has {wanted.law!r}, T_max={recipe.T_max} and success_at={recipe.success_at:g}; collect it"
+            f"recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; collect it"
         )
 
 

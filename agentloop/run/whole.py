@@ -1,4 +1,4 @@
-"""A run of whole continuations, read once so that any number of cuts can be made of it: see `agentloop.run.cut`."""
+"""A run of whole continuations, read once so that any number of cuts can be made: `agentloop.run.cut`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Whole:
 
     @cached_property
     def attempts(self) -> dict[str, list[tuple[int, int]]]:
-        """(turn, output tokens) of every teacher attempt by episode, from the ledger or else from the turns."""
+        """(turn, output tokens) of the teacher's attempts by episode; without a ledger, its turns."""
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
         file = self.run.folder / "ledger.sqlite"
         if file.exists():

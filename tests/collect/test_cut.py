@@ -137,7 +137,7 @@ def test_pure_bc_is_demonstrations_alone(pilot: Run, tmp_path: Path) -> None:
 def test_what_a_run_cannot_supply_is_said_in_tokens(pilot: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"of op-short with K=1 and the cut needs 100,000: it lacks"):
         cut(pilot, Cell(preset("op-short", K=1, T_max=12), budget=1e5), tmp_path / "cell")
-    with pytest.raises(DataError, match="lacks .* collect more"):
+    with pytest.raises(DataError, match=r"lacks .* collect more"):
         cut(pilot, Cell(preset("pure-bc", T_max=12), r=0.0, budget=1e5), tmp_path / "cell")
     with pytest.raises(DataError, match="cannot supply leap"):
         cut(pilot, Cell(preset("leap", T_max=12)), tmp_path / "cell")

@@ -10,6 +10,9 @@ Policy       async (Ask) -> Answer: a language model, a scripted expert, a repla
 PolicyFailed, CallFailed, ContextOverflow, EnvironmentFailed  what can go wrong at the seams
 Environment  one task that can be reset and stepped; opened by Environments
 Status       how an episode ended
+
+Optional members, each a protocol of its own with its default in the docstring: HasTraits and Closes for
+policies; Normalises and Forks for an environment; Forking, OffersTools and Stops for a benchmark.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Author(StrEnum):
@@ -215,10 +218,25 @@ class Traits:
     """Whether a call costs money, whoever makes it: then the student's calls are in the ledger too."""
 
 
+@runtime_checkable
+class HasTraits(Protocol):
+    """Optional for a policy. Default: `Traits()`, a policy that gives text and names no limit."""
+
+    traits: Traits
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """Optional for a policy: a server's connections, a model's memory. Default: nothing to close."""
+
+    async def close(self) -> None:
+        """Give back what the policy holds."""
+        ...
+
+
 def traits_of(policy: Policy) -> Traits:
-    """The policy's `traits`; a plain function has none and gives text."""
-    traits: Traits = getattr(policy, "traits", Traits())
-    return traits
+    """The policy's `traits`; those of a plain function are the defaults."""
+    return policy.traits if isinstance(policy, HasTraits) else Traits()
 
 
 class PolicyFailed(Exception):
@@ -236,16 +254,16 @@ class CallFailed(PolicyFailed):
         self,
         message: str,
         *,
-        kind: str,
-        retry: bool,
+        kind: str = "server",
+        retry: bool = False,
         billed: str = "no",
         wait_s: float | None = None,
         usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
-        """timeout, rate_limit, server, connection, malformed, refused, filtered, or forbidden: no call will
-        do."""
+        """timeout, rate_limit, server, connection, malformed, refused, filtered, or forbidden (as every
+        call will be)."""
         self.retry = retry
         """Whether the same call may do better a little later."""
         self.billed = billed
@@ -255,14 +273,6 @@ class CallFailed(PolicyFailed):
         self.usage = usage
         """What the provider says it billed, where it says so in spite of the failure."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _call_failed, (str(self), self.kind, self.retry, self.billed, self.wait_s, self.usage)
-
-
-def _call_failed(message: str, kind: str, retry: bool, *rest: Any) -> CallFailed:
-    billed, wait_s, usage = rest
-    return CallFailed(message, kind=kind, retry=retry, billed=billed, wait_s=wait_s, usage=usage)
-
 
 class EnvironmentFailed(Exception):
     """An environment broke; recorded as `status`, never a crash."""
@@ -271,14 +281,7 @@ class EnvironmentFailed(Exception):
 
 
 class Environment(Protocol):
-    """One task in one world. Not shared between concurrent episodes.
-
-    Where its texts differ from one play to the next (dates, process ids), it also has
-    `normalise(text) -> str`: what a replay compares.
-
-    Where its benchmark says `forks`, it also has `snapshot() -> object` and `restore(snapshot)`: then a
-    continuation starts from the state itself, and no turn is played again.
-    """
+    """One task in one world. Not shared between concurrent episodes. Optional: `Normalises`, `Forks`."""
 
     async def reset(self, seed: int) -> Reply:
         """Start an episode; the same seed gives the same first observation."""
@@ -297,6 +300,34 @@ class Environment(Protocol):
         ...
 
 
+@runtime_checkable
+class Normalises(Protocol):
+    """Optional for an environment whose texts differ from one replay to the next (dates, process ids).
+
+    Default: the texts themselves are compared.
+    """
+
+    def normalise(self, text: str) -> str:
+        """What a replay compares in place of `text`, which is stored unchanged."""
+        ...
+
+
+@runtime_checkable
+class Forks(Protocol):
+    """Optional for an environment whose state can be copied; its benchmark then says `forks = True`.
+
+    A continuation starts from the state itself. Default: the recorded turns are replayed and compared.
+    """
+
+    def snapshot(self) -> object:
+        """The present state."""
+        ...
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to a state; the same one may be restored several times."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """One task of a benchmark."""
@@ -310,7 +341,10 @@ class Task:
 
 
 class Environments(Protocol):
-    """A benchmark: its tasks, and a bounded pool that opens them."""
+    """A benchmark: its tasks, and a bounded pool that opens them.
+
+    Optional: `Forking`, `OffersTools`, `Stops`.
+    """
 
     name: str
     version: str
@@ -336,3 +370,31 @@ class Environments(Protocol):
     async def close(self) -> None:
         """End every worker."""
         ...
+
+
+@runtime_checkable
+class Forking(Protocol):
+    """Optional for a benchmark. Default: `forks = False`; with True its environments have `Forks`."""
+
+    forks: bool
+
+
+@runtime_checkable
+class OffersTools(Protocol):
+    """Optional for a benchmark. Default: no tools, and turns are plain text."""
+
+    tools: Sequence[dict[str, Any]]
+    """Descriptions in the form of OpenAI's `tools`."""
+
+
+@runtime_checkable
+class Stops(Protocol):
+    """Optional for a benchmark. Default: a turn ends where the model ends it."""
+
+    stop: Sequence[str]
+    """Strings that end a turn."""
+
+
+def can_fork(environments: Environments) -> bool:
+    """Whether states can be copied, so that no turn is ever replayed."""
+    return isinstance(environments, Forking) and environments.forks

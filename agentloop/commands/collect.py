@@ -249,6 +249,7 @@ async def _run(
 
     from agentloop.commands.arguments import terminal
     from agentloop.policies.by_name import open_policy
+    from agentloop.types import Closes
 
     columns = (
         TextColumn("collect"),
@@ -271,9 +272,8 @@ async def _run(
             )
     finally:
         for seam in opened:
-            close = getattr(seam, "close", None)
-            if close is not None:
-                await close()
+            if isinstance(seam, Closes):
+                await seam.close()
 
 
 def _progress(bar: Any) -> Progress:

@@ -54,6 +54,7 @@ async def _run(given: argparse.Namespace) -> Any:
     from agentloop.policies.by_name import open_environments, open_policy
     from agentloop.policies.chat_spec import identity
     from agentloop.run.evaluate import Evaluation, evaluate
+    from agentloop.types import Closes
     from occupancy.record.errors import InputError
 
     if given.workers < 1:
@@ -76,9 +77,8 @@ async def _run(given: argparse.Namespace) -> Any:
             )
     finally:
         for seam in opened:
-            close = getattr(seam, "close", None)
-            if close is not None:
-                await close()
+            if isinstance(seam, Closes):
+                await seam.close()
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentloop.run.episode import boundary
-from agentloop.types import Environments, Policy
+from agentloop.types import Environments, OffersTools, Policy, Stops
 from occupancy.record.errors import InputError
 
 ENVIRONMENTS = {
@@ -60,8 +60,9 @@ def open_policy(spec: str, environments: Environments) -> Policy:
         from agentloop.policies.chat import ChatPolicy
         from agentloop.policies.chat_spec import parse_chat
 
-        given = {name: getattr(environments, name, ()) for name in ("tools", "stop")}
-        return ChatPolicy(parse_chat(spec), **given)
+        tools = environments.tools if isinstance(environments, OffersTools) else ()
+        stop = environments.stop if isinstance(environments, Stops) else ()
+        return ChatPolicy(parse_chat(spec), tools=tools, stop=stop)
     if spec.partition(":")[0] in ("vllm", "transformers"):
         from agentloop.policies.token_policy import open_token_policy
 

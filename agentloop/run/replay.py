@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from agentloop.run.episode import History, boundary, prompt_of, step
-from agentloop.types import Environment, EnvironmentFailed, Message, Reply
+from agentloop.types import Environment, EnvironmentFailed, Message, Normalises, Reply
 
 
 class ReplayDesync(Exception):
@@ -38,7 +38,7 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     ReplayDesync at the first observation that differs from the recorded one. The first observation is turn 0,
     compared with the prompt around it.
     """
-    rule: Callable[[str], str] = getattr(env, "normalise", str)
+    rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
     with boundary(EnvironmentFailed, "replay"):
         reply = await env.reset(seed)
         hashes = [observation_hash(rule(_prompt_text(p))) for p in (history.prompt, prompt_of(env, reply))]

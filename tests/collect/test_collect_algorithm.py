@@ -10,53 +10,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
+from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
-from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, collect
 from agentloop.run.cut import truncate
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Reply, Task
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import Recipe, preset
-from occupancy.runs import Run, open_run
-
-
-def run_of(
-    folder: Path, recipe: Recipe, *, student: Any = drunk, teacher: Any = expert, **settings: Any
-) -> Run:
-    worlds, spending = settings.pop("worlds", None) or Corridors(), settings.pop("spending", None)
-    given = Settings(
-        recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
-    )
-    return asyncio.run(
-        collect(
-            folder,
-            given,
-            environments=worlds,
-            student=student,
-            teacher=teacher,
-            spending=spending,
-        )
-    )
-
-
-def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k not in without} for row in run.read(table).to_pylist()]
-
-
-LEFT_OUT = ("id", "opened_at", "settled_at")
-
-
-def attempts(run: Run) -> list[dict[str, Any]]:
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    found = ledger.rows()
-    ledger.close()
-    return [{k: v for k, v in row.items() if k not in LEFT_OUT} for row in found]
-
+from occupancy.record.recipe import preset
+from occupancy.runs import open_run
 
 OP_SHORT = preset("op-short", K=2, n=2, T_max=12)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of
 from toy_world import Corridor, Corridors, expert
 
 from agentloop.run.summary import summarise

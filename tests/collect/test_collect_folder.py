@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk
 
 from agentloop.ledger.report import account_of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of
 from toy_world import Bounded, Corridor, Corridors, drunk, expert
 
 from agentloop.commands.arguments import read_n
@@ -307,7 +307,7 @@ def test_an_argument_object_is_written_as_json() -> None:
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's advice
 def test_turns_of_a_megabyte_pass_over_http(tmp_path: Path) -> None:
     pytest.importorskip("openai")
-    from test_chat_policy import collected
+    from http_runs import collected
 
     from benchmarks import mock_server
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hostile_text import hostile_turns
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of
 from toy_world import Corridor, Corridors, drunk, expert
 
 from agentloop.types import (

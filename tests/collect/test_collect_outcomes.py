@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from test_collect_algorithm import rows, run_of
+from toy_runs import rows, run_of
 from toy_world import Corridor, Corridors, drunk, expert
 
 from agentloop.run.summary import summarise

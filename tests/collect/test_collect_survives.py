@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
 from agentloop.run import units

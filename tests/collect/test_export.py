@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from test_collect_algorithm import rows, run_of
+from toy_runs import rows, run_of
 
 from agentloop.export.atif import documents
 from agentloop.export.trainers import IGNORED, llamafactory

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from budget_machine import Bursts
 from hypothesis import settings
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of
 from toy_world import Bounded, Corridors, drunk, expert
 
 from agentloop.ledger.budget import Budget, ContinuationBudget

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_occupancy_importers import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
+from import_files import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
 
 from analysis.cli import main
 from occupancy.import_commands import FORMATS

@@ -17,15 +17,14 @@ from occupancy import (
     InputError,
     Tally,
     Trajectories,
-    chunks,
-    estimate,
-    kernels,
     mean,
     occupancy,
-    small,
     tally,
 )
+from occupancy.kernels import chunks, small
+from occupancy.kernels import sums as kernels
 from occupancy.kernels.fixed_point import carry
+from occupancy.statistics import estimate
 
 PATCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -38,7 +37,7 @@ def bits(found) -> list[bytes]:
 def tiny_chunks(monkeypatch):
     monkeypatch.setattr("occupancy.statistics.estimate.block_turns", lambda n_states: 2)
     for module in ("estimate", "exact", "spread", "clusters", "tallies"):
-        monkeypatch.setattr(f"occupancy.{module}.chunk_turns", lambda n_states: 3)
+        monkeypatch.setattr(f"occupancy.statistics.{module}.chunk_turns", lambda n_states: 3)
 
 
 @settings(PATCHED, max_examples=10)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import batches
-from test_occupancy_stream import COLUMNS, dense, table_of
+from turn_tables import COLUMNS, dense, table_of
 
 from occupancy import DataError
 from occupancy.record.columns import Columns

@@ -14,10 +14,10 @@ from occupancy import (
     bootstrap,
     cluster_sums,
     convert,
-    kernels_resample,
     ratio,
-    rng,
 )
+from occupancy.kernels import resample as kernels_resample
+from occupancy.kernels import rng
 
 Q = 200 if INTERPRETED else 5000
 

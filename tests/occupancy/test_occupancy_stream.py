@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import batches
+from turn_tables import COLUMNS, dense, table_of
 
 from occupancy import DataError, InputError, Trajectories, mean, occupancy, tally
 from occupancy.commands import add_commands
@@ -17,22 +18,6 @@ from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.stream import TurnStream, open_turns
 
 PATCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
-COLUMNS = Columns(weight="w", features=("f", "g"))
-
-
-def table_of(batch: Trajectories, *, text: bool = False, first: int = 0) -> pa.Table:
-    owner = np.repeat(np.arange(len(batch)), batch.lengths) + first
-    named = (lambda prefix, ids: [f"{prefix}{i}" for i in ids]) if text else (lambda prefix, ids: ids)
-    return pa.table(
-        {
-            "trajectory": named("run", owner),
-            "state": named("s", batch.states),
-            "task": named("task", np.repeat(batch.tasks, batch.lengths)),
-            "w": batch.weights,
-            "f": batch.features[:, 0],
-            "g": batch.features[:, 1],
-        }
-    )
 
 
 def command(*arguments: str) -> int:
@@ -45,18 +30,6 @@ def command(*arguments: str) -> int:
 @pytest.fixture
 def few_rows(monkeypatch):
     monkeypatch.setattr(TurnStream, "_rows", lambda self, fields: 3)
-
-
-def dense(batch: Trajectories) -> Trajectories:
-    """The batch as a file can hold it: no empty trajectories, states numbered by first appearance."""
-    kept = batch.lengths > 0
-    return Trajectories(
-        np.concatenate([[0], np.cumsum(batch.lengths[kept])]),
-        batch.states,
-        batch.tasks[kept],
-        features=batch.features,
-        weights=batch.weights,
-    )
 
 
 @PATCHED

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_collect_algorithm import rows, run_of
+from toy_runs import rows, run_of
 from toy_world import expert
 
 from agentloop.run.summary import summarise

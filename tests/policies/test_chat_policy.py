@@ -11,23 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_collect_algorithm import attempts, rows, run_of
-from toy_world import Corridors
+from http_runs import RECIPE, collected
+from toy_runs import attempts, rows, run_of
 
 from agentloop.ledger.metered import ServerLost
-from agentloop.policies.by_name import open_policy
 from agentloop.policies.chat import ChatPolicy, _wait, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec, address, identity, parse_chat
 from agentloop.policies.tool_text import calls_in, tool_messages, turn_text
-from agentloop.run.collect import Settings, Spending, collect
+from agentloop.run.collect import Spending
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Message
 from benchmarks.mock_server import Mock
 from occupancy.record.errors import InputError, RunError
-from occupancy.record.recipe import preset
-from occupancy.runs import Run, open_run
+from occupancy.runs import open_run
 
 pytest.importorskip("openai")
-RECIPE = preset("op-short", K=3, n=2, T_max=12)
 KEY = "sk-a-very-secret-key-0123456789"
 SPEC = ChatSpec("m", "http://127.0.0.1:1/v1")
 
@@ -35,27 +32,6 @@ SPEC = ChatSpec("m", "http://127.0.0.1:1/v1")
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-
-
-async def collected(folder: Path, mock: Mock, *, spending: Spending | None = None, options: str = "") -> Run:
-    server = await mock.serve()
-    base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    names = {who: f"openai:{who}@{base},max_tokens=64{options}" for who in ("student", "teacher")}
-    worlds = Corridors(workers=8)
-    policies = {who: open_policy(name, worlds) for who, name in names.items()}
-    try:
-        return await collect(
-            folder,
-            Settings(recipe=RECIPE, tasks="8", **{who: identity(name) for who, name in names.items()}),
-            environments=worlds,
-            spending=spending or Spending(backoff_s=0),
-            **policies,
-        )
-    finally:
-        for policy in policies.values():
-            await policy.close()  # type: ignore[attr-defined]
-        server.close()
-        await server.wait_closed()
 
 
 def test_a_run_over_http_counts_what_the_server_counts(tmp_path: Path) -> None:

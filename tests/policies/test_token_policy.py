@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="the extra 'agents' is not installed")
 
 from families import FAMILIES, codec
-from test_collect_algorithm import rows, run_of
+from toy_runs import rows, run_of
 from toy_world import expert
 
 from agentloop.policies.token_policy import (

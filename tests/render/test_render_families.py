@@ -9,6 +9,7 @@ from families import FAMILIES, codec
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import normalizers
+from trace_messages import saw, student, target_text, task, teacher
 
 from agentloop.render import LengthRule, Row, TraceMessage, codec_of, render_trace
 from agentloop.render.codec import decode
@@ -29,22 +30,6 @@ words = st.sampled_from(
 )
 
 
-def task(content: str = "Find it.") -> TraceMessage:
-    return TraceMessage("user", content, "task", False)
-
-
-def saw(content: str, role: str = "user") -> TraceMessage:
-    return TraceMessage(role, content, "environment", False)
-
-
-def student(content: str) -> TraceMessage:
-    return TraceMessage("assistant", content, "student", False)
-
-
-def teacher(content: str, **more: object) -> TraceMessage:
-    return TraceMessage("assistant", content, "teacher", True, **more)  # type: ignore[arg-type]
-
-
 @st.composite
 def traces(draw: st.DrawFn) -> list[TraceMessage]:
     """A task, student turns, then teacher turns; replies by the user role, which every template takes."""
@@ -55,10 +40,6 @@ def traces(draw: st.DrawFn) -> list[TraceMessage]:
         turn = student if author == "student" else teacher
         messages += [turn(draw(words)), saw(draw(words))]
     return messages
-
-
-def target_text(family: str, row: Row) -> str:
-    return decode(codec(family), [int(i) for i in row.ids[row.targets]])
 
 
 def full_render(family: str, messages: list[TraceMessage]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from smollm2 import INSTALLED, tokenizer_folder
-from test_render_families import saw, student, task, teacher
+from trace_messages import saw, student, task, teacher
 
 from agentloop.render import Codec, TraceMessage, load_codec, render_trace
 from agentloop.render.codec import decode, encode_turn

@@ -9,7 +9,7 @@ import pytest
 from families import codec
 from hypothesis import given
 from hypothesis import strategies as st
-from test_render_families import saw, student, target_text, task, teacher
+from trace_messages import saw, student, target_text, task, teacher
 
 from agentloop.render import LengthRule, Overflow, Row, TraceMessage, codec_of, read_messages, render_trace
 from agentloop.render import write_messages as write

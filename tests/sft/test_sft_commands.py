@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pyarrow.parquet as pq
 import pytest
 from families import tokenizer_of
-from test_collect_algorithm import rows, run_of
 from tiny_models import tiny_config
+from toy_runs import rows, run_of
 
 from agentloop.render import LengthRule, codec_of, render_trace
 from agentloop.render.codec import encode_turn

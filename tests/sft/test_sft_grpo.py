@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from families import codec, tokenizer_of
-from test_collect_algorithm import run_of
 from tiny_models import tiny_config
+from toy_runs import run_of
 from toy_world import Corridors
 
 from agentloop.render import TraceMessage, render_trace

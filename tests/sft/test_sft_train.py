@@ -111,7 +111,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
 
     tests = Path(__file__).parents[1]
     script = tmp_path / "job.py"
-    script.write_text(JOB.format(paths=[str(tests.parent), str(tests)]))
+    script.write_text(JOB.format(paths=[str(tests.parent), str(tests), str(tests / "sft")]))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     done = subprocess.run([*command, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

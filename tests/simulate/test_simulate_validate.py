@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from analysis.plan.report import STATUSES
+from analysis.validate.commands import add_commands
 from analysis.validate.judge import RULES, SHOWN, Effort, judge_worlds, worlds_to_judge
 from analysis.validate.summary import by_plan, frames, regrets, summary
 from occupancy import preset
 from occupancy.record.errors import InputError
 from simulate import PilotSize, truth
-from simulate.commands import add_commands
+from simulate import commands as laboratory
 
 DOCS = Path(__file__).parents[2] / "docs"
 TINY = Effort(PilotSize(tasks=24, demos=12, replicates=1), multiples=(5,), se=None, truth_seeds=4)
@@ -125,7 +126,9 @@ def test_the_summary_is_plain_json_over_worlds(tables):
 
 def run(*arguments):
     parser = argparse.ArgumentParser()
-    add_commands(parser.add_subparsers())
+    subparsers = parser.add_subparsers()
+    laboratory.add_commands(subparsers)
+    add_commands(subparsers)
     given = parser.parse_args(["simulate", "validate", *map(str, arguments)])
     return given.handler(given)
 

@@ -1,0 +1,47 @@
+"""Runs of the toy world, and their rows as plain objects."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from toy_world import Corridors, drunk, expert
+
+from agentloop.ledger.store import Ledger
+from agentloop.run.collect import Settings, collect
+from occupancy.record.recipe import Recipe
+from occupancy.runs import Run
+
+
+def run_of(
+    folder: Path, recipe: Recipe, *, student: Any = drunk, teacher: Any = expert, **settings: Any
+) -> Run:
+    worlds, spending = settings.pop("worlds", None) or Corridors(), settings.pop("spending", None)
+    given = Settings(
+        recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
+    )
+    return asyncio.run(
+        collect(
+            folder,
+            given,
+            environments=worlds,
+            student=student,
+            teacher=teacher,
+            spending=spending,
+        )
+    )
+
+
+def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k not in without} for row in run.read(table).to_pylist()]
+
+
+LEFT_OUT = ("id", "opened_at", "settled_at")
+
+
+def attempts(run: Run) -> list[dict[str, Any]]:
+    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
+    found = ledger.rows()
+    ledger.close()
+    return [{k: v for k, v in row.items() if k not in LEFT_OUT} for row in found]

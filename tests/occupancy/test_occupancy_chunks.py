@@ -60,7 +60,7 @@ def test_numpy_and_compiled_kernels_give_the_same_bits(tiny_chunks, batch, conve
     for module in (small, kernels):
         with pytest.MonkeyPatch.context() as patch:
             for user in ("estimate", "exact", "spread", "clusters", "tallies"):
-                patch.setattr(f"occupancy.{user}.kernels_for", lambda n, module=module: module)
+                patch.setattr(f"occupancy.statistics.{user}.kernels_for", lambda n, module=module: module)
             found.append(
                 bits(occupancy(batch, convention=convention))
                 + bits(mean(batch, convention=convention))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from occupancy.record.recipe import preset
+from occupancy.record.rows import Key, episode_row, turn_row
 from occupancy.runs import Run, create_run
 
 
@@ -110,49 +111,45 @@ def write_pilot(
     episodes: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
 
-    def add(kind: str, key: tuple[str, int, int, int, int], played: Any, first: int, **more: Any) -> str:
+    def add(key: Key, played: Any, first: int, **more: Any) -> str:
         own, won = played
-        row = _episode(kind, key, toy, first + len(own) - 1, won, **more)
+        teacher = key.kind in ("demo", "continuation")
+        row = episode_row(
+            key,
+            prefix_policy="" if key.kind in ("rollout", "demo") else "pi_1",
+            policy="expert" if teacher else "pi_1",
+            teacher="" if key.kind == "rollout" else "expert",
+            length=first + len(own) - 1,
+            R=float(won),
+            status="finished" if won else "horizon",
+            environment="toy 1",
+            **more,
+        )
         episodes.append(row)
-        turns.extend(_turn(row, first + at, turn) for at, turn in enumerate(own))
-        return str(row["episode_id"])
+        turns.extend(_turn(key, first + at, turn) for at, turn in enumerate(own))
+        return key.episode_id
 
     for q in range(tasks):
         task = f"task-{q:03d}"
         for j in range(demos if q % 2 == 0 else 0):
             own = play(toy, rng, [("teacher", toy.T_max)], (0, 0), toy.T_max)
-            add("demo", (task, -1, -1, j, -1), own, 1, switch_turn=1, K=toy.T_max, teacher_turns=len(own[0]))
+            key = Key("demo", task, continuation=j)
+            add(key, own, 1, switch_turn=1, K=toy.T_max, teacher_turns=len(own[0]))
         for i in range(rollouts):
             path, won = play(toy, rng, [("student", toy.T_max)], (0, 0), toy.T_max)
-            parent = add("rollout", (task, i, -1, -1, -1), (path, won), 1)
+            parent = add(Key("rollout", task, rollout=i), (path, won), 1)
             t = int(rng.integers(1, len(path) + 1))
             start, left = path[t - 1]["state"], toy.T_max - t + 1
             own = play(toy, rng, [("teacher", left)], start, left)
             own[0][0]["spot"] = path[t - 1]["spot"]
             L = len(own[0])
-            whole = add(
-                "continuation",
-                (task, i, i, 0, -1),
-                own,
-                t,
-                parent=parent,
-                switch_turn=t,
-                K=left,
-                teacher_turns=L,
-            )
+            key = Key("continuation", task, rollout=i, proposal=i, continuation=0)
+            whole = add(key, own, t, parent=parent, switch_turn=t, K=left, teacher_turns=L)
             for k in (k for k in ks if k < L):
                 for m in range(replicates):
                     back = play(toy, rng, [("student", left - k)], own[0][k]["state"], left - k)
-                    add(
-                        "handback",
-                        (task, i, i, 0, m),
-                        back,
-                        t + k,
-                        parent=whole,
-                        switch_turn=t,
-                        K=k,
-                        teacher_turns=k,
-                    )
+                    key = Key("handback", task, i, i, 0, m, k=k)
+                    add(key, back, t + k, parent=whole, switch_turn=t, K=k, teacher_turns=k)
     turns = _described(turns, says)
     if unique:
         turns = _histories(episodes, turns)
@@ -211,60 +208,19 @@ def _histories(episodes: list[dict[str, Any]], turns: list[dict[str, Any]]) -> l
     return renamed
 
 
-def _episode(
-    kind: str, key: tuple[Any, ...], toy: Toy, length: int, won: bool, **more: Any
-) -> dict[str, Any]:
-    task, rollout, proposal, continuation, replicate = key
-    teacher = kind in ("demo", "continuation")
-    row = {
-        "episode_id": "/".join(map(str, (*key, kind, more.get("K", 0)))),
-        "task_id": task,
-        "rollout": rollout,
-        "proposal": proposal,
-        "continuation": continuation,
-        "replicate": replicate,
-        "cluster_id": task,
-        "task_kind": "",
-        "kind": kind,
-        "prefix_policy": "" if kind in ("rollout", "demo") else "pi_1",
-        "policy": "expert" if teacher else "pi_1",
-        "teacher": "" if kind == "rollout" else "expert",
-        "parent": "",
-        "switch_turn": 0,
-        "K": 0,
-        "teacher_turns": 0,
-        "length": length,
-        "R": float(won),
-        "status": "finished" if won else "horizon",
-        "error": "",
-        "phi": "{}",
-        "environment": "toy 1",
-        "seed": 0,
-        "wall_s": 0.0,
-        "prompt": "[]",
-    }
-    return row | more
-
-
-def _turn(episode: dict[str, Any], t: int, turn: dict[str, Any]) -> dict[str, Any]:
+def _turn(key: Key, t: int, turn: dict[str, Any]) -> dict[str, Any]:
     i, d = turn["state"]
-    key = ("episode_id", "task_id", "rollout", "proposal", "continuation", "replicate", "kind")
     teacher = turn["author"] == "teacher"
-    return {name: episode[name] for name in key} | {
-        "t": t,
-        "author": turn["author"],
-        "text": "right",
-        "observation": "",
-        "observation_hash": "",
-        "context_id": f"{i}.{d}.{turn['spot']}",
-        "state_id": None,
-        "student_tokens": turn["tokens"] + 5,
-        "output_tokens": turn["tokens"],
-        "reasoning_tokens": 0,
-        "prompt_tokens": 200 + 150 * t if teacher else None,
-        "cached_tokens": 150 * (t - 1) if teacher else None,
-        "counter": "toy",
-        "finish_reason": "stop",
-        "parse_status": "ok",
-        "logprob": None,
-    }
+    return turn_row(
+        key,
+        t,
+        author=turn["author"],
+        text="right",
+        observation="",
+        context_id=f"{i}.{d}.{turn['spot']}",
+        student_tokens=turn["tokens"] + 5,
+        output_tokens=turn["tokens"],
+        prompt_tokens=200 + 150 * t if teacher else None,
+        cached_tokens=150 * (t - 1) if teacher else None,
+        counter="toy",
+    )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.rows import AUTHORS, ContextHash, Key, Row, Rows, episode_row, turn_row
 
-AUTHORS = ("student", "teacher")
 WORDS = "words (imported without usage)"
 
 
@@ -145,30 +144,24 @@ def with_calls(text: str, calls: Iterable[tuple[Any, Any]]) -> str:
     return "\n".join(([text] if text else []) + lines)
 
 
-def rows_of(episodes: Sequence[ImportedEpisode], *, environment: str) -> dict[str, list[dict[str, Any]]]:
+def rows_of(episodes: Sequence[ImportedEpisode], *, environment: str) -> Rows:
     """Rows of the tables `episodes` and `turns`; the kind is `demo` where the teacher made all turns."""
-    rows: dict[str, list[dict[str, Any]]] = {"episodes": [], "turns": []}
+    rows: Rows = {"episodes": [], "turns": []}
     seen: dict[str, str] = {}
     for episode in episodes:
-        authors = {turn.author for turn in episode.turns}
-        kind = "demo" if authors == {"teacher"} else "rollout"
-        number = episode.rollout if kind == "rollout" else -1
-        key = {
-            "task_id": episode.task_id,
-            "rollout": number,
-            "proposal": -1,
-            "continuation": episode.rollout if kind == "demo" else -1,
-            "replicate": -1,
-        }
-        name = f"{episode.task_id}#{kind}-{episode.rollout}"
-        if name in seen:
+        number = -1 if episode.rollout is None else episode.rollout
+        if {turn.author for turn in episode.turns} == {"teacher"}:
+            key = Key("demo", episode.task_id, continuation=number)
+        else:
+            key = Key("rollout", episode.task_id, rollout=number)
+        if key.episode_id in seen:
             raise DataError(
-                f"{episode.where} and {seen[name]} are both rollout {episode.rollout} of task "
+                f"{episode.where} and {seen[key.episode_id]} are both rollout {episode.rollout} of task "
                 f"{episode.task_id!r}: the same episode twice?"
             )
-        seen[name] = episode.where
-        rows["episodes"].append({"episode_id": name, **key, **_episode(episode, kind, environment)})
-        rows["turns"] += [{"episode_id": name, **key, "kind": kind, **turn} for turn in _turns(episode)]
+        seen[key.episode_id] = episode.where
+        rows["episodes"].append(_episode(key, episode, environment))
+        rows["turns"] += _turns(key, episode)
     return rows
 
 
@@ -186,63 +179,42 @@ def numbered(episodes: Sequence[ImportedEpisode]) -> list[ImportedEpisode]:
     return out
 
 
-def _episode(episode: ImportedEpisode, kind: str, environment: str) -> dict[str, Any]:
+def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
     models = sorted({turn.model for turn in episode.turns if turn.model})
     name = ", ".join(models) or "imported"
-    teachers = sum(turn.author == "teacher" for turn in episode.turns)
-    prompt = [{"role": role, "content": text, "author": "task"} for role, text in episode.prompt]
-    return {
-        "cluster_id": episode.task_id,
-        "task_kind": "",
-        "kind": kind,
-        "prefix_policy": "",
-        "policy": name,
-        "teacher": name if kind == "demo" else "",
-        "parent": "",
-        "switch_turn": 1 if kind == "demo" else 0,
-        "K": len(episode.turns) if kind == "demo" else 0,
-        "teacher_turns": teachers,
-        "length": len(episode.turns),
-        "R": episode.R,
-        "status": episode.status,
-        "error": episode.error,
-        "phi": "{}",
-        "prompt": json.dumps(prompt),
-        "environment": environment,
-        "seed": -1,
-        "wall_s": 0.0,
-    }
+    demo = key.kind == "demo"
+    return episode_row(
+        key,
+        policy=name,
+        teacher=name if demo else "",
+        switch_turn=1 if demo else 0,
+        K=len(episode.turns) if demo else 0,
+        teacher_turns=sum(turn.author == "teacher" for turn in episode.turns),
+        length=len(episode.turns),
+        R=episode.R,
+        status=episode.status,
+        error=episode.error,
+        prompt=[{"role": role, "content": text, "author": "task"} for role, text in episode.prompt],
+        environment=environment,
+        seed=-1,
+    )
 
 
-def _turns(episode: ImportedEpisode) -> Iterable[dict[str, Any]]:
-    digest = blake2b(digest_size=8)
-    for role, text in episode.prompt:
-        _feed(digest, role, text)
+def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
+    context = ContextHash(episode.prompt)
     for t, turn in enumerate(episode.turns, start=1):
         counted = turn.output_tokens is not None
-        yield {
-            "t": t,
-            "author": turn.author,
-            "text": turn.text,
-            "observation": turn.observation,
-            "observation_hash": blake2b(turn.observation.encode(), digest_size=8).hexdigest(),
-            "context_id": digest.hexdigest(),
-            "state_id": None,
-            "student_tokens": None,
-            "output_tokens": turn.output_tokens if counted else len(turn.text.split()),
-            "reasoning_tokens": 0,
-            "prompt_tokens": turn.prompt_tokens,
-            "cached_tokens": turn.cached_tokens,
-            "counter": (turn.model or "provider") if counted else WORDS,
-            "finish_reason": turn.finish_reason,
-            "parse_status": "ok",
-            "logprob": None,
-        }
-        _feed(digest, "turn", turn.text, turn.observation)
-
-
-def _feed(digest: Any, *parts: str) -> None:
-    """As `agentloop.run.episode.context_ids`: lengths keep ("ab", "c") and ("a", "bc") apart."""
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "big") + data)
+        yield turn_row(
+            key,
+            t,
+            author=turn.author,
+            text=turn.text,
+            observation=turn.observation,
+            context_id=context.context_id,
+            output_tokens=len(turn.text.split()) if turn.output_tokens is None else turn.output_tokens,
+            prompt_tokens=turn.prompt_tokens,
+            cached_tokens=turn.cached_tokens,
+            counter=(turn.model or "provider") if counted else WORDS,
+            finish_reason=turn.finish_reason,
+        )
+        context.add(turn.text, turn.observation)

@@ -10,7 +10,7 @@ import zlib
 from typing import Any
 
 from occupancy.record.errors import InputError
-from simulate.pilots.playing import Rows
+from occupancy.record.rows import Rows
 
 CONTEXTS = {
     "ids": "contexts and states have ids that come again",

@@ -1,16 +1,13 @@
 """Play a pilot in a world, and write it as the run folder that a real pilot would have left.
 
-`fewsteps plan` reads it like any other, so planners are judged without their knowing. Turns name their
-context and action; a context's hash stands for what the policy has read.
+`fewsteps plan` reads it like any other run, so validation exercises the real input path. The text of a turn
+names its context and action; `context_id` is the hash of the context's number.
 """
 
-# ruff: noqa: PLR0917 - the key of an episode is a tuple of five, spelt out
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +15,22 @@ import numpy as np
 
 from occupancy import Recipe, preset
 from occupancy.record.errors import InputError
+from occupancy.record.rows import (
+    Key,
+    Row,
+    Rows,
+    episode_row,
+    merged,
+    proposal_row,
+    text_hash,
+    trace_row,
+    turn_row,
+)
 from occupancy.runs import Run, create_run
 from simulate.pipelines.outcome import Owned
-from simulate.worlds.types import Float64, World
+from simulate.worlds.types import World
 
 STUDENT, TEACHER = "student", "teacher"
-Rows = dict[str, list[dict[str, Any]]]
-
 
 POOL = 100_000
 """Tasks that a world offers for collection."""
@@ -32,7 +38,7 @@ POOL = 100_000
 
 @dataclass(frozen=True)
 class PilotSize:
-    """What a pilot plays; the defaults are the smallest design that a planner is asked to live with."""
+    """How many episodes of each kind a pilot holds; the defaults are the smallest supported design."""
 
     tasks: int = 60
     rollouts: int = 1
@@ -99,37 +105,33 @@ def pilot_rows(
     pool: int = POOL,
 ) -> tuple[Recipe, dict[str, Any], Rows]:
     """Recipe, run.json and rows of the tables of such a pilot, without a folder."""
-    player = _Player(world, world.base if student is None else np.asarray(student, np.float64))
-    recipe = preset("op-short", K="inf", T_max=world.horizon)
-    name = "pi_0" if student is None else "pi_1"
-    rows: Rows = {"episodes": [], "turns": [], "proposals": [], "traces": []}
+    player = _Player(world, student)
+    parts: list[Rows] = [{"episodes": [], "turns": [], "proposals": [], "traces": []}]
     for q in range(size.tasks):
         rng = np.random.default_rng([seed, q])
         task, start = f"task-{q:05d}", int(rng.choice(world.S, p=world.start))
         for i in range(size.rollouts):
-            for part in _attempt(player, recipe, size, name, task, start, i, rng):
-                _extend(rows, part)
+            parts += _attempt(player, size, Key("rollout", task, rollout=i), start, rng)
         for i in range(size.base_rollouts):
-            episode = player.play(start, 1, rng, base=True)
-            at = (task, size.rollouts + i, -1, -1, -1)
-            _extend(rows, player.rows("rollout", at, episode, recipe, policy="pi_0"))
+            key = Key("rollout", task, rollout=size.rollouts + i)
+            parts.append(player.rows(key, player.play(start, 1, rng, base=True), policy="pi_0"))
         if q < size.demos:
-            _extend(rows, _demo(player, recipe, task, start, rng))
+            parts.append(_demo(player, task, start, rng))
     info = {
         "kind": "pilot",
         "environment": f"world {world.name}",
-        "student": name,
+        "student": player.name,
         "teacher": TEACHER,
         "tasks": str(pool),
         "seed": seed,
         "handback": list(size.handback),
         "replicates": size.replicates,
     }
-    return recipe, info, rows
+    return player.recipe, info, merged(*parts)
 
 
 def labels_of(world: World, rows: Rows) -> Owned:
-    """What the teacher's turns in a pilot's rows teach a student of that world."""
+    """Counts of the teacher's actions in a pilot's rows, by context [X, A]."""
     owned = Owned(np.zeros_like(world.base), np.zeros_like(world.base))
     for turn in rows["turns"]:
         if turn["author"] == TEACHER:
@@ -138,47 +140,48 @@ def labels_of(world: World, rows: Rows) -> Owned:
     return owned
 
 
-def _attempt(
-    player: _Player, recipe: Recipe, size: PilotSize, name: str, task: str, start: int, i: int, rng: Any
-) -> Iterator[Rows]:
+def _attempt(player: _Player, size: PilotSize, key: Key, start: int, rng: Any) -> Iterator[Rows]:
     """A rollout, its continuation from a drawn turn, and the hand-backs along it."""
+    recipe, name = player.recipe, player.name
     rollout = player.play(start, 1, rng)
-    yield player.rows("rollout", (task, i, -1, -1, -1), rollout, recipe, policy=name)
+    yield player.rows(key, rollout, policy=name)
     t = int(rng.integers(1, rollout.length + 1))
-    parent = episode_id(task, "rollout", i, -1, -1, -1)
-    key = (task, i, i, 0, -1)
+    whole = replace(key, kind="continuation", proposal=key.rollout, continuation=0)
     tail = player.play(rollout.states[t - 1], t, rng, teacher_turns=recipe.cap(t))
     cast = {"prefix_policy": name, "policy": TEACHER, "teacher": TEACHER, "switch_turn": t}
-    rows = player.rows("continuation", key, tail, recipe, K=recipe.cap(t), parent=parent, **cast)
-    yield rows | {"proposals": [_proposal(player, recipe, task, i, rollout, t)]}
-    yield {"traces": [_trace(recipe, key, "continuation", player, rollout, tail, t)]}
+    yield player.rows(whole, tail, K=recipe.cap(t), parent=key.episode_id, **cast)
+    yield {
+        "proposals": [_proposal(player, key, rollout, t)],
+        "traces": [_trace(player, whole, rollout, tail, t)],
+    }
     for k in size.handback:
+        cast = {"prefix_policy": name, "policy": name, "teacher": TEACHER if k else ""}
         for m in range(size.replicates if k < len(tail.states) else 0):
             rest = player.play(tail.states[k], t + k, rng)
-            cast = {"prefix_policy": name, "policy": name, "teacher": TEACHER if k else ""}
-            whole = (task, i, i, 0, m)
-            parent_id = episode_id(task, "continuation", *key[1:])
+            back = replace(whole, kind="handback", replicate=m, k=k)
+            switch = t if k else 0
             yield player.rows(
-                "handback", whole, rest, recipe, K=k, parent=parent_id, switch_turn=t if k else 0, **cast
+                back, rest, K=k, parent=whole.episode_id, switch_turn=switch, teacher_turns=k, **cast
             )
 
 
-def _demo(player: _Player, recipe: Recipe, task: str, start: int, rng: Any) -> Rows:
-    key = (task, -1, -1, 0, -1)
-    demo = player.play(start, 1, rng, teacher_turns=recipe.T_max)
-    cast = {"policy": TEACHER, "teacher": TEACHER, "switch_turn": 1, "K": recipe.T_max}
-    trace = _trace(recipe, key, "demo", player, None, demo, 1)
-    return player.rows("demo", key, demo, recipe, **cast) | {"traces": [trace]}
+def _demo(player: _Player, task: str, start: int, rng: Any) -> Rows:
+    key = Key("demo", task, continuation=0)
+    demo = player.play(start, 1, rng, teacher_turns=player.recipe.T_max)
+    cast = {"policy": TEACHER, "teacher": TEACHER, "switch_turn": 1, "K": player.recipe.T_max}
+    return player.rows(key, demo, **cast) | {"traces": [_trace(player, key, None, demo, 1)]}
 
 
 class _Player:
     """A world and a student, ready to be played turn by turn."""
 
-    def __init__(self, world: World, student: Float64) -> None:
+    def __init__(self, world: World, student: Any) -> None:
         self.world = world
-        self.student = student
+        self.recipe = preset("op-short", K="inf", T_max=world.horizon)
+        self.name = "pi_0" if student is None else "pi_1"
+        self.student = world.base if student is None else np.asarray(student, np.float64)
         self.policies = {
-            "student": np.cumsum(world.by_state(student), axis=1),
+            "student": np.cumsum(world.by_state(self.student), axis=1),
             "base": np.cumsum(world.by_state(world.base), axis=1),
             "teacher": np.cumsum(world.teacher, axis=1),
         }
@@ -201,109 +204,62 @@ class _Player:
         episode.end = s
         return episode
 
-    def rows(self, kind: str, key: tuple[Any, ...], episode: _Episode, recipe: Recipe, **cast: Any) -> Rows:
+    def rows(self, key: Key, episode: _Episode, **cast: Any) -> Rows:
         """One row for `episodes`, and one for each turn of `turns`."""
-        world, columns = self.world, _columns(key)
-        identity = episode_id(key[0], kind, *key[1:], k=cast.get("K", 0))
-        reward = float(episode.end == world.S)
-        prefix = cast.get("teacher") and kind == "handback"
-        row = {
-            "episode_id": identity,
-            **columns,
-            "cluster_id": key[0],
-            "task_kind": "",
-            "kind": kind,
-            "prefix_policy": "",
-            "teacher": "",
-            "parent": "",
-            "switch_turn": 0,
-            "K": 0,
-            "teacher_turns": cast.get("K", 0) if prefix else episode.authors.count(TEACHER),
-            "length": episode.length,
-            "R": reward,
-            "status": "finished" if episode.end >= world.S else "horizon",
-            "error": "",
-            "phi": json.dumps({"all": True, "success": reward >= recipe.success_at}),
-            "prompt": "" if cast.get("parent") else json.dumps(_prompt(world, episode.start)),
-            "environment": f"world {world.name}",
-            "seed": 0,
-            "wall_s": 0.0,
-        }
-        turns = [self._turn(identity, columns, kind, episode, j) for j in range(len(episode.states))]
-        return {"episodes": [row | cast], "turns": turns}
+        reward = float(episode.end == self.world.S)
+        row = episode_row(
+            key,
+            **{"teacher_turns": episode.authors.count(TEACHER)} | cast,
+            length=episode.length,
+            R=reward,
+            status="finished" if episode.end >= self.world.S else "horizon",
+            phi={"all": True, "success": reward >= self.recipe.success_at},
+            prompt=_prompt(self.world, episode.start),
+            environment=f"world {self.world.name}",
+        )
+        return {"episodes": [row], "turns": [self._turn(key, episode, j) for j in range(len(episode.states))]}
 
-    def _turn(
-        self, identity: str, columns: dict[str, Any], kind: str, episode: _Episode, j: int
-    ) -> dict[str, Any]:
+    def _turn(self, key: Key, episode: _Episode, j: int) -> Row:
         world = self.world
         s, a = episode.states[j], episode.actions[j]
         following = episode.states[j + 1] if j + 1 < len(episode.states) else episode.end
         tokens, context = int(world.tokens[s]), int(world.contexts[s])
-        chance = float(self.student[context, a])
-        observation = _observation(world, following)
-        return {
-            "episode_id": identity,
-            **columns,
-            "kind": kind,
-            "t": episode.t + j,
-            "author": episode.authors[j],
-            "text": _text(context, a),
-            "observation": observation,
-            "observation_hash": _hash(observation),
-            "context_id": _hash(f"context {context}"),
-            "state_id": s,
-            "student_tokens": tokens,
-            "output_tokens": tokens,
-            "reasoning_tokens": 0,
-            "prompt_tokens": None,
-            "cached_tokens": None,
-            "counter": "world",
-            "finish_reason": "stop",
-            "parse_status": "ok",
-            "logprob": float(np.log(chance)) if chance > 0 else None,
-        }
+        probability = float(self.student[context, a])
+        return turn_row(
+            key,
+            episode.t + j,
+            author=episode.authors[j],
+            text=_text(context, a),
+            observation=_observation(world, following),
+            context_id=text_hash(f"context {context}"),
+            state_id=s,
+            student_tokens=tokens,
+            output_tokens=tokens,
+            counter="world",
+            logprob=float(np.log(probability)) if probability > 0 else None,
+        )
 
 
-def episode_id(
-    task: str, kind: str, rollout: int, proposal: int, continuation: int, replicate: int, *, k: int = 0
-) -> str:
-    """Identity of an episode, as collected runs write it."""
-    numbers = (rollout, proposal, continuation, replicate)
-    tail = "-".join("x" if number < 0 else str(number) for number in numbers)
-    return f"{task}#{kind}{k if kind == 'handback' else ''}-{tail}"
-
-
-def _proposal(
-    player: _Player, recipe: Recipe, task: str, i: int, rollout: _Episode, t: int
-) -> dict[str, Any]:
+def _proposal(player: _Player, key: Key, rollout: _Episode, t: int) -> Row:
     success = rollout.end == player.world.S
-    psi = {
-        "all": True,
-        "without_success": not success,
-        "no_repetition": not _repeats(player, rollout, recipe),
-    }
-    return {
-        **_columns((task, i, i, -1, -1)),
-        "cluster_id": task,
-        "recipe_hash": recipe.hash,
-        "t_prime": t,
-        "probability": 1.0 / rollout.length,
-        "T": rollout.length,
-        "R": float(success),
-        "psi": json.dumps(psi),
-        "outcome": "accepted",
-    }
+    return proposal_row(
+        replace(key, proposal=key.rollout),
+        cluster_id=key.task_id,
+        recipe_hash=player.recipe.hash,
+        t_prime=t,
+        probability=1.0 / rollout.length,
+        T=rollout.length,
+        R=float(success),
+        psi={
+            "all": True,
+            "without_success": not success,
+            "no_repetition": not _repeats(player, rollout),
+        },
+        outcome="accepted",
+    )
 
 
-def _trace(
-    recipe: Recipe,
-    key: tuple[Any, ...],
-    kind: str,
-    player: _Player,
-    rollout: _Episode | None,
-    tail: _Episode,
-    t: int,
-) -> dict[str, Any]:
+def _trace(player: _Player, key: Key, rollout: _Episode | None, tail: _Episode, t: int) -> Row:
     world = player.world
     before = [] if rollout is None else list(zip(rollout.states, rollout.actions, strict=True))[: t - 1]
     turns = [*before, *zip(tail.states, tail.actions, strict=True)]
@@ -316,31 +272,21 @@ def _trace(
         if j + 1 < len(turns):
             reply = _observation(world, turns[j + 1][0])
             messages.append({"role": "user", "content": reply, "author": "environment", "train": False})
-    return {
-        "episode_id": episode_id(key[0], kind, *key[1:]),
-        **_columns(key),
-        "recipe_hash": recipe.hash,
-        "messages": json.dumps(messages),
-        "target_turns": len(tail.states),
-        "C_tr": int(sum(world.tokens[s] for s in tail.states)),
-        "token_ids": None,
-        "row_starts": None,
-        "targets": None,
-        "target_tokens": None,
-        "sequence_tokens": None,
-    }
+    return trace_row(
+        key,
+        recipe_hash=player.recipe.hash,
+        messages=messages,
+        target_turns=len(tail.states),
+        C_tr=int(sum(world.tokens[s] for s in tail.states)),
+    )
 
 
-def _repeats(player: _Player, episode: _Episode, recipe: Recipe) -> bool:
+def _repeats(player: _Player, episode: _Episode) -> bool:
     texts = [
         _text(int(player.world.contexts[s]), a) for s, a in zip(episode.states, episode.actions, strict=True)
     ]
-    n = recipe.repetition
+    n = player.recipe.repetition
     return any(len(set(texts[j : j + n])) == 1 for j in range(len(texts) - n + 1))
-
-
-def _columns(key: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("task_id", "rollout", "proposal", "continuation", "replicate"), key, strict=True))
 
 
 def _prompt(world: World, s: int) -> list[dict[str, Any]]:
@@ -355,12 +301,3 @@ def _observation(world: World, s: int) -> str:
 
 def _text(context: int, action: int) -> str:
     return f"in context {context} play {action}"
-
-
-def _hash(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _extend(rows: Rows, part: Rows) -> None:
-    for table, new in part.items():
-        rows[table] += new

@@ -17,7 +17,7 @@ import numpy as np
 from occupancy import Recipe
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF
-from occupancy.record.tables import KEY
+from occupancy.record.rows import Row, evaluation_row, trained_turn_row
 from occupancy.runs import Run, create_run
 from simulate.pipelines.students import Tabular
 from simulate.worlds.types import Float64, World
@@ -131,22 +131,21 @@ def _row(
     *,
     policy: Float64,
     held_out: bool,
-) -> dict[str, Any]:
+) -> Row:
     at = _place(world, turn)
     nll = [float(-np.log(max(law[at], _LEAST_CHANCE))) if held_out else None for law in (world.base, policy)]
-    return {
-        "training_id": name,
-        "episode_id": turn["episode_id"],
-        **{column: turn[column] for column in KEY},
-        "cluster_id": clusters[turn["episode_id"]],
-        "t": turn["t"],
-        "depth": depth,
-        "context_class": "demonstration" if turn["kind"] == "demo" else "student prefix",
-        "targets": 1,
-        "held_out": held_out,
-        "nll_before": nll[0],
-        "nll": nll[1],
-    }
+    return trained_turn_row(
+        name,
+        turn,
+        cluster_id=clusters[turn["episode_id"]],
+        t=turn["t"],
+        depth=depth,
+        context_class="demonstration" if turn["kind"] == "demo" else "student prefix",
+        targets=1,
+        held_out=held_out,
+        nll_before=nll[0],
+        nll=nll[1],
+    )
 
 
 def _evaluate(world: World, policy: Float64, size: SmallRun, name: str, rng: np.random.Generator) -> Any:
@@ -162,11 +161,5 @@ def _evaluate(world: World, policy: Float64, size: SmallRun, name: str, rng: np.
         chance[s] = evaluate(only, *tables, policy, world.horizon)
     for number, s in enumerate(starts):
         for attempt in range(size.attempts):
-            yield {
-                "training_id": name,
-                "task_id": f"new-{number:05d}",
-                "cluster_id": f"new-{number:05d}",
-                "attempt": attempt,
-                "score": float(rng.random() < chance[s]),
-                "status": "finished",
-            }
+            score = float(rng.random() < chance[s])
+            yield evaluation_row(name, f"new-{number:05d}", attempt=attempt, score=score, status="finished")

@@ -148,6 +148,6 @@ def accepted(world, recipe, student):
 
 
 def recipes(world):
-    names = ("pure-bc", "op-success", "op-critical", "oec", "leap")
+    names = ("pure-bc", "op-success", "op-critical", "op-failed", "oec", "leap")
     fixed = [preset(name, T_max=world.horizon) for name in names]
     return fixed + [preset("op-short", K=K, T_max=world.horizon) for K in (1, 2, "inf")]

@@ -1,7 +1,8 @@
 """The recipe G = (rho, pi_e, n, Psi, T_switch, K, Phi) with its horizon: one immutable, hashable value.
 
-A recipe says how teacher data are collected (paper, section 3 and Algorithm 1). Six presets name the
-recipes of the literature; `preset("op-short", K=3)` starts from one and changes what is given.
+A recipe says how teacher data are collected (paper, section 3 and Algorithm 1). Presets name the recipes of the
+literature and op-failed (continuations of failed rollouts, without a success filter); `preset("op-short", K=3)`
+starts from one and changes what is given.
 """
 
 from __future__ import annotations
@@ -88,9 +89,8 @@ class Recipe:
         for name, allowed in (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
             if getattr(self, name) not in allowed and ":" not in getattr(self, name):
                 raise RecipeError(
-                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter of "
-                    "your "
-                    f"own as package.module:function"
+                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter "
+                    "of your own as package.module:function"
                 )
         for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
             value = getattr(self, name)
@@ -207,6 +207,7 @@ _PRESETS: dict[str, Callable[[], Recipe]] = {
     "op-short": lambda: Recipe("op-short", switch=_UNIFORM, K=3),
     "op-success": lambda: Recipe("op-success", switch=_UNIFORM, phi="success"),
     "op-critical": lambda: Recipe("op-critical", psi="without_success", switch=_UNIFORM, phi="success"),
+    "op-failed": lambda: Recipe("op-failed", psi="without_success", switch=_UNIFORM),
     "oec": lambda: Recipe("oec", psi="no_repetition", switch=SwitchLaw("fixed"), phi="success"),
     "leap": lambda: Recipe("leap", psi="without_success", switch=SwitchLaw("teacher"), K=1),
 }
@@ -214,7 +215,7 @@ PRESETS = tuple(_PRESETS)
 
 
 def preset(name: str, /, **changes: Any) -> Recipe:
-    """One of the six named recipes with `changes` applied, e.g. preset("op-short", K=1, T_max=5)."""
+    """A named recipe with `changes` applied, e.g. preset("op-short", K=1, T_max=5)."""
     if name not in _PRESETS:
         raise RecipeError(f"recipe {name!r}: expected one of {', '.join(PRESETS)}")
     unknown = sorted(set(changes) - {f.name for f in fields(Recipe)})

@@ -1,8 +1,8 @@
 """The recipe G = (rho, pi_e, n, Psi, T_switch, K, Phi) with its horizon: one immutable, hashable value.
 
-A recipe says how teacher data are collected (paper, section 3 and Algorithm 1). Presets name the recipes of the
-literature and op-failed (continuations of failed rollouts, without a success filter); `preset("op-short", K=3)`
-starts from one and changes what is given.
+A recipe says how teacher data are collected (paper, section 3 and Algorithm 1). Presets name the recipes of
+the literature, and op-failed, which continues failed rollouts and keeps every continuation;
+`preset("op-short", K=3)` starts from one and changes what is given.
 """
 
 from __future__ import annotations

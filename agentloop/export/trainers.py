@@ -13,7 +13,8 @@
 Where a row is a whole trace its messages name their authors and the row its task, so that `fewsteps import`
 (verl, and chat for axolotl) reads it back; the trainers read neither.
 
-A trace that a format cannot hold is refused by name, with the reason; nothing is left out silently.
+A teacher turn that was cut or that has no text is no target in any of them, and a trace without a target has
+no row; `fewsteps export` counts both. A trace that a format cannot hold is refused by name, with the reason.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ IGNORED = -100
 
 def verl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace; a key on every message, so that Parquet has one type for them."""
-    yield {
-        "messages": [_plain(m) | {"trainable": m.train, "author": m.author} for m in messages],
-        "trace": trace,
-    }
+    if any(m.is_target for m in messages):
+        said = [_plain(m) | {"trainable": m.is_target, "author": m.author} for m in messages]
+        yield {"messages": said, "trace": trace}
 
 
 def axolotl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace."""
-    yield {"messages": [_plain(m) | {"train": m.train, "author": m.author} for m in messages], "trace": trace}
+    if any(m.is_target for m in messages):
+        said = [_plain(m) | {"train": m.is_target, "author": m.author} for m in messages]
+        yield {"messages": said, "trace": trace}
 
 
 def trl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a teacher turn."""
     for at, message in enumerate(messages):
-        if message.train:
+        if message.is_target:
             prompt = [_plain(m) for m in messages[:at]]
             yield {"prompt": prompt, "completion": [_plain(message)], "trace": trace}
 
@@ -62,7 +64,7 @@ def llamafactory(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
                 f"message: it would drop the trace; export it as tokens"
             )
     for at in range(rest, len(messages)):
-        if messages[at].train:
+        if messages[at].is_target:
             said = [{"from": tags[m.role], "value": m.content} for m in messages[rest : at + 1]]
             yield {"system": system, "conversations": said, "trace": trace}
 

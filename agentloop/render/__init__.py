@@ -6,7 +6,7 @@ render_run      fills the traces of a run folder
 """
 
 from agentloop.render.codec import Codec, codec_of, load_codec
-from agentloop.render.spans import render_trace
+from agentloop.render.training_rows import render_trace
 from agentloop.render.types import (
     LengthRule,
     Overflow,

@@ -8,15 +8,32 @@ would be one; what is unmarked in the rendered text is the template's own.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentloop.render.types import TraceMessage
 from occupancy.record.errors import DataError, InputError, MissingExtra
 
 MARKS = tuple(chr(c) for c in range(0xFDD0, 0xFDF0))
+TEMPLATE_S = 20.0
+"""Seconds that a template has for a first prompt of one word."""
 _PROBE = "ok7"
+_REASONING = re.compile(
+    r"(?:<(?P<tag>think|thinking|thought|reasoning|seed:think)>|\[(?P<square>THINK)\])\s*$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A block of reasoning that the template's generation prompt opens, so that a turn need only close it."""
+
+    start: str
+    """Such as <think>."""
+    end: str
+    """Such as </think>."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +52,8 @@ class Codec:
     """Matches any of them."""
     known: frozenset[int]
     """Their ids."""
+    never_text: frozenset[int]
+    """Those that no text may become: all but the id of unknown characters."""
     template: str
     """The chat template's source."""
     variables: Mapping[str, str]
@@ -45,6 +64,8 @@ class Codec:
     """Its ids; the last one closes the turn, and need not be the tokenizer's EOS."""
     pieces_agree: bool
     """Encoding between control tokens gives the ids of encoding at once."""
+    opened: Reasoning | None = None
+    """What the generation prompt leaves open; None for most templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +76,29 @@ class Encoded:
     starts: list[int]
 
 
-def load_codec(folder: str) -> Codec:
-    """Codec of the tokenizer that is saved in `folder`."""
+def load_codec(folder: str | Path, *, hub: bool = False) -> Codec:
+    """Codec of the tokenizer that is saved in `folder`; `hub` allows a name that is downloaded.
+
+    Raises:
+        InputError: no such folder, or a tokenizer or template that cannot be rendered exactly.
+    """
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise MissingExtra("transformers", "agents") from error
-    return codec_of(AutoTokenizer.from_pretrained(folder))
+    if not hub and not Path(folder).is_dir():
+        raise InputError(
+            f"tokenizer {str(folder)!r} is no folder: name the folder of a saved model (with --hub a name is "
+            f"looked up on the Hugging Face hub)"
+        )
+    try:
+        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=not hub, trust_remote_code=False)
+    except Exception as error:  # a broken tokenizer.json raises a bare Exception in its library
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise InputError(
+            f"the tokenizer in {str(folder)!r} cannot be loaded ({why}): save it again there"
+        ) from error
+    return codec_of(loaded)
 
 
 def codec_of(tokenizer: Any) -> Codec:
@@ -83,8 +120,15 @@ def codec_of(tokenizer: Any) -> Codec:
             f"{name} encodes a text differently after a control token than alone (it adds a space in front): "
             f"sampled turns could not be told from encoded ones; set its prepend_scheme to 'never'"
         )
-    probe = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
-    text = str(tokenizer.apply_chat_template(probe, tokenize=False))
+    known = frozenset(control.values())
+    never_text = known - {tokenizer.unk_token_id}
+    for text in _disguised(control):
+        if not pattern.search(text) and not never_text.isdisjoint(_at_once(whole, text).ids):
+            raise InputError(
+                f"{name} reads the text {text!r} as a control token, since it normalises texts (case or wide "
+                f"forms): a web page could end a turn; save the special tokens with normalized=False"
+            )
+    text, prompt = _probed(tokenizer, name)
     template, variables = tokenizer.get_chat_template(), dict(tokenizer.special_tokens_map)
     tail = text[text.rindex(_PROBE) + len(_PROBE) :]
     end = pattern.search(tail)
@@ -94,12 +138,72 @@ def codec_of(tokenizer: Any) -> Codec:
             f"model could not learn to stop; use a template that closes its turns with one"
         )
     closing = tail[: end.end()]
-    known = frozenset(control.values())
-    codec = Codec(tokenizer, whole, plain, control, pattern, known, template, variables, closing, (), True)
+    codec = Codec(
+        tokenizer=tokenizer,
+        whole=whole,
+        plain=plain,
+        control=control,
+        pattern=pattern,
+        known=known,
+        never_text=never_text,
+        template=template,
+        variables=variables,
+        closing=closing,
+        closing_ids=(),
+        pieces_agree=True,
+        opened=_opened(prompt),
+    )
     pieces = _pieces(codec, text, "").ids
     object.__setattr__(codec, "closing_ids", tuple(_pieces(codec, closing, "").ids))
     object.__setattr__(codec, "pieces_agree", pieces == _at_once(whole, text).ids)
     return codec
+
+
+def _probed(tokenizer: Any, name: str) -> tuple[str, str]:
+    """What the template writes for a question and an answer, and as the prompt after the question."""
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
+    texts: list[str] = []
+    failed: list[Exception] = []
+
+    def render() -> None:
+        try:
+            texts.append(str(tokenizer.apply_chat_template(chat, tokenize=False)))
+            texts.append(
+                str(tokenizer.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True))
+            )
+        except Exception as error:  # a template is a program: it may raise anything
+            failed.append(error)
+
+    # A template may loop for ever, and only a thread of its own can be left behind.
+    working = threading.Thread(target=render, daemon=True)
+    working.start()
+    working.join(TEMPLATE_S)
+    if working.is_alive():
+        raise InputError(f"{name}: the chat template did not end in {TEMPLATE_S:g} s: it loops")
+    if failed:
+        why = f"{type(failed[0]).__name__}: {failed[0]}".splitlines()[0]
+        raise InputError(f"{name}: the chat template fails on a question and an answer ({why})") from failed[
+            0
+        ]
+    if _PROBE not in texts[0]:
+        raise InputError(f"{name}: the chat template leaves out what the assistant says")
+    return texts[0], texts[1]
+
+
+def _opened(prompt: str) -> Reasoning | None:
+    found = _REASONING.search(prompt)
+    if found is None:
+        return None
+    if found["square"]:
+        return Reasoning("[THINK]", "[/THINK]")
+    return Reasoning(f"<{found['tag']}>", f"</{found['tag']}>")
+
+
+def _disguised(control: Iterable[str]) -> Iterable[str]:
+    """Texts that become control tokens under lower case, NFKC, or without accents and format characters."""
+    for s in control:
+        wide = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in s)
+        yield from (s.upper(), s.lower(), wide, f"{s[0]}\u200b{s[1:]}", f"{s[:-1]}\u0301{s[-1:]}")
 
 
 def mark_for(contents: Iterable[str]) -> str:
@@ -129,7 +233,6 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
     What tokenizer.apply_chat_template gives, by the function that renders it there: a loop of short turns
     cannot afford what stands around it.
     """
-    from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
@@ -139,10 +242,11 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
             add_generation_prompt=True,
             **codec.variables,
         )
-    except TemplateError as error:
+    except Exception as error:  # a template is a program: it may raise anything
         roles = [message["role"] for message in chat]
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DataError(
-            f"the chat template refuses the roles {roles}: {error}; give the environment a prompt that the "
+            f"the chat template refuses the roles {roles}: {why}; give the environment a prompt that the "
             f"student's template accepts"
         ) from error
     return str(texts[0])
@@ -151,7 +255,9 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
 def encode(codec: Codec, text: str, mark: str) -> Encoded:
     """Ids of marked text; only unmarked control tokens are read as such."""
     if mark not in text:
-        return _at_once(codec.whole, text)
+        encoded = _at_once(codec.whole, text)
+        _no_more_control(codec, encoded.ids, text)
+        return encoded
     if not codec.pieces_agree:
         raise DataError(
             "a message holds the text of a control token, and this tokenizer joins text across control "
@@ -164,12 +270,33 @@ def encode_ids(codec: Codec, text: str, mark: str) -> list[int]:
     """The ids of `encode` alone: to list where each begins takes a third as long again."""
     if mark in text:
         return encode(codec, text, mark).ids
-    return list(codec.whole.encode(text, add_special_tokens=False).ids)
+    ids = list(codec.whole.encode(text, add_special_tokens=False).ids)
+    _no_more_control(codec, ids, text)
+    return ids
 
 
 def encode_turn(codec: Codec, content: str) -> list[int]:
     """Ids of an assistant turn's text, as they follow a prompt."""
-    return list(codec.plain.encode(content, add_special_tokens=False).ids)
+    ids = list(codec.plain.encode(content, add_special_tokens=False).ids)
+    _no_control(codec, ids, content)
+    return ids
+
+
+def _no_more_control(codec: Codec, ids: Sequence[int], text: str) -> None:
+    """DataError where the tokenizer found control tokens that the text does not spell."""
+    if sum(map(codec.never_text.__contains__, ids)) > len(codec.pattern.findall(text)):
+        raise DataError(
+            "this tokenizer normalises a message's text into a control token: remove the trace, or save the "
+            "tokenizer's special tokens with normalized=False"
+        )
+
+
+def _no_control(codec: Codec, ids: Sequence[int], text: str) -> None:
+    if not codec.never_text.isdisjoint(ids):
+        raise DataError(
+            f"this tokenizer reads the text {text[:80]!r} as a control token, although it is a message's: "
+            f"remove the trace, or use another tokenizer"
+        )
 
 
 def sampled_ids(codec: Codec, token_ids: Sequence[int], content: str) -> list[int]:
@@ -210,7 +337,9 @@ def _pieces(codec: Codec, text: str, mark: str) -> Encoded:
     for found in [*codec.pattern.finditer(text), None]:
         stop = len(text) if found is None else found.start()
         kept = [i for i in range(place, stop) if not mark or text[i] != mark]
-        encoding = codec.plain.encode("".join(text[i] for i in kept), add_special_tokens=False)
+        piece = "".join(text[i] for i in kept)
+        encoding = codec.plain.encode(piece, add_special_tokens=False)
+        _no_control(codec, encoding.ids, piece)
         ids += encoding.ids
         starts += [kept[start] for start, _ in encoding.offsets]
         if found is not None:

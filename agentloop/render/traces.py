@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentloop.render.codec import Codec
-from agentloop.render.spans import render_trace
+from agentloop.render.training_rows import render_trace
 from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
 from occupancy.record.errors import DataError
 from occupancy.record.tables import KEY

@@ -47,6 +47,20 @@ class TraceMessage:
     finish_reason: str = "stop"
     """length: the turn was cut, and is never a target."""
 
+    @property
+    def no_target(self) -> str:
+        """Why a turn that is marked for training is no target: `cut`, or `empty` (a model would learn to
+        stop at once); else nothing."""
+        if self.finish_reason == "length":
+            return "cut"
+        said = self.content.rpartition("</think>")[2]
+        return "" if said.strip() else "empty"
+
+    @property
+    def is_target(self) -> bool:
+        """Whether the turn is trained on, length rules apart."""
+        return self.train and not self.no_target
+
     def __post_init__(self) -> None:
         if self.role not in ROLES or self.author not in AUTHORS:
             raise DataError(
@@ -139,7 +153,7 @@ class Rendered:
     kept: tuple[int, ...]
     """Indices of the messages that are targets: C_tr is the sum of their output tokens."""
     dropped: tuple[tuple[int, str], ...]
-    """Teacher turns that are no targets, with the reason: cut, turn_tokens or row_tokens."""
+    """Teacher turns that are no targets, with the reason: cut, empty, turn_tokens or row_tokens."""
 
     @property
     def target_tokens(self) -> int:

@@ -1,9 +1,10 @@
-"""Messages to training rows: exactly the teacher's turns are targets.
+"""Messages to training rows: the student's turns are context, the teacher's turns are targets.
 
-The context of a turn is what a model is given at that turn: the template's prompt for the messages before
-it. Two turns share a row as long as the later prompt repeats the earlier turn word for word. Where a
-template rewrites history (strips old reasoning, trims blanks), the row ends and the next turn starts its
-own, so that no target ever stands in a context that was not sampled from.
+`_append_student_or_teacher_turn` is where the two part. The context of a turn is what a model is given at
+that turn: the template's prompt for the messages before it. Two turns share a row as long as the later
+prompt repeats the earlier turn word for word. Where a template rewrites history (strips old reasoning, trims
+blanks), the row ends and the next turn starts its own, so that no target is ever in a context that was not
+sampled from.
 """
 
 from __future__ import annotations
@@ -75,10 +76,13 @@ def _render(codec: Codec, messages: Sequence[TraceMessage], rule: LengthRule) ->
     wanted = {i for i, m in enumerate(messages) if m.train}
     if not wanted:
         raise DataError("no message is marked for training: expected a teacher turn with train true")
-    dropped = {i: "cut" for i in wanted if messages[i].finish_reason == "length"}
+    dropped = {i: messages[i].no_target for i in wanted if messages[i].no_target}
     if rule.turn_tokens is not None:
         for i in wanted - set(dropped):
-            if len(_turn_ids(codec, messages[i])) + len(codec.closing_ids) > rule.turn_tokens:
+            if (
+                len(_turn_ids(codec, messages[i], _spoken(codec, i, messages[i]))) + len(codec.closing_ids)
+                > rule.turn_tokens
+            ):
                 dropped[i] = "turn_tokens"
     mark = mark_for(m.content for m in messages)
     queue = [(list(enumerate(messages)), frozenset(wanted - set(dropped)))]
@@ -116,7 +120,7 @@ def _drafts(codec: Codec, numbered: Sequence[_Numbered], targets: frozenset[int]
             done.append(draft)
             draft, seen = _Draft(), 0
         _append_prompt(codec, draft, prompt[len(draft.text) :], numbered[seen:place], mark)
-        _append_turn(codec, draft, i, message, target=i in targets, mark=mark)
+        _append_student_or_teacher_turn(codec, draft, i, message, target=i in targets, mark=mark)
         seen = place + 1
     return [cut for d in [*done, draft] if (cut := _until(d)) is not None]
 
@@ -147,14 +151,16 @@ def _append_prompt(codec: Codec, draft: _Draft, text: str, between: Sequence[_Nu
     draft.text += text
 
 
-def _append_turn(
+def _append_student_or_teacher_turn(
     codec: Codec, draft: _Draft, i: int, message: TraceMessage, *, target: bool, mark: str
 ) -> None:
-    ids = _turn_ids(codec, message)
+    """Append message i with what closes it; `target`: its ids are trained on (a teacher's turn only)."""
+    spoken = _spoken(codec, i, message) if target else message.content
+    ids = _turn_ids(codec, message, spoken)
     closing = list(codec.closing_ids)
     start, stop = len(draft.ids), len(draft.ids) + len(ids)
     draft.ids += ids + closing
-    draft.text += marked(codec, message.content, mark) + codec.closing
+    draft.text += marked(codec, spoken, mark) + codec.closing
     # Anything the template writes before the token that closes the turn is nobody's.
     close = stop + len(closing) - 1
     for a, b, author, trained in (
@@ -168,10 +174,30 @@ def _append_turn(
     draft.ends.append(_End(start, len(draft.ids), len(draft.text), i, target))
 
 
-def _turn_ids(codec: Codec, message: TraceMessage) -> list[int]:
+def _spoken(codec: Codec, i: int, message: TraceMessage) -> str:
+    """A teacher's text as it follows the generation prompt: with one block of reasoning, opened once.
+
+    Where the prompt opens the block itself, an opening of the turn's own is left out; a turn that does not
+    close it is refused, for a student that is trained on it would answer inside its reasoning.
+    """
+    block, text = codec.opened, message.content
+    if block is None:
+        return text
+    if message.token_ids is None and text.lstrip().startswith(block.start):
+        text = text.lstrip().removeprefix(block.start).lstrip("\n")
+    if text.count(block.end) != 1 or block.start in text:
+        raise DataError(
+            f"message {i}: the template's prompt opens {block.start}, and the turn closes it "
+            f"{text.count(block.end)} times and opens it {text.count(block.start)} times more: expected one "
+            f"pair; collect with the teacher's reasoning (thinking=keep), or use a template that opens none"
+        )
+    return text
+
+
+def _turn_ids(codec: Codec, message: TraceMessage, spoken: str) -> list[int]:
     if message.token_ids is not None:
-        return sampled_ids(codec, message.token_ids, message.content)
-    return encode_turn(codec, message.content)
+        return sampled_ids(codec, message.token_ids, spoken)
+    return encode_turn(codec, spoken)
 
 
 def _until(draft: _Draft, limit: int | None = None) -> _Draft | None:

@@ -7,13 +7,14 @@ heavy is imported before a command runs.
 from __future__ import annotations
 
 import argparse
+import os
 import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from occupancy.record.errors import FewstepsError
+from occupancy.record.errors import FewstepsError, InputError
 
 MOUNTED = (
     "analysis.commands",
@@ -32,11 +33,15 @@ MOUNTED = (
 """In the order of `fewsteps --help`."""
 
 
+class _Usage(InputError):
+    """Arguments that cannot be used; its text names the command."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Usage errors in one line, like every other error."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        raise _Usage(f"{self.prog}: {message.removeprefix('argument ')}; see {self.prog} --help")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +58,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    given = parser().parse_args(arguments)
+    if os.getcwd() not in sys.path:
+        # For modules that a user names; last, so that they hide nothing that is installed.
+        sys.path.append(os.getcwd())
+    try:
+        given = parser().parse_args(arguments)
+    except _Usage as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        return error.exit_code
     try:
         code: int = given.handler(given)
     except FewstepsError as error:

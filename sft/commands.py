@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import FewstepsError, InputError, MissingExtra
+from occupancy.record.errors import FewstepsError, MissingExtra
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,7 +25,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     train.add_argument("--base", required=True, help="checkpoint to start from: pi_0")
     train.add_argument("--preset", required=True, help="hotpotqa, alfworld or terminal: the paper's settings")
     train.add_argument("--out", required=True, help="folder of the training; one that was stopped is resumed")
-    train.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="change a setting")
+    train.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, e.g. lr=1e-5"
+    )
     train.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn that is trained on")
     train.add_argument(
         "--overflow", default="drop", choices=["drop", "head", "tail"], help="for rows that are too long"
@@ -45,12 +47,13 @@ def run_training(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise MissingExtra("torch", "train") from error
     from agentloop.render import LengthRule, Overflow, load_codec
+    from occupancy.record.specs import settings as changes
     from sft.rows import load_rows, read_classes, turn_rows
-    from sft.settings import preset
+    from sft.settings import Settings, preset
     from sft.train import data_hash, train
     from sft.world import join
 
-    settings = preset(arguments.preset).replace(**dict(change(text) for text in arguments.set))
+    settings = preset(arguments.preset).replace(**changes(Settings, arguments.set, of="--set"))
     codec = load_codec(arguments.base)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
@@ -109,17 +112,6 @@ def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> No
     run = open_run(folder)
     if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():
         run.commit({"trainings": [row], "trained_turns": turns})
-
-
-def change(text: str) -> tuple[str, Any]:
-    """FIELD=JSON as a pair; what is no JSON is text."""
-    field, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"--set {text!r}: expected FIELD=JSON, such as kernels='\"compile\"' or lr=1e-5")
-    try:
-        return field, json.loads(value)
-    except ValueError:
-        return field, value
 
 
 def _print(report: dict[str, Any]) -> None:

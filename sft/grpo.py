@@ -292,15 +292,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--tasks", required=True, help="tasks as the environment names them, such as train:64"
     )
     parser.add_argument("--out", required=True, help="folder of the trained model")
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON", help="a GRPOConfig field")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a GRPOConfig field")
     given = parser.parse_args(arguments)
     from agentloop.policies.by_name import open_environments
-    from sft.commands import change
+    from occupancy.record.specs import settings
 
     try:
         environments = open_environments(given.environment)
         tasks = environments.tasks(given.tasks)
-        changes = dict(change(text) for text in given.set)
+        changes = settings(lambda **fields: fields, given.set, of="--set")
         logged = train_grpo(given.base, environments, tasks, given.out, **changes)
         print(json.dumps(logged[-1] if logged else {}))  # noqa: T201
     except FewstepsError as error:

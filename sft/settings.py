@@ -9,55 +9,51 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from occupancy.record.errors import InputError
-
-PRECISIONS = ("bf16", "fp32_master", "fp32")
-ATTENTIONS = ("auto", "flash", "torch", "flex", "sdpa")
-KERNELS = ("none", "compile", "liger")
-RULES = ("held_out_nll", "last")
+from occupancy.record.specs import Count, NotNegative, Positive, Range, Size, check
 
 
 @dataclass(frozen=True)
 class Settings:
     """One training; validated once."""
 
-    lr: float
+    lr: Positive
     """Peak learning rate, reached after the warm-up."""
-    batch: int
+    batch: Count
     """Rows in one optimizer step, over all GPUs, however they are packed."""
-    row_tokens: int
+    row_tokens: Count
     """Most ids of a row."""
-    epochs: int
+    epochs: Count
     betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.01
+    eps: Positive = 1e-8
+    weight_decay: NotNegative = 0.01
     """On matrices only, not on norms and biases."""
-    warmup: float = 0.1
-    """Share of all steps with a rising rate; a cosine to 0 follows."""
-    clip: float = 1.0
+    warmup: Annotated[float, Range(0, below=1)] = 0.1
+    """Fraction of all steps with a rising rate; a cosine to 0 follows."""
+    clip: NotNegative = 1.0
     """Largest gradient norm; 0 = off."""
-    precision: str = "bf16"
+    precision: Literal["bf16", "fp32_master", "fp32"] = "bf16"
     """bf16: parameters, gradients and optimizer state in bf16. fp32_master: parameters and state in fp32,
     products in bf16. fp32: everything in fp32 (CPU)."""
-    pack_tokens: int = 0
+    pack_tokens: Size = 0
     """Ids of one packed sequence on one GPU; 0 = row_tokens."""
-    attention: str = "auto"
+    attention: Literal["auto", "flash", "torch", "flex", "sdpa"] = "auto"
     """auto: the first of flash (flash-attn), torch (its own kernel), flex and sdpa that the machine has."""
-    kernels: str = "none"
+    kernels: Literal["none", "compile", "liger"] = "none"
     """compile: torch.compile of each layer. liger: Liger's norms, rotary embedding and SwiGLU."""
     checkpointing: bool = False
     """Recompute activations in the backward pass."""
     reshard: bool = False
     """Free gathered parameters between forward and backward, with several GPUs."""
-    lora_rank: int = 0
+    lora_rank: Size = 0
     """Train LoRA adapters of this rank on all linear layers, through peft; 0 = all parameters."""
-    held_out: float = 0.05
-    """Share of clusters (tasks) whose rows are never trained on."""
-    rule: str = "held_out_nll"
+    held_out: Annotated[float, Range(0, below=1)] = 0.05
+    """Fraction of clusters (tasks) whose rows are never trained on."""
+    rule: Literal["held_out_nll", "last"] = "held_out_nll"
     """Which epoch's checkpoint is chosen: the lowest held-out NLL per target, or the last."""
-    seed: int = 0
+    seed: Size = 0
     ours: tuple[str, ...] = ("clip", "eps", "held_out", "rule")
     """Fields that the paper does not give."""
 
@@ -66,25 +62,12 @@ class Settings:
             object.__setattr__(self, "pack_tokens", self.row_tokens)
         object.__setattr__(self, "betas", tuple(self.betas))
         object.__setattr__(self, "ours", tuple(self.ours))
-        positive = {"lr": self.lr, "batch": self.batch, "row_tokens": self.row_tokens, "epochs": self.epochs}
-        for name, value in positive.items():
-            if value <= 0:
-                raise InputError(f"{name}={value}: expected more than 0")
-        if not 0 <= self.warmup < 1 or not 0 <= self.held_out < 1:
-            raise InputError(f"warmup={self.warmup} and held_out={self.held_out}: expected shares in [0, 1)")
+        check(self)
         if self.pack_tokens < self.row_tokens:
             raise InputError(
                 f"pack_tokens={self.pack_tokens} is less than row_tokens={self.row_tokens}: a row would fit "
                 f"in no pack; raise pack_tokens or lower row_tokens"
             )
-        for field, known in (
-            ("precision", PRECISIONS),
-            ("attention", ATTENTIONS),
-            ("kernels", KERNELS),
-            ("rule", RULES),
-        ):
-            if getattr(self, field) not in known:
-                raise InputError(f"{field}={getattr(self, field)!r}: expected one of {known}")
 
     def to_json(self) -> str:
         """The settings as JSON, keys sorted."""

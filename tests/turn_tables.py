@@ -6,7 +6,7 @@ import pyarrow as pa
 from occupancy import Trajectories
 from occupancy.record.columns import Columns
 
-COLUMNS = Columns(weight="w", features=("f", "g"))
+COLUMNS = Columns(weight="w", feature=("f", "g"))
 
 
 def table_of(batch: Trajectories, *, text: bool = False, first: int = 0) -> pa.Table:

@@ -8,30 +8,26 @@ from typing import TYPE_CHECKING, Any
 from occupancy.record.errors import InputError
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.console import Console
 
     from occupancy.record.recipe import Recipe
 
 
-def pairs(flag: str, given: list[str]) -> dict[str, Any]:
-    """NAME=VALUE arguments; whole numbers and decimals become numbers."""
+def environment_settings(given: argparse.Namespace) -> dict[str, Any]:
+    """--env-set NAME=VALUE as texts, and --workers where the environment has such a setting."""
+    from agentloop.policies.by_name import takes
+
     found: dict[str, Any] = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise InputError(f"{flag} {pair!r}: expected NAME=VALUE")
-        found[name] = number(value)
+    for item in given.env_set:
+        name, equals, value = item.partition("=")
+        if not name or not equals or name in found:
+            raise InputError(f"--env-set {item!r}: expected NAME=VALUE, each name once")
+        found[name] = value
+    if given.workers is not None or takes(given.env, "workers"):
+        found.setdefault("workers", given.workers or 2)
     return found
-
-
-def number(text: str) -> int | float | str:
-    """The text as a number where it is one."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def turns(flag: str, text: str) -> tuple[int, ...]:

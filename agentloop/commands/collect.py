@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.evaluate import add_evaluate
+from occupancy.record.specs import Count, Positive, Seed, Size, amount, option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,15 +48,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     collect.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
     collect.add_argument("--out", required=True, metavar="RUN", help="the run folder")
-    collect.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
-    collect.add_argument("--workers", type=int, default=2, help="tasks played at the same time (default: 2)")
+    collect.add_argument(
+        "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
+    )
+    collect.add_argument("--workers", type=option(Count), help="tasks played at the same time (default: 2)")
     collect.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )
     collect.add_argument(
         "--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks"
     )
-    collect.add_argument("--wall", type=float, metavar="SECONDS", help="most seconds of one episode")
+    collect.add_argument("--wall", type=option(Positive), metavar="SECONDS", help="limit of an episode")
     collect.add_argument(
         "--end-on",
         default="",
@@ -67,7 +70,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     collect.add_argument(
         "--ray",
-        type=int,
+        type=option(Count),
         metavar="MACHINES",
         help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
     )
@@ -83,8 +86,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations"
     )
     pilot.add_argument("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
-    pilot.add_argument("--replicates", type=int, default=2, help="hand-backs for each of them (default: 2)")
-    pilot.add_argument("--demo-tasks", type=int, default=40, help="tasks with a demonstration (default: 40)")
+    pilot.add_argument(
+        "--replicates", type=option(Count), default=2, help="hand-backs at each depth (default: 2)"
+    )
+    pilot.add_argument("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
     collect.add_argument("--json", action="store_true", help="one JSON object on standard output")
     collect.set_defaults(handler=_collect)
 
@@ -92,7 +97,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_spending(collect: argparse.ArgumentParser) -> None:
     spending = collect.add_argument_group("spending", "what the run may spend; may be changed at a resume")
     spending.add_argument(
-        "--budget", type=float, metavar="N", help="teacher tokens, or money (default: no limit)"
+        "--budget",
+        type=option(amount),
+        metavar="N",
+        help="teacher tokens such as 300k or 1.2M, or money (default: no limit)",
     )
     spending.add_argument(
         "--axis",
@@ -101,32 +109,33 @@ def _add_spending(collect: argparse.ArgumentParser) -> None:
     )
     spending.add_argument("--prices", metavar="FILE", help="price table in TOML")
     spending.add_argument(
-        "--turn-tokens", type=int, metavar="N", help="most output tokens of a teacher's turn"
+        "--turn-tokens", type=option(Count), metavar="N", help="most output tokens of a teacher's turn"
     )
-    spending.add_argument("--retries", type=int, default=5, help="after a failure that may pass (default: 5)")
+    spending.add_argument(
+        "--retries", type=option(Size), default=5, help="retries of a failed call (default: 5)"
+    )
 
 
 def _collect(given: argparse.Namespace) -> int:
     import asyncio
 
-    from agentloop.commands.arguments import pairs, read_n, read_recipe, read_text, turns
+    from agentloop.commands.arguments import environment_settings, read_n, read_recipe, read_text, turns
     from agentloop.ledger.prices import read_prices
     from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import address, identity
     from agentloop.run.parts import SWITCH_PROMPT
     from agentloop.run.settings import Settings, Spending
     from occupancy.record.errors import BudgetStopped, InputError
+    from occupancy.record.recipe import Recipe
+    from occupancy.record.specs import settings as settings_of
 
-    if given.workers < 1:
-        raise InputError(f"--workers {given.workers}: expected at least 1")
-    changes = pairs("--set", given.set)
+    changes = settings_of(Recipe, given.set, of="--set")
     if "teacher" in changes:
         raise InputError(f"--set teacher={changes['teacher']}: name the teacher with --teacher alone")
     changes["teacher"] = identity(given.teacher)
     if given.pilot:
         changes.setdefault("K", "inf")
-    chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
-    environments = open_environments(given.env, **chosen)
+    environments = open_environments(given.env, **environment_settings(given))
     T_max = environments.T_max
     recipes = {name: read_recipe(name, changes, T_max=T_max) for name in given.recipe or ["op-short"]}
     if any(r.switch.law == "teacher" for r in recipes.values()) and environments.policy(given.teacher):
@@ -212,11 +221,10 @@ async def _matched_on_ray(
 
 
 def _seams(given: argparse.Namespace) -> Seams:
-    from agentloop.commands.arguments import pairs
+    from agentloop.commands.arguments import environment_settings
     from agentloop.run.on_ray import Seams
 
-    environment = {"workers": given.workers, **pairs("--env-set", given.env_set)}
-    return Seams(given.env, given.student, given.teacher, environment)
+    return Seams(given.env, given.student, given.teacher, environment_settings(given))
 
 
 async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:

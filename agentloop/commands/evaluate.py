@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from occupancy.record.specs import Count, Seed, option
+
 
 def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `evaluate`."""
@@ -16,10 +18,12 @@ def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--env", required=True, help="alfworld, hotpotqa, or package.module:function")
     command.add_argument("--policy", required=True, help="what is evaluated, e.g. scripted")
     command.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
-    command.add_argument("--attempts", type=int, default=8, help="attempts at each task (default: 8)")
+    command.add_argument("--attempts", type=option(Count), default=8, help="attempts a task (default: 8)")
     command.add_argument("--out", required=True, metavar="RUN", help="the run folder")
-    command.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn (default: 0)")
-    command.add_argument("--workers", type=int, default=2, help="tasks played at the same time (default: 2)")
+    command.add_argument(
+        "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
+    )
+    command.add_argument("--workers", type=option(Count), help="tasks played at the same time (default: 2)")
     command.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )
@@ -50,19 +54,15 @@ def _evaluate(given: argparse.Namespace) -> int:
 async def _run(given: argparse.Namespace) -> Any:
     from rich.progress import Progress
 
-    from agentloop.commands.arguments import pairs, terminal
+    from agentloop.commands.arguments import environment_settings, terminal
     from agentloop.policies.by_name import open_environments, open_policy
     from agentloop.policies.chat_spec import identity
     from agentloop.run.evaluate import Evaluation, evaluate
     from agentloop.types import Closes
-    from occupancy.record.errors import InputError
 
-    if given.workers < 1:
-        raise InputError(f"--workers {given.workers}: expected at least 1")
     end_on = tuple(given.end_on.split(",")) if given.end_on else ()
     settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed, end_on=end_on)
-    chosen = {"workers": given.workers} | pairs("--env-set", given.env_set)
-    environments = open_environments(given.env, **chosen)
+    environments = open_environments(given.env, **environment_settings(given))
     opened: list[Any] = [environments]
     try:
         opened.append(open_policy(given.policy, environments))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.specs import Size
+
 if TYPE_CHECKING:
     from agentloop.ledger.matched import Proof
 
@@ -36,16 +38,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _ledger(given: argparse.Namespace) -> int:
     import json
 
-    from agentloop.commands.arguments import pairs
     from agentloop.ledger.prices import read_prices
     from agentloop.ledger.report import account_of
-    from occupancy.record.errors import InputError
+    from occupancy.record.specs import settings
     from occupancy.runs import open_run
 
-    provider = pairs("--provider", given.provider)
-    for name, value in provider.items():
-        if not isinstance(value, int):
-            raise InputError(f"--provider {name}={value}: expected a whole number")
+    provider = settings(_account, given.provider, of="--provider")
     account = account_of(
         open_run(given.run),
         prices=read_prices(given.prices) if given.prices else None,
@@ -56,6 +54,10 @@ def _ledger(given: argparse.Namespace) -> int:
     else:
         _print(account)
     return 0 if account["tables"]["agree"] and _agrees(account) else 1
+
+
+def _account(*, output: Size = 0, prompt: Size = 0, calls: Size = 0) -> None:
+    """What a provider's own account may say."""
 
 
 def _agrees(account: dict[str, Any]) -> bool:

@@ -12,15 +12,14 @@ openai:MODEL@BASE_URL       a model behind an OpenAI-compatible server (settings
 from __future__ import annotations
 
 import importlib
-import inspect
-import os
-import sys
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Any
 
 from agentloop.run.episode import boundary
 from agentloop.types import Environments, OffersTools, Policy, Stops
 from occupancy.record.errors import InputError
+from occupancy.record.specs import parameters, settings
 
 ENVIRONMENTS = {
     "alfworld": "agentloop.environments.alfworld.pool:open_alfworld",
@@ -28,27 +27,32 @@ ENVIRONMENTS = {
 }
 
 
-def open_environments(name: str, /, **settings: Any) -> Environments:
-    """The benchmark `name`, or what 'package.module:function' returns for these settings."""
+def open_environments(name: str, /, **given: Any) -> Environments:
+    """The benchmark `name`, or what 'package.module:function' returns for these settings; texts are read."""
     if ":" not in name and name not in ENVIRONMENTS:
         raise InputError(
             f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, or package.module:function"
         )
     function = named(ENVIRONMENTS.get(name, name))
+    of = f"environment {name!r}"
+    typed = settings(function, (f"{setting}={value}" for setting, value in given.items()), of=of)
+    typed |= {setting: value for setting, value in given.items() if not isinstance(value, str)}
     if name in ENVIRONMENTS:
-        _check_settings(name, function, settings)
-        opened: Environments = function(**settings)
+        opened: Environments = function(**typed)
         return opened
-    with boundary(InputError, f"environment {name!r}"):
-        _check_settings(name, function, settings)
-        opened = function(**settings)
-    lacking = [part for part in ("name", "version", "replay", "T_max", "open") if not hasattr(opened, part)]
-    if lacking:
+    opened = called(function, of, **typed)
+    if lacking := lacks(opened, Environments):
         raise InputError(
             f"{name!r} returned a {type(opened).__name__}, which lacks {', '.join(lacking)}: expected what "
-            f"agentloop.types.Environments describes"
+            f"agentloop.types.Environments describes; see docs/own_environment.md"
         )
     return opened
+
+
+def takes(name: str, setting: str) -> bool:
+    """Whether the environment `name` has that setting."""
+    known = parameters(named(ENVIRONMENTS.get(name, name))) if ":" in name or name in ENVIRONMENTS else {}
+    return setting in known or "**" in known
 
 
 def open_policy(spec: str, environments: Environments) -> Policy:
@@ -56,30 +60,33 @@ def open_policy(spec: str, environments: Environments) -> Policy:
     policy = environments.policy(spec)
     if policy is not None:
         return policy
-    if spec.startswith("openai:"):
+    kind, colon, rest = spec.partition(":")
+    if not colon:
+        raise InputError(
+            f"policy {spec!r}: {environments.name} has none of that name; expected one of "
+            f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, vllm:FOLDER, transformers:FOLDER, "
+            f"replay:RUN, or package.module:function"
+        )
+    if kind == "openai":
         from agentloop.policies.chat import ChatPolicy
         from agentloop.policies.chat_spec import parse_chat
 
         tools = environments.tools if isinstance(environments, OffersTools) else ()
         stop = environments.stop if isinstance(environments, Stops) else ()
         return ChatPolicy(parse_chat(spec), tools=tools, stop=stop)
-    if spec.partition(":")[0] in ("vllm", "transformers"):
-        from agentloop.policies.token_policy import open_token_policy
-
+    if kind in ("vllm", "transformers"):
         return open_token_policy(spec)
-    if spec.startswith("replay:"):
+    if kind == "replay":
         from agentloop.policies.recorded import open_recorded
 
-        return open_recorded(spec.removeprefix("replay:"))
-    if ":" not in spec:
-        raise InputError(
-            f"policy {spec!r}: {environments.name} has none of that name; expected one of "
-            f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, vllm:FOLDER, transformers:FOLDER, "
-            "replay:RUN, or "
-            f"package.module:function"
-        )
-    with boundary(InputError, f"policy {spec!r}"):
-        own: Policy = named(spec)()
+        return open_recorded(rest)
+    return open_own_policy(spec)
+
+
+def open_own_policy(spec: str) -> Policy:
+    """The async function that `package.module:function` names, or what the function returns."""
+    function = named(spec)
+    own: Policy = function if iscoroutinefunction(function) else called(function, f"policy {spec!r}")
     if not callable(own):
         raise InputError(
             f"{spec!r} returned {own!r}: expected a policy, an async function from Ask to Answer"
@@ -87,12 +94,24 @@ def open_policy(spec: str, environments: Environments) -> Policy:
     return own
 
 
+def open_token_policy(spec: str) -> Policy:
+    """The policy that `vllm:FOLDER…` or `transformers:FOLDER…` names."""
+    from agentloop.policies.token_policy import Opening, TokenPolicy, parse_tokens
+    from agentloop.render.codec import load_codec
+
+    engine, _, rest = spec.partition(":")
+    parsed = parse_tokens(rest)
+    opening: Opening
+    if engine == "vllm":
+        from agentloop.policies.vllm_engine import open_vllm as opening
+    else:
+        from agentloop.policies.transformers_engine import open_transformers as opening
+    return TokenPolicy(parsed, load_codec(parsed.folder), opening)
+
+
 def named(spec: str) -> Callable[..., Any]:
     """The function that `package.module:function` names; InputError where there is none."""
     module, _, name = spec.partition(":")
-    if os.getcwd() not in sys.path:
-        # An installed command does not look where it is run; last, so that nothing installed is hidden.
-        sys.path.append(os.getcwd())
     try:
         with boundary(InputError, f"importing {module!r}"):
             found: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -105,15 +124,14 @@ def named(spec: str) -> Callable[..., Any]:
     return found
 
 
-def _check_settings(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """InputError for a setting that `function` does not have, and for a text where it expects a number."""
-    known = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        return
-    for setting, value in settings.items():
-        if setting not in known:
-            raise InputError(
-                f"environment {name!r} has no setting {setting!r}: expected one of {', '.join(known)}"
-            )
-        if isinstance(value, str) and known[setting].annotation in (int, float, "int", "float"):
-            raise InputError(f"environment {name!r}: {setting}={value!r}: expected a number")
+def called(function: Callable[..., Any], what: str, **given: Any) -> Any:
+    """What a user's function returns; InputError with its file and line where it raises."""
+    with boundary(InputError, what):
+        return function(**given)
+
+
+def lacks(thing: object, protocol: type) -> list[str]:
+    """Members without a default that `protocol` declares and `thing` does not have."""
+    declared = [name for name in protocol.__annotations__ if name not in vars(protocol)]
+    methods = [name for name, value in vars(protocol).items() if callable(value)]
+    return [n for n in (*declared, *methods) if not n.startswith("_") and not hasattr(thing, n)]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, fields
-from math import inf
+from dataclasses import dataclass
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from occupancy.record.errors import InputError
+from occupancy.record.specs import Count, NotNegative, Positive, Range, check, read
 
 PREFIX = "openai:"
 
@@ -25,30 +26,30 @@ class ChatSpec:
 
     model: str
     base_url: str
-    max_tokens: int = 1024
+    max_tokens: Count = 1024
     """Most output tokens of a turn, reasoning included."""
-    limit_name: str = "max_tokens"
+    limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the server calls it: max_tokens, or max_completion_tokens for some reasoning models."""
-    temperature: float | None = None
+    temperature: NotNegative | None = None
     """None: the server's own."""
-    top_p: float | None = None
-    seed: int = 1
+    top_p: Annotated[float, Range(above=0, most=1)] | None = None
+    seed: bool = True
     """1: each turn is sent its own seed. 0: for servers that refuse one."""
-    tools: int = 1
+    tools: bool = True
     """1: the server's tool interface where the benchmark has tools. 0: text alone."""
-    stop: int = 0
+    stop: bool = False
     """1: a turn in text ends at the benchmark's stop strings and keeps them. For vLLM: others refuse
     include_stop_str_in_output, or cut the string off without naming it."""
-    token_ids: int = 0
+    token_ids: bool = False
     """1: ask for sampled ids (vLLM's return_token_ids)."""
-    logprobs: int = 0
+    logprobs: bool = False
     """1: ask for the log probability of each sampled token."""
-    thinking: str = "drop"
+    thinking: Literal["drop", "keep"] = "drop"
     """drop: reasoning that the server separates is counted and left out of the turn. keep: as
     <think>…</think>."""
     tokenizer: str = ""
     """Name of the tokenizer of the ids, where they are asked for; default: the model's name."""
-    timeout_s: float = 600.0
+    timeout_s: Positive = 600.0
     """Seconds for one call."""
     key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key; unset: no key is sent but the word 'none'."""
@@ -70,21 +71,12 @@ class ChatSpec:
             )
         if not self.model:
             raise InputError(f"no model is named: expected {PREFIX}MODEL@BASE_URL")
-        if self.max_tokens < 1 or not 0 < self.timeout_s < inf:
-            raise InputError(
-                f"max_tokens={self.max_tokens}, timeout_s={self.timeout_s:g}: expected numbers above 0"
-            )
-        if not (0 <= (self.temperature or 0) < inf and 0 < (1 if self.top_p is None else self.top_p) <= 1):
-            raise InputError(
-                f"temperature={self.temperature}, top_p={self.top_p}: expected >= 0, and above 0 up to 1"
-            )
+        check(self, of=self.model)
         if self.stop and self.token_ids:
             raise InputError(
                 "stop=1 with token_ids=1: a stop string may end inside a token, so that ids and text differ; "
                 "leave one of them out"
             )
-        if self.thinking not in ("drop", "keep"):
-            raise InputError(f"thinking={self.thinking!r}: expected drop or keep")
 
     @property
     def key(self) -> str:
@@ -106,24 +98,7 @@ def parse_chat(spec: str) -> ChatSpec:
             f"policy {PREFIX}{head!r} names no server: expected {PREFIX}MODEL@BASE_URL, for instance "
             f"{PREFIX}{head}@http://127.0.0.1:8000/v1"
         )
-    model = named[1]
-    kinds: dict[str, type[int] | type[float] | type[str]] = {
-        f.name: {"int": int, "str": str}.get(str(f.type), float)
-        for f in fields(ChatSpec)
-        if f.name not in ("model", "base_url")
-    }
-    given: dict[str, int | float | str] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        if name not in kinds or name in given:
-            raise InputError(
-                f"setting {name!r} of {model} is unknown or given twice: expected {', '.join(kinds)}"
-            )
-        try:
-            given[name] = kinds[name](value)
-        except ValueError:
-            raise InputError(f"{name}={value!r} of {model}: expected {kinds[name].__name__}") from None
-    return ChatSpec(model, named[2], **given)  # type: ignore[arg-type]
+    return read(ChatSpec, pairs, of=named[1], model=named[1], base_url=named[2])
 
 
 def identity(spec: str) -> str:

@@ -10,16 +10,14 @@ ones; what they spell, where they end and whether they fit is decided here, the 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from agentloop.policies.prompt_ids import PromptIds
-from agentloop.render.codec import Codec, decode, load_codec
+from agentloop.render.codec import Codec, decode
 from agentloop.types import Answer, Ask, ContextOverflow, Traits, Usage
-from occupancy.record.errors import InputError
-
-ENGINES = ("vllm", "transformers")
+from occupancy.record.specs import Count, NotNegative, Range, Share, Size, check, read
 
 
 @dataclass(frozen=True)
@@ -27,31 +25,25 @@ class TokenSpec:
     """A model's folder and how it is sampled."""
 
     folder: str
-    max_tokens: int = 256
+    max_tokens: Count = 256
     """Most output tokens of a turn, the one that closes it included."""
-    temperature: float = 1.0
+    temperature: NotNegative = 1.0
     """0: greedy."""
-    top_p: float = 1.0
-    window: int = 0
+    top_p: Annotated[float, Range(above=0, most=1)] = 1.0
+    window: Size = 0
     """Most tokens of prompt and turn together; 0: what the model was made for."""
-    dtype: str = "auto"
-    """auto, float32, bfloat16 or float16."""
-    memory: float = 0.0
-    """Share of the memory that the engine may take; 0: the engine's own default."""
-    at_once: int = 0
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    memory: Share = 0.0
+    """Fraction of the memory that the engine may take; 0: the engine's own default."""
+    at_once: Size = 0
     """Most requests that the engine runs at a time; 0: its own default."""
-    logprobs: int = 1
+    logprobs: bool = True
     """0: turns come without their log probability, which engines give slowly."""
-    eager: int = 0
+    eager: bool = False
     """1: no CUDA graphs and no compilation: starts sooner, runs slower (vLLM)."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise InputError(
-                f"max_tokens={self.max_tokens}, temperature={self.temperature:g}, top_p={self.top_p:g}: "
-                "expected "
-                f"at least 1, at least 0, and a share above 0"
-            )
+        check(self, of=self.folder)
 
 
 class Sampled(NamedTuple):
@@ -144,39 +136,7 @@ def stop_ids(codec: Codec) -> frozenset[int]:
     return frozenset({codec.closing_ids[-1]} | ({eos} if eos is not None else set()))
 
 
-def open_token_policy(spec: str) -> TokenPolicy:
-    """The policy that `vllm:…` or `transformers:…` names."""
-    engine, _, rest = spec.partition(":")
-    parsed = parse_tokens(rest)
-    opening: Opening
-    if engine == "vllm":
-        from agentloop.policies.vllm_engine import open_vllm
-
-        opening = open_vllm
-    else:
-        from agentloop.policies.transformers_engine import open_transformers
-
-        opening = open_transformers
-    return TokenPolicy(parsed, load_codec(parsed.folder), opening)
-
-
 def parse_tokens(text: str) -> TokenSpec:
     """FOLDER[,NAME=VALUE...]; what cannot be read is named."""
     folder, *pairs = text.split(",")
-    kinds: dict[str, type[int] | type[float] | type[str]] = {
-        f.name: {"int": int, "float": float}.get(str(f.type), str)
-        for f in fields(TokenSpec)
-        if f.name != "folder"
-    }
-    given: dict[str, int | float | str] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        if name not in kinds or name in given:
-            raise InputError(
-                f"setting {name!r} of {folder} is unknown or given twice: expected {', '.join(kinds)}"
-            )
-        try:
-            given[name] = kinds[name](value)
-        except ValueError:
-            raise InputError(f"{name}={value!r} of {folder}: expected {kinds[name].__name__}") from None
-    return TokenSpec(folder, **given)  # type: ignore[arg-type]
+    return read(TokenSpec, pairs, of=folder, folder=folder)

@@ -27,7 +27,7 @@ from agentloop.types import (
     Turn,
     storable,
 )
-from occupancy.record.errors import FewstepsError
+from occupancy.record.errors import FewstepsError, frame_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
     except (FewstepsError, PolicyFailed, EnvironmentFailed):
         raise
     except Exception as error:  # the one place where foreign code may raise what it likes
-        raise failure(f"{what} raised {type(error).__name__}: {error}") from error
+        raise failure(f"{what} raised {type(error).__name__}: {error}{frame_of(error)}") from error
 
 
 def context_ids(history: History) -> Iterator[str]:

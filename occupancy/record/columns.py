@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError
+from occupancy.record.specs import settings
 from occupancy.record.types import Int64
 
 MOST_STATES = 1 << 26
-NAMES = ("trajectory", "state", "task", "weight", "length", "feature")
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,20 @@ class Columns:
     """w_t(tau), empty for none."""
     length: str = ""
     """T of the row's trajectory, empty where it is counted from the rows; see `occupancy.streaming.scan`."""
-    features: tuple[str, ...] = ()
+    feature: tuple[str, ...] = ()
     """Numbers to average."""
 
     @classmethod
     def parse(cls, text: str, *, base: Columns | None = None) -> Columns:
         """Columns from 'trajectory=episode,state=cell,feature=reward,feature=tokens'."""
-        chosen: dict[str, Any] = {} if base is None else {f.name: getattr(base, f.name) for f in fields(cls)}
-        features: list[str] = []
-        for item in filter(None, text.split(",")):
-            name, equals, column = (part.strip() for part in item.partition("="))
-            if not equals or not column or name not in NAMES:
-                raise InputError(
-                    f"--columns {item!r}: expected NAME=COLUMN with NAME one of {', '.join(NAMES)}"
-                )
-            if name == "feature":
-                features.append(column)
-            else:
-                chosen[name] = column
-        if features:
-            chosen["features"] = tuple(features)
-        return cls(**chosen)
+        items = filter(None, text.split(","))
+        chosen = settings(cls, items, of="--columns")
+        return cls(**chosen) if base is None else replace(base, **chosen)
 
     @property
     def needed(self) -> list[str]:
         """Every column to read, once."""
-        named = (self.trajectory, self.state, self.task, self.weight, self.length, *self.features)
+        named = (self.trajectory, self.state, self.task, self.weight, self.length, *self.feature)
         return list(dict.fromkeys(name for name in named if name))
 
     def require(self, present: Sequence[str], where: str, *, only: Sequence[str] | None = None) -> None:

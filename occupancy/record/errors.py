@@ -13,6 +13,14 @@ Every message says what was given, what was expected and what to do.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+_OURS = tuple(
+    str(Path(__file__).parents[2] / package) + os.sep
+    for package in ("occupancy", "simulate", "agentloop", "sft", "analysis")
+)
+
 
 class FewstepsError(Exception):
     """Root of every error raised on purpose."""
@@ -56,3 +64,16 @@ class BudgetStopped(FewstepsError):
     """The budget is spent; the run folder is valid and can be resumed."""
 
     exit_code = 3
+
+
+def frame_of(error: BaseException) -> str:
+    """' (FILE, line N)' of the innermost frame that is a user's own code; empty where there is none."""
+    found, trace = "", error.__traceback__
+    libraries = (os.path.dirname(os.__file__) + os.sep, *_OURS)
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((*libraries, "<")) and "site-packages" not in file:
+            shown = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
+            found = f" ({shown}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found

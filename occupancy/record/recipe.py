@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 from occupancy.record.errors import RecipeError
 
@@ -67,8 +67,8 @@ class Recipe:
     """Prefix filter Psi(tau): which rollouts may be switched from."""
     repetition: int = 3
     """no_repetition refuses a rollout with this many equal consecutive student turns."""
-    switch: SwitchLaw = field(default_factory=SwitchLaw)
-    K: float = INF
+    switch: Annotated[SwitchLaw, parse_switch] = field(default_factory=SwitchLaw)
+    K: Annotated[float, parse_K] = INF
     """Cap on the teacher's turns in one continuation; inf means T_max."""
     phi: str = "all"
     """Continuation filter Phi: which continuations become training traces."""

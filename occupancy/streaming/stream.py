@@ -122,8 +122,8 @@ class TurnStream:
             rows["weight"] = numbers_of(batch, names.weight)
         if names.length:
             rows["length"] = ids_of(batch, names.length, Names())
-        if names.features:
-            rows["features"] = np.column_stack([numbers_of(batch, name) for name in names.features])
+        if names.feature:
+            rows["features"] = np.column_stack([numbers_of(batch, name) for name in names.feature])
         return rows
 
 

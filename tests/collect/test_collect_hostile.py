@@ -264,9 +264,9 @@ def test_a_response_with_anything_anywhere_is_an_answer_or_a_failed_call(
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("openai:m@http://h/v1,temperature=nan", "temperature=nan"),
-        ("openai:m@http://h/v1,top_p=0", "top_p=0"),
-        ("openai:m@http://h/v1,timeout_s=inf", "timeout_s=inf"),
+        ("openai:m@http://h/v1,temperature=nan", "temperature='nan'"),
+        ("openai:m@http://h/v1,top_p=0", "top_p='0'"),
+        ("openai:m@http://h/v1,timeout_s=inf", "timeout_s='inf'"),
         ("openai:m@http://[::1/v1", "base URL of m is none"),
         ("openai:m@http://h:999999/v1", "base URL of m is none"),
         ("openai:m@https://h/v1#secret", "a fragment"),

@@ -96,7 +96,7 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
             "f": random.random(lengths.sum()),
         }
     )
-    file, columns = tmp_path / "turns.parquet", Columns(features=("f",))
+    file, columns = tmp_path / "turns.parquet", Columns(feature=("f",))
     pq.write_table(table, file, row_group_size=1500)
     units = row_groups([file], 1)
     stream = open_turns(file, columns)

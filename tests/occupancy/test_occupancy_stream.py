@@ -164,7 +164,7 @@ def test_a_missing_column_names_those_that_are_there(tmp_path):
     (tmp_path / "turns.parquet").unlink()
     with pytest.raises(DataError, match="a folder without such files"):
         open_turns(tmp_path, Columns())
-    with pytest.raises(InputError, match="expected NAME=COLUMN"):
+    with pytest.raises(InputError, match="--columns has no setting 'cell'"):
         Columns.parse("cell=state")
 
 

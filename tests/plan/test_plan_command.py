@@ -60,14 +60,16 @@ def test_money_axis_reads_the_price_table(
 
 
 def test_the_last_line_buys_the_recommendation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from agentloop.commands.arguments import pairs, read_recipe
+    from agentloop.commands.arguments import read_recipe
+    from occupancy.record.recipe import Recipe
+    from occupancy.record.specs import settings
 
     found = plan(folder, budget=1e7)
     assert found.status == "ranked"
     assert run("plan", str(folder), "--budget", "1e7") == 0
     words = shlex.split(capsys.readouterr().out.splitlines()[-1])
     given = list(itertools.pairwise(words))
-    changes = pairs("--set", [value for name, value in given if name == "--set"])
+    changes = settings(Recipe, [value for name, value in given if name == "--set"], of="--set")
     best = found.recommended
     recipe = read_recipe(dict(given)["--recipe"], changes | {"teacher": "expert"}, T_max=7)
     assert recipe.hash == best.recipe_hash

@@ -131,14 +131,16 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 
 def settings_of(command: str) -> Any:
     """The command line as `fewsteps collect` would take it."""
-    from agentloop.commands.arguments import pairs, read_recipe, turns
+    from agentloop.commands.arguments import read_recipe, turns
     from agentloop.commands.collect import add_commands as add_collect
     from agentloop.run.settings import Settings
+    from occupancy.record.recipe import Recipe
+    from occupancy.record.specs import settings
 
     parser = argparse.ArgumentParser()
     add_collect(parser.add_subparsers())
     given_ = parser.parse_args(shlex.split(command)[1:])
-    changes = pairs("--set", given_.set) | {"K": "inf", "teacher": given_.teacher}
+    changes = settings(Recipe, given_.set, of="--set") | {"K": "inf", "teacher": given_.teacher}
     recipe = read_recipe(given_.recipe[0], changes, T_max=24)
     return given_, Settings(
         recipe=recipe,

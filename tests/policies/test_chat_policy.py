@@ -294,9 +294,9 @@ def test_tool_calls_become_text_and_text_becomes_tool_calls() -> None:
         ("openai:m@ftp://h/v1", "expected http"),
         ("openai:m@https://u:secret@h/v1", "carries a user"),
         ("openai:m@https://h/v1?key=secret", "carries a user"),
-        ("openai:m@http://h/v1,speed=3", "'speed' of m is unknown"),
-        ("openai:m@http://h/v1,max_tokens=x", "expected int"),
-        ("openai:m@http://h/v1,max_tokens=0", "above 0"),
+        ("openai:m@http://h/v1,speed=3", "m has no setting 'speed'"),
+        ("openai:m@http://h/v1,max_tokens=x", "expected a whole number"),
+        ("openai:m@http://h/v1,max_tokens=0", "at least 1"),
         ("openai:@http://h/v1", "no model"),
     ],
 )

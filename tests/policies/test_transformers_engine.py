@@ -15,8 +15,8 @@ transformers = pytest.importorskip("transformers", reason="the extra 'agents' is
 from families import codec, tokenizer_of
 from tiny_model import save_tiny_model
 
+from agentloop.policies.by_name import open_token_policy
 from agentloop.policies.prompt_ids import PromptIds
-from agentloop.policies.token_policy import open_token_policy
 from agentloop.types import Answer, Ask, ContextOverflow, Message
 from occupancy.record.errors import InputError, RunError
 

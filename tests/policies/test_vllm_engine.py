@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 from families import codec
 from tiny_model import save_tiny_model
 
+from agentloop.policies.by_name import open_token_policy
 from agentloop.policies.prompt_ids import PromptIds
-from agentloop.policies.token_policy import open_token_policy
 from agentloop.types import Answer, Ask, Message
 
 

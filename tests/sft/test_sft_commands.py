@@ -231,4 +231,4 @@ def test_classes_must_fit_the_turns(op: Run) -> None:
 def test_a_bad_setting_is_one_line(op: Run, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", str(op.folder), "--base", str(base), "--preset", "hotpotqa", "--out", "x"]
     assert main([*command, "--set", "rate=1"]) == 2
-    assert "unknown training settings ['rate']" in capsys.readouterr().err
+    assert "--set has no setting 'rate'" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from agentloop.policies.scripted import settings_from
 from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed, Usage
-from occupancy.record.errors import InputError
+from occupancy.record.specs import Count, NotNegative, Share, check
 
 from .commands import parse_command
 from .expert import COUNTER, words_and_marks
@@ -35,27 +35,21 @@ class StudentSettings:
     A failure is a turn that nothing came of, or that repeated the one before it.
     """
 
-    lapse: float = 0.06
+    lapse: Share = 0.06
     """A random admissible command."""
-    wrong: float = 0.08
+    wrong: Share = 0.08
     """The expert's command with another receptacle."""
-    loop: float = 0.06
+    loop: Share = 0.06
     """The last command again."""
-    quit: float = 0.02
+    quit: Share = 0.02
     """Giving up, for each failure."""
-    off_track: float = 2.0
+    off_track: NotNegative = 2.0
     """What each failure adds to the rates of the other errors, as a multiple of them."""
-    memory: int = 4
+    memory: Count = 4
     """Turns that are looked back at."""
 
     def __post_init__(self) -> None:
-        for name in ("lapse", "wrong", "loop", "quit"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"student {name}={getattr(self, name)}: expected a probability, 0 to 1")
-        if not 0 <= self.off_track < float("inf"):
-            raise InputError(f"student off_track={self.off_track}: expected a finite number, 0 or more")
-        if self.memory < 1:
-            raise InputError(f"student memory={self.memory}: expected 1 turn or more")
+        check(self, of="student")
 
 
 def parse_student(text: str) -> StudentSettings:

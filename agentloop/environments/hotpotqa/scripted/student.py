@@ -10,11 +10,11 @@ from the turn's seed and read from the episode: the same context and seed give t
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from agentloop.policies.scripted import settings_from
 from agentloop.types import Answer, Ask, Policy
-from occupancy.record.errors import InputError
+from occupancy.record.specs import Count, NotNegative, Share, check
 
 from ..actions import write_turn
 from . import wording
@@ -27,34 +27,27 @@ from .wording import say
 class StudentSettings:
     """Rates are probabilities of a turn when none of the last `memory` turns was wasted."""
 
-    vague: float = 0.35
+    vague: Share = 0.35
     """The whole question as the query, where a title could have been named."""
-    astray: float = 0.15
+    astray: Share = 0.15
     """A search for a passage that was shown and is beside the point."""
-    repeat: float = 0.05
+    repeat: Share = 0.05
     """The last query again."""
-    hasty: float = 0.15
+    hasty: Share = 0.15
     """An answer before both gold paragraphs were found."""
-    misread: float = 0.15
+    misread: Share = 0.15
     """Another passage's title for an answer, with the right one before its eyes."""
-    malformed: float = 0.05
+    malformed: Share = 0.05
     """A turn without an action."""
-    late: float = 0.1
+    late: Share = 0.1
     """A search in the last turn, in spite of the notice."""
-    off_track: float = 0.75
+    off_track: NotNegative = 0.75
     """What each wasted turn adds to the rates, as a multiple of them."""
-    memory: int = 2
+    memory: Count = 2
     """Turns that are looked back at."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name not in ("off_track", "memory") and not 0 <= value <= 1:
-                raise InputError(f"student {field.name}={value}: expected a probability, 0 to 1")
-        if not 0 <= self.off_track < float("inf"):
-            raise InputError(f"student off_track={self.off_track}: expected a finite number, 0 or more")
-        if self.memory < 1:
-            raise InputError(f"student memory={self.memory}: expected 1 turn or more")
+        check(self, of="student")
 
 
 def parse_student(text: str) -> StudentSettings:

@@ -2,9 +2,11 @@
 
     OUT/settings.json     settings, data hash, base; written first
     OUT/log.jsonl         one line an optimizer step or evaluation
-    OUT/state/            the newest state: sharded, readable by any number of processes
+    OUT/state/            the newest state: one safetensors file a process, readable by any number of them,
+                          and progress.json; nothing in it can execute when it is read
     OUT/epoch-001/        a checkpoint that transformers and vLLM load
     OUT/choice.json       the chosen checkpoint, the rule, and what it was chosen from
+    OUT/lock              held by the one process that writes
 
 A folder is written under another name and renamed when it is complete.
 """
@@ -23,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -30,24 +33,31 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
+from occupancy.record.drafts import sync, whole_folder
 from occupancy.record.errors import DataError
 from sft.model import plain
 from sft.world import World
+
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+"""One name a tensor of the optimizer."""
 
 
 def save_state(
     out: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any], world: World
 ) -> None:
     """Replace OUT/state."""
-    model, state = get_state_dict(objective, optimizer)
+    model, state = get_state_dict(objective, optimizer, options=FLAT)
     draft = out / ".state"
     if world.rank == 0:
         shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
     world.wait()
     with _quietly():
-        dcp.save({"model": model, "optimizer": state}, checkpoint_id=str(draft), no_dist=world.mesh is None)
+        writer = HuggingFaceStorageWriter(str(draft), save_distributed=True)
+        dcp.save(_tensors(objective, model, state), storage_writer=writer, no_dist=world.mesh is None)
     if world.rank == 0:
         (draft / "progress.json").write_text(json.dumps(progress), "utf-8")
+        sync(draft)
         old = out / ".state-old"
         shutil.rmtree(old, ignore_errors=True)
         if (out / "state").exists():
@@ -60,16 +70,44 @@ def save_state(
 def load_state(
     out: Path, objective: nn.Module, optimizer: torch.optim.Optimizer, world: World
 ) -> dict[str, Any]:
-    """Load the newest state in place; returns its progress."""
+    """Load the newest state in place; returns its progress.
+
+    Raises:
+        DataError: no state, or one that is not what `save_state` writes.
+    """
     folder = next((f for f in (out / "state", out / ".state-old") if (f / "progress.json").exists()), None)
-    if folder is None:
-        raise DataError(f"{out} holds no state to resume from: remove the folder, or train into a new one")
-    model, state = get_state_dict(objective, optimizer)
-    with _quietly():
-        dcp.load({"model": model, "optimizer": state}, checkpoint_id=str(folder), no_dist=world.mesh is None)
-    set_state_dict(objective, optimizer, model_state_dict=model, optim_state_dict=state)
-    progress: dict[str, Any] = json.loads((folder / "progress.json").read_text("utf-8"))
+    if folder is None or not any(folder.glob("*.safetensors")):
+        raise DataError(
+            f"{out} holds no state of safetensors files to resume from: remove {out}/state, or train into a "
+            f"new folder"
+        )
+    model, state = get_state_dict(objective, optimizer, options=FLAT)
+    tensors = _tensors(objective, model, state)
+    try:
+        progress: dict[str, Any] = json.loads((folder / "progress.json").read_text("utf-8"))
+        with _quietly():
+            reader = HuggingFaceStorageReader(str(folder))
+            dcp.load(tensors, storage_reader=reader, no_dist=world.mesh is None)
+    except Exception as error:  # torch wraps whatever a damaged file raises
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise DataError(
+            f"{folder} cannot be resumed from ({why}): restore it, or train into a new folder"
+        ) from error
+    for name, values in (("model", model), ("optimizer", state)):
+        values.update({key: tensors[f"{name}.{key}"] for key in values if f"{name}.{key}" in tensors})
+    set_state_dict(objective, optimizer, model_state_dict=model, optim_state_dict=state, options=FLAT)
     return progress
+
+
+def _tensors(objective: nn.Module, model: dict[str, Any], optimizer: dict[str, Any]) -> dict[str, Any]:
+    """All tensors by name, a tied one once: two names of a parameter are read and written as one.
+
+    What else an optimizer's state holds are its settings, which the training sets.
+    """
+    own = {name for name, _ in (*objective.named_parameters(), *objective.named_buffers())}
+    both = {f"model.{k}": v for k, v in model.items() if k in own}
+    both |= {f"optimizer.{k}": v for k, v in optimizer.items()}
+    return {name: value for name, value in both.items() if isinstance(value, torch.Tensor)}
 
 
 def export(folder: Path, objective: Any, tokenizer: Any, world: World) -> None:
@@ -77,17 +115,14 @@ def export(folder: Path, objective: Any, tokenizer: Any, world: World) -> None:
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(objective, options=options)
     if world.rank == 0:
-        draft = folder.with_name(f".{folder.name}")
-        shutil.rmtree(draft, ignore_errors=True)
         model = objective.model
         weights = {name.removeprefix("model."): value for name, value in weights.items()}
         if plain(model) is not model:
             weights = _merged(model, weights)
-        plain(model).save_pretrained(str(draft), state_dict=weights)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(str(draft))
-        shutil.rmtree(folder, ignore_errors=True)
-        os.rename(draft, folder)
+        with whole_folder(folder) as draft:
+            plain(model).save_pretrained(str(draft), state_dict=weights)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(str(draft))
     world.wait()
 
 

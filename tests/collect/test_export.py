@@ -149,3 +149,32 @@ def test_atif_command_and_its_errors(run: Run, tmp_path: Path, capsys: pytest.Ca
     assert "exists" in capsys.readouterr().err
     assert main(["export", str(run.folder), "--format", "tokens", "--out", str(tmp_path / "t")]) == 2
     assert "--model names the tokenizer" in capsys.readouterr().err
+
+
+def test_a_kill_or_a_full_disk_leaves_nothing_under_the_final_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = ["export", str(run.folder), "--format", "trl", "--out", str(out)]
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", _no_space)
+        assert main(command) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".out.draft").mkdir()
+    (tmp_path / ".out.draft" / "train.jsonl").write_text("half")
+    assert main(command) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_an_empty_name_writes_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(run.folder.resolve()), "--format", "trl", "--out", ""]) == 2
+    assert "--out is empty" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

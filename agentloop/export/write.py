@@ -1,0 +1,77 @@
+"""A run's traces or episodes as a folder for another tool, with what that tool must be told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentloop.export.atif import documents
+from agentloop.export.trainers import CONFIG, EXPORTERS, tokens
+from agentloop.render.types import TraceMessage, read_messages
+from occupancy.record.drafts import whole_folder
+from occupancy.record.errors import DataError
+from occupancy.runs import Run
+
+
+def write_episodes(run: Run, out: Path) -> dict[str, Any]:
+    """Write one ATIF document an episode into the new folder `out`; returns their number."""
+    count = 0
+    with whole_folder(out) as draft:
+        for count, document in enumerate(documents(run), start=1):
+            text = json.dumps(document, ensure_ascii=False)
+            (draft / f"{count:06d}.json").write_text(text, "utf-8")
+    return {"episodes": count}
+
+
+def write_traces(
+    run: Run, out: Path, form: str, *, model: str | None = None, hub: bool = False
+) -> dict[str, Any]:
+    """Write the accepted traces in the form of a trainer; returns what was written and left out.
+
+    Args:
+        run: where the traces are.
+        out: a new folder.
+        form: `tokens`, or a name of `EXPORTERS`.
+        model: folder of tokenizer and chat template, for `tokens`.
+        hub: whether `model` may be a name on the Hugging Face hub.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    traces = _messages(run)
+    exporter = EXPORTERS.get(form)
+    if exporter is None:
+        from agentloop.render import load_codec
+
+        exporter = tokens(load_codec(str(model), hub=hub))
+    rows = [row | {"task_id": task} for name, task, messages in traces for row in exporter(messages, name)]
+    name = "train.parquet" if form in ("verl", "tokens") else "train.jsonl"
+    with whole_folder(out) as draft:
+        if name.endswith("parquet"):
+            pq.write_table(pa.Table.from_pylist(rows), draft / name)
+        else:
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            with (draft / name).open("w", encoding="utf-8") as handle:
+                handle.writelines(lines)
+        (draft / "how-to-train.txt").write_text(CONFIG[form].format(file=name), "utf-8")
+    written = {row["trace"] for row in rows}
+    taught = [m for _, _, messages in traces for m in messages if m.train]
+    return {
+        "rows": len(rows),
+        "traces": len(written),
+        "traces_without_target": len(traces) - len(written),
+        "turns_cut": sum(m.no_target == "cut" for m in taught),
+        "turns_empty": sum(m.no_target == "empty" for m in taught),
+        "file": name,
+    }
+
+
+def _messages(run: Run) -> list[tuple[str, str, tuple[TraceMessage, ...]]]:
+    """(episode_id, task_id, messages) of every accepted trace."""
+    traces = run.read("traces", columns=["episode_id", "task_id", "messages"]).to_pylist()
+    if not traces:
+        raise DataError(f"{run.folder} holds no accepted trace: collect some first")
+    return [
+        (t["episode_id"], t["task_id"], read_messages(t["messages"], trace=t["episode_id"])) for t in traces
+    ]

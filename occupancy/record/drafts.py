@@ -1,0 +1,61 @@
+"""Files and folders that are there whole or not at all: written under another name, synced, then renamed.
+
+A kill or a full disk leaves a draft (`.NAME.draft`) and nothing under the final name, so that the same
+command can be given again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from occupancy.record.errors import InputError
+
+
+def new_folder(name: str | Path, *, option: str = "--out") -> Path:
+    """The path of a folder to be made; InputError where the name is empty or something is there."""
+    if not str(name).strip():
+        raise InputError(f"{option} is empty: name a new folder")
+    folder = Path(name)
+    if folder.exists() or folder.is_symlink():
+        raise InputError(f"{option} {folder} exists: name a new folder")
+    return folder
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A draft to fill: it takes the name `folder`, and the place of what is there, when the block ends."""
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        sync(draft)
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        os.rename(draft, folder)
+        sync(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Replace a file's text at once."""
+    draft = file.with_name(f".{file.name}.draft")
+    draft.write_text(text, "utf-8")
+    sync(draft)
+    os.replace(draft, file)
+    sync(file.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder and the files in it, are on the disk."""
+    for each in (*(p for p in sorted(path.rglob("*")) if p.is_file()), path) if path.is_dir() else (path,):
+        handle = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

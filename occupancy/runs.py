@@ -2,15 +2,22 @@
 
     RUN/run.json            versions, hashes, machine, settings; written at the start
     RUN/recipe.toml         the recipe
-    RUN/parts/000000/       rows that were finished together: episodes.parquet, turns.parquet, …
+    RUN/parts/000000/       rows that were committed together: episodes.parquet, turns.parquet, …
+    RUN/parts/000000/part.json   number of the part, schema version, tables with their row counts
     RUN/ledger.sqlite       every attempt (agentloop.ledger.store)
 
-A part is written under another name, synced, and renamed: the rename is the commit, so that a reader
-sees all rows of a task or none. `duckdb "select * from 'RUN/parts/*/episodes.parquet'"` works.
+A part is written as a draft, synced, and renamed: the rename is the commit, so that a reader sees all
+rows of a task or none. Every reader goes through `Run.files`, which refuses a copied part, a part that lost a
+table or rows, and a part of a later version.
+
+    run = create_run("RUN", preset("op-short"), {"kind": "pilot"})
+    run.commit({"episodes": [..], "turns": [..]})
+    open_run("RUN").read("episodes", columns=["episode_id", "R"])
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -45,6 +52,9 @@ _ORDER = (
 
 _BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
 """What a kill before run.json leaves behind."""
+_LIST = "part.json"
+_LISTED_SINCE = 3
+"""Schema version from which every part has a list of its tables."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +67,75 @@ class Run:
     """run.json."""
 
     def read(self, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-        """All committed rows of a table, sorted by key: the same whatever order they were written in."""
+        """Committed rows of a table, sorted by key, whatever order they were written in.
+
+        Args:
+            table: A key of `occupancy.record.tables.TABLES`.
+            columns: Columns to read; by default all of them.
+
+        Raises:
+            DataError: A part cannot be read, is incomplete or of a later version, or an episode occurs twice.
+        """
         whole = schema(table)
         order = [name for name in _ORDER if name in whole.names]
         needed = whole.names if columns is None else list(dict.fromkeys([*columns, *order]))
         wanted = pa.schema([whole.field(name) for name in needed], whole.metadata)
-        files = sorted(self.folder.glob(f"parts/[0-9]*/{table}.parquet"))
-        parts = [_read_part(file, table, wanted) for file in files]
+        parts = [_read_part(file, table, wanted) for file in self.files(table)]
         rows = pa.concat_tables(parts) if parts else wanted.empty_table()
         rows = rows.sort_by([(name, "ascending") for name in order])
+        if table == "episodes":
+            self._refuse_twice(rows.select(order))
         return rows if columns is None else rows.select(list(columns))
+
+    def files(self, table: str) -> list[Path]:
+        """Parquet files of a table, one a part that has rows of it; raises DataError as `read` does."""
+        found = []
+        for part in sorted(self.folder.glob("parts/[0-9]*")):
+            rows = self._listed(part).get(table)
+            file = part / f"{table}.parquet"
+            if rows is None:
+                continue
+            try:
+                footer = pq.read_metadata(file)
+                version = int((footer.metadata or {}).get(b"fewsteps", SCHEMA_VERSION))
+            except (pa.ArrowInvalid, ValueError, OSError) as error:
+                raise DataError(f"{file} cannot be read ({error}): restore the file") from error
+            _refuse_later(file, version)
+            if rows not in (footer.num_rows, -1):
+                raise DataError(f"{file} has {footer.num_rows} rows, but {_LIST} says {rows}: restore it")
+            found.append(file)
+        return found
+
+    def _listed(self, part: Path) -> dict[str, int]:
+        """Row count of each table of a part; -1 in parts of old runs, which list nothing."""
+        present = {file.stem for file in part.glob("*.parquet")}
+        if not (part / _LIST).exists() and self.info.get("schema_version", SCHEMA_VERSION) < _LISTED_SINCE:
+            return dict.fromkeys(present, -1)
+        try:
+            listed = json.loads((part / _LIST).read_text("utf-8"))
+            number, version = int(listed["part"]), int(listed["schema_version"])
+            rows = {str(name): int(n) for name, n in listed["rows"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{part}/{_LIST} cannot be read ({error}): restore the part") from error
+        _refuse_later(part, version)
+        if f"{number:06d}" != part.name:
+            raise DataError(f"{part} is a copy of part {number:06d}: its rows would count twice; remove it")
+        if lost := sorted(set(rows) - present):
+            raise DataError(f"{part} has lost {lost[0]}.parquet, which {_LIST} lists: restore the part")
+        if unlisted := sorted(present - set(rows)):
+            raise DataError(f"{part} has {unlisted[0]}.parquet, which {_LIST} does not list: remove the file")
+        return rows
+
+    def _refuse_twice(self, key: pa.Table) -> None:
+        """Refuse episodes that occur twice: their turns would count, and be trained on, twice."""
+        counts = key.group_by(key.column_names).aggregate([([], "count_all")])
+        if len(counts) < len(key):
+            row = next(row for row in counts.to_pylist() if row["count_all"] > 1)
+            raise DataError(
+                f"{self.folder} holds {row['kind']} {row['rollout']} of {row['task_id']} "
+                f"{row['count_all']} times: a part was copied, or two runs were put into one folder; remove "
+                f"one of the parts"
+            )
 
     def commit(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""
@@ -77,15 +146,24 @@ class Run:
     def commit_tables(self, tables: Mapping[str, pa.Table]) -> None:
         """Like `commit`, for Arrow tables in the run's schemas."""
         parts = self.folder / "parts"
+        if parts.is_symlink():
+            raise DataError(
+                f"{parts} is a symbolic link: nothing is written through links; name a new folder"
+            )
         parts.mkdir(exist_ok=True)
         number = 1 + max((int(p.name) for p in parts.glob("[0-9]*")), default=-1)
         draft = parts / f".draft-{number:06d}"
+        if draft.is_symlink():
+            draft.unlink()
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         for name, table in tables.items():
             file = draft / f"{name}.parquet"
             pq.write_table(table, file, compression="zstd")
             _sync(file)
+        rows = {name: len(table) for name, table in tables.items()}
+        listed = {"part": number, "schema_version": SCHEMA_VERSION, "rows": rows}
+        _write(draft / _LIST, json.dumps(listed) + "\n")
         _sync(draft)
         os.rename(draft, parts / f"{number:06d}")
         _sync(parts)
@@ -94,7 +172,7 @@ class Run:
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; it falls with the process, however that dies."""
-    with (folder / "lock").open("w") as handle:
+    with os.fdopen(_open(folder / "lock", os.O_CREAT), "w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -152,14 +230,6 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder, recipe, info)
 
 
-def compact(source: Run, folder: str | Path) -> Run:
-    """Copy a run's rows into a new folder as one part, sorted by key."""
-    target = create_run(folder, source.recipe, source.info)
-    tables = {name: source.read(name) for name in TABLES}
-    target.commit_tables({name: rows for name, rows in tables.items() if len(rows)})
-    return target
-
-
 def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
     """Rows as an Arrow table in the table's schema; a missing, unknown or wrong value is named."""
     wanted = schema(name)
@@ -193,9 +263,29 @@ def _read_part(file: Path, table: str, wanted: pa.Schema) -> pa.Table:
         raise DataError(f"{file} cannot be read ({error}): restore the file") from error
 
 
+def _refuse_later(where: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise DataError(
+            f"{where} has schema version {version}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; use "
+            f"the release that wrote it"
+        )
+
+
+def _open(file: Path, flags: int) -> int:
+    """Handle for writing; a symbolic link in the file's place is refused, not followed."""
+    try:
+        return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EMLINK):
+            raise
+        raise DataError(f"{file} is a symbolic link: nothing is written through links; remove it") from error
+
+
 def _write(file: Path, text: str) -> None:
     draft = file.with_name(f".{file.name}.draft")
-    draft.write_text(text, "utf-8")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(_open(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as handle:
+        handle.write(text)
     _sync(draft)
     os.replace(draft, file)
     _sync(file.parent)

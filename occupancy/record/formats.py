@@ -12,6 +12,7 @@ def _later() -> str:
     added = [(c.since, f"`{table}.{c.name}`") for table, own in TABLES.items() for c in own if c.since > 1]
     added += [(since, f"the table `{table}`") for table, since in ADDED_TABLES.items()]
     said = [f"Version {since} added {name}; older runs are read with it empty." for since, name in added]
+    said.append("Version 3 added `part.json`; parts of older runs are read without the check.")
     return "\n".join(said)
 
 
@@ -23,10 +24,12 @@ Schema version {SCHEMA_VERSION}. This page is made from `occupancy/record/tables
     RUN/run.json              settings, versions and hashes; written at the start
     RUN/recipe.toml           the recipe
     RUN/parts/000000/…        rows that were committed together, one Parquet file a table
+    RUN/parts/000000/part.json  number of the part, schema version, row count of each of its tables
     RUN/ledger.sqlite         one row an attempt at a teacher's turn
     RUN/lock                  held by the process that writes
 
-A part appears by one rename: all of its rows are there, or none. Read a table with
+A part appears by one rename: all of its rows are there, or none. A part that was copied, that lost a table
+or rows, or that a later version wrote is refused by every reader. Read a table with
 `occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from
 `RUN/parts/*/episodes.parquet`.
 Rows of `episodes` are unique by ({", ".join(KEY)}), the kind and K;

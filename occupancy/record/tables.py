@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """What a version added is said by `Column.since` and `ADDED_TABLES`; older runs are read without it."""
 ADDED_TABLES = {"trained_turns": 2}
 KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")

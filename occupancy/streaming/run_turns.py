@@ -48,7 +48,6 @@ def open_run_turns(
         raise DataError(f"{folder} has no episodes of kind {kind!r}: expected one of {', '.join(kinds)}")
     counted = of_kind.filter(pc.is_in(of_kind["status"], value_set=_array(COUNTED)))
     empty = int(pc.sum(pc.equal(counted["length"], 0)).as_py() or 0)
-    files = sorted(Path(folder).glob("parts/[0-9]*/turns.parquet"))
     ids, clusters = counted["episode_id"].combine_chunks(), counted["cluster_id"].combine_chunks()
 
     def keep(batch: Any) -> Any:
@@ -58,7 +57,7 @@ def open_run_turns(
         return kept.append_column(RUN_COLUMNS.task, clusters.take(at.filter(rows)))
 
     read = [name for name in columns.needed if name != RUN_COLUMNS.task]
-    stream = TurnStream(files, columns, memory, keep, read)
+    stream = TurnStream(run.files("turns"), columns, memory, keep, read)
     return RunTurns(stream, empty, of_kind.num_rows - counted.num_rows)
 
 

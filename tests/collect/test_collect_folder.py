@@ -22,8 +22,10 @@ from agentloop.run.summary import summarise
 from agentloop.types import Task
 from occupancy.record.errors import DataError, RecipeError, RunError
 from occupancy.record.recipe import preset
+from occupancy.record.rows import evaluation_row
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
-from occupancy.runs import compact, create_run, only_writer, open_run
+from occupancy.runs import Run, create_run, only_writer, open_run
+from occupancy.streaming.run_turns import open_run_turns
 
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
 
@@ -115,13 +117,72 @@ def test_an_episode_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", RECIPE)
     shutil.copytree(run.folder / "parts" / "000000", run.folder / "parts" / "000077")
     for use in (summarise, lambda run: run_of(run.folder, RECIPE)):
-        with pytest.raises(DataError, match=r"holds episode corridor/\S+ 2 times: a part was copied"):
+        with pytest.raises(DataError, match="000077 is a copy of part 000000"):
             use(run)
+    unlisted(run)
+    with pytest.raises(DataError, match=r"holds \w+ -?\d of corridor/\S+ 2 times: a part was copied"):
+        open_run(run.folder).read("episodes")
     settings = Evaluation("drunk", "3", 1)
     again = asyncio.run(evaluate(tmp_path / "e", settings, environments=Corridors(), policy=drunk))
     shutil.copytree(again.folder / "parts" / "000000", again.folder / "parts" / "000001")
-    with pytest.raises(DataError, match="2 times"):
+    with pytest.raises(DataError, match="000001 is a copy of part 000000"):
         asyncio.run(evaluate(tmp_path / "e", settings, environments=Corridors(), policy=drunk))
+
+
+def unlisted(run: Run) -> None:
+    """Make the run one of version 2, whose parts list nothing."""
+    for file in run.folder.glob("parts/*/part.json"):
+        file.unlink()
+    info = json.loads((run.folder / "run.json").read_text("utf-8"))
+    (run.folder / "run.json").write_text(json.dumps(info | {"schema_version": 2}), "utf-8")
+
+
+def test_every_reader_refuses_a_part_that_is_not_whole(tmp_path: Path) -> None:
+    """The check is in `Run.files`, which export, traces, plan and occupancy read through."""
+    folder = run_of(tmp_path / "run", RECIPE).folder
+    part = folder / "parts" / "000000"
+    readers = (
+        lambda: open_run(folder).read("turns"),
+        lambda: open_run_turns(folder),
+        lambda: summarise(open_run(folder)),
+    )
+
+    def refused(match: str) -> None:
+        for read in readers:
+            with pytest.raises(DataError, match=match):
+                read()
+
+    turns = pq.read_table(part / "turns.parquet", partitioning=None)
+    pq.write_table(turns.slice(1), part / "turns.parquet")
+    with pytest.raises(DataError, match=rf"has {len(turns) - 1} rows, but part.json says {len(turns)}"):
+        open_run_turns(folder)
+    later = {"fewsteps": str(SCHEMA_VERSION + 1)}
+    pq.write_table(turns.replace_schema_metadata(later), part / "turns.parquet")
+    with pytest.raises(DataError, match=f"schema version {SCHEMA_VERSION + 1}: this fewsteps reads"):
+        open_run_turns(folder)
+    (part / "turns.parquet").unlink()
+    refused(r"000000 has lost turns\.parquet, which part\.json lists")
+    (part / "part.json").unlink()
+    refused(r"part\.json cannot be read")
+
+
+def test_nothing_is_written_through_a_symbolic_link(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("mine", "utf-8")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".run.json.draft").symlink_to(target)
+    run = create_run(folder, RECIPE, {})
+    (folder / "lock").unlink()
+    (folder / "lock").symlink_to(target)
+    with pytest.raises(DataError, match="lock is a symbolic link"), only_writer(folder):
+        pass
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "parts").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="parts is a symbolic link"):
+        run.commit({"evaluations": [evaluation_row("t", "q", attempt=0, score=1.0, status="finished")]})
+    assert target.read_text("utf-8") == "mine"
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_every_table_has_its_schema_also_where_it_has_no_row(tmp_path: Path) -> None:
@@ -140,6 +201,7 @@ def test_a_run_of_the_first_schema_is_read_and_goes_on(tmp_path: Path) -> None:
     """Version 1 had no `traces.row_starts`."""
     run = run_of(tmp_path / "run", RECIPE)
     before = run.read("traces").drop_columns(["row_starts"])
+    unlisted(run)
     for file in run.folder.glob("parts/*/*.parquet"):
         table = pq.read_table(file, partitioning=None)
         if file.stem == "traces":
@@ -152,9 +214,7 @@ def test_a_run_of_the_first_schema_is_read_and_goes_on(tmp_path: Path) -> None:
     assert traces.drop_columns(["row_starts"]).equals(before)
     assert traces["row_starts"].null_count == len(traces) > 0
     run_of(run.folder, RECIPE)
-    new = compact(old, tmp_path / "new")
-    assert new.info["schema_version"] == SCHEMA_VERSION
-    assert new.read("traces").equals(traces)
+    assert open_run(run.folder).read("traces").equals(traces), "new parts beside old ones"
 
 
 def test_a_run_of_a_later_schema_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""What a sandbox may use, and how a machine enforces it: control groups, or resource limits."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from occupancy.record.errors import InputError
+
+PREFIX = "fewsteps-"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one sandbox may use."""
+
+    memory_mb: int = 512
+    """Memory of all processes and of all files that were written, in MB."""
+    processes: int = 256
+    disk_mb: int = 256
+    """Files that were written, in MB; they are kept in memory."""
+    files: int = 100_000
+    """Files that were written, in number."""
+    command_s: float = 60.0
+    """Seconds of one command that is run from outside."""
+
+    def __post_init__(self) -> None:
+        least = {"memory_mb": 32, "processes": 16, "disk_mb": 4, "files": 1000, "command_s": 0.1}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise InputError(f"sandbox {name}={getattr(self, name)}: expected at least {bound}")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Control groups of one sandbox, one folder a hierarchy."""
+
+    folders: tuple[Path, ...]
+
+    def remove(self, *, wait_s: float = 5.0) -> None:
+        """Remove the groups; waits for processes that are being ended."""
+        end = time.monotonic() + wait_s
+        for folder in self.folders:
+            while folder.exists():
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.002)
+
+
+def make_group(name: str, limits: Limits) -> Group | None:
+    """Control groups with the limits in them, or None where this process may make none.
+
+    name  unique among all sandboxes of the machine
+    """
+    memory = str(limits.memory_mb << 20)
+    settings = {
+        "v1": {
+            "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
+            "pids": {"pids.max": str(limits.processes)},
+        },
+        "v2": {
+            "": {
+                "memory.max": memory,
+                "memory.swap.max": "0",
+                "memory.oom.group": "0",
+                "pids.max": str(limits.processes),
+            }
+        },
+    }
+    made: list[Path] = []
+    for controller, values in settings[_version()].items():
+        parent = _own_group(controller)
+        folder = parent / f"{PREFIX}{name}" if parent else None
+        try:
+            if folder is None:
+                raise PermissionError
+            folder.mkdir()
+            made.append(folder)
+            for file, value in values.items():
+                # Where no swap is accounted, its files are not there, and there is nothing to limit.
+                if (folder / file).exists():
+                    (folder / file).write_text(value)
+            if _version() == "v2" and not (folder / "pids.max").exists():
+                raise PermissionError
+        except OSError:
+            Group(tuple(made)).remove()
+            return None
+    return Group(tuple(made))
+
+
+def left_groups(pattern: str = "") -> list[Path]:
+    """Groups of sandboxes, of this process and of others, whose names start with `pattern`."""
+    parents = {_own_group(c) for c in (("memory", "pids") if _version() == "v1" else ("",))} - {None}
+    return sorted(f for p in parents if p for f in p.glob(f"{PREFIX}{pattern}*") if f.is_dir())
+
+
+def sweep_groups() -> None:
+    """Remove groups whose owner, the process in their name, has died."""
+    for folder in left_groups():
+        owner = re.match(rf"{PREFIX}(\d+)-", folder.name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _version() -> str:
+    return "v1" if any(kind == "cgroup" and "memory" in o for kind, _, o in _mounts()) else "v2"
+
+
+def _own_group(controller: str) -> Path | None:
+    """The folder of this process's group in the hierarchy of a controller ('' for version 2)."""
+    kind = "cgroup" if controller else "cgroup2"
+    mounts = [p for k, p, o in _mounts() if k == kind and (not controller or controller in o)]
+    lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
+    paths = [path for _, names, path in lines if controller in names.split(",")]
+    if not mounts or not paths:
+        return None
+    folder = mounts[0] / paths[0].lstrip("/")
+    if not controller and not _delegates(folder):
+        return None
+    return folder if folder.is_dir() and os.access(folder, os.W_OK) else None
+
+
+def _delegates(folder: Path) -> bool:
+    """Whether groups below `folder` can have limits; asks for it where that is allowed."""
+    control = folder / "cgroup.subtree_control"
+    with suppress(OSError):
+        if not {"memory", "pids"} <= set(control.read_text().split()):
+            control.write_text("+memory +pids")
+        return {"memory", "pids"} <= set(control.read_text().split())
+    return False
+
+
+def _mounts() -> Iterator[tuple[str, Path, list[str]]]:
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, options, *_ = line.split()
+        if kind in ("cgroup", "cgroup2"):
+            yield kind, Path(place), options.split(",")

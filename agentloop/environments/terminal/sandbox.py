@@ -1,0 +1,297 @@
+"""One sandbox: started, given commands, looked at from outside, and always torn down.
+
+Its first process is a shell of the image, started before any other process was there. It reads commands from
+a pipe, so nothing has to enter a sandbox later, and everything in it has the same limits. What comes back
+through the pipe may be forged by the processes inside: it is bounded in size and time, and never trusted
+beyond the episode. What was changed is read from outside, from the folder that overlayfs writes to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentloop.types import EnvironmentFailed
+
+from . import limits as limits_of
+from .launch import Layers, Start, check_machine, is_root, launch_command, map_users
+from .limits import Limits, make_group
+from .system_calls import call_filter
+
+START_S = 20.0
+MOST_OUTPUT = 4 << 20
+"""Bytes of one command's output."""
+_count = itertools.count()
+
+
+class SandboxFailed(EnvironmentFailed):
+    """A sandbox could not be started, or does not answer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that was run."""
+
+    output: bytes
+    """Standard output and error."""
+    code: int
+    """Exit status; 137 where it was ended at its time limit."""
+
+
+class Sandbox:
+    """An open sandbox; made by `open_sandbox`."""
+
+    def __init__(self, folder: Path, layers: Layers, process: asyncio.subprocess.Process, pid: int) -> None:
+        self.folder, self.layers, self.pid = folder, layers, pid
+        """`pid` is the first process of the sandbox, as the machine counts."""
+        self._process = process
+        self._namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
+        self.limits = Limits()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process runs."""
+        return self._process.returncode is None and Path(f"/proc/{self.pid}/ns/pid").exists()
+
+    @property
+    def root(self) -> Path:
+        """The sandbox's file system as the machine sees it. Links in it lead anywhere: never follow one."""
+        return Path(f"/proc/{self.pid}/root")
+
+    @property
+    def written(self) -> dict[str, Path]:
+        """Folders with what was written, keyed by where they are mounted: '/' and, if apart, '/usr'."""
+        inside = Path(f"/proc/{self._process.pid}/root{self.folder}")
+        return {"/": inside / "u"} | ({"/usr": inside / "uu"} if self.layers.usr else {})
+
+    async def run(self, command: str, *, shell: str = "/bin/sh", timeout_s: float | None = None) -> Ran:
+        """Run a command and wait for it.
+
+        Args:
+            command: text for the shell.
+            shell: program that is given `-c command`.
+            timeout_s: seconds until it is ended; the sandbox's `command_s` by default.
+
+        Returns:
+            What it wrote, and its exit status.
+
+        Raises:
+            SandboxFailed: the sandbox ended, or does not keep to the time limit.
+        """
+        limit = timeout_s or self.limits.command_s
+        mark = secrets.token_hex(12)
+        line = (
+            f"printf '{mark}\\n'; "
+            f"timeout -s KILL {limit:g} {shell} -c {shlex.quote(command)} </dev/null 2>&1; "
+            f"printf '\\n{mark} %d\\n' $?\n"
+        )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            async with asyncio.timeout(limit + 5):
+                stdin.write(line.encode("utf-8", "surrogateescape"))
+                await stdin.drain()
+                await stdout.readuntil(f"{mark}\n".encode())
+                end = re.compile(rb"\n" + mark.encode() + rb" (\d+)\n\Z")
+                output = bytearray()
+                while (found := end.search(output, max(0, len(output) - 64))) is None:
+                    piece = await stdout.read(1 << 16)
+                    output += piece
+                    if not piece or len(output) > MOST_OUTPUT:
+                        raise SandboxFailed("the sandbox " + ("wrote too much" if piece else "ended"))
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError) as error:
+            why = "does not answer in time" if isinstance(error, TimeoutError) else "ended or broke its pipe"
+            raise SandboxFailed(f"the sandbox {why} (command {command[:60]!r})") from error
+        return Ran(bytes(output[: found.start()]), int(found[1]))
+
+    def pids(self) -> list[int]:
+        """All its processes but the first, as the machine counts."""
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != self.pid:
+                with suppress(OSError):
+                    if os.stat(f"/proc/{name}/ns/pid").st_ino == self._namespace:
+                        found.append(int(name))
+        return found
+
+    async def halt(
+        self, how: signal.Signals = signal.SIGKILL, *, spare: frozenset[int] = frozenset()
+    ) -> None:
+        """End (or stop, with SIGSTOP) every process but the first, until none is left that runs."""
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            running = [p for p in self.pids() if p not in spare and state_of(p) not in ("", "Z", "T", "X")]
+            if not running:
+                return
+            for pid in running:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            await asyncio.sleep(0.001)
+        raise SandboxFailed("processes of the sandbox could not be stopped")
+
+    def resume(self) -> None:
+        """Let stopped processes run again."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    async def snapshot(self, folder: Path) -> Layers:
+        """Copy what was written to `folder` and return the layers of a fork.
+
+        A fork starts from these layers without copying, however many there are. Its processes, shell
+        variables and screen are new: only files are kept. The sandbox's processes are stopped meanwhile.
+        """
+        await self.halt(signal.SIGSTOP)
+        try:
+            copied = {}
+            for mount, written in self.written.items():
+                copied[mount] = folder / ("usr" if mount == "/usr" else "root")
+                await _copy(written, copied[mount])
+        finally:
+            self.resume()
+        usr = (copied["/usr"],) if "/usr" in copied else ()
+        return self.layers.on_top(Layers((copied["/"],), usr))
+
+
+def state_of(pid: int) -> str:
+    """State letter of a process; empty where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
+@asynccontextmanager
+async def open_sandbox(
+    layers: Layers, *, limits: Limits | None = None, cwd: str = "/"
+) -> AsyncIterator[Sandbox]:
+    """A running sandbox over `layers`, without a network; ended with everything in it when the block is left.
+
+    Args:
+        layers: read-only folders; they must not change while sandboxes use them.
+        limits: what it may use.
+        cwd: folder that commands are run in.
+
+    Raises:
+        SandboxFailed: it could not be started; the message has bubblewrap's own words.
+        InputError: the machine lacks something; `fewsteps doctor` says what.
+    """
+    check_machine()
+    limits = limits or Limits()
+    name = f"{os.getpid()}-{next(_count)}-{secrets.token_hex(3)}"
+    folder = Path(tempfile.mkdtemp(prefix=f"{limits_of.PREFIX}{name}-"))
+    group = make_group(name, limits) if is_root() else None
+    process: asyncio.subprocess.Process | None = None
+    pid = None
+    try:
+        folder.chmod(0o755)
+        process, pid = await _start(folder, layers, limits=limits, group=group, cwd=cwd)
+        sandbox = Sandbox(folder, layers, process, pid)
+        sandbox.limits = limits
+        up = await sandbox.run("true", timeout_s=START_S)
+        if up.code:
+            raise SandboxFailed(f"the image cannot run a command: {up.output.decode(errors='replace')[:200]}")
+        yield sandbox
+    finally:
+        if process is not None:
+            await _end(process, pid)
+        if group is not None:
+            group.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _start(
+    folder: Path, layers: Layers, *, limits: Limits, group: limits_of.Group | None, cwd: str
+) -> tuple[asyncio.subprocess.Process, int]:
+    ours: list[int] = []
+    theirs: list[int] = []
+    process, pid = None, None
+    try:
+        info, info_end = os.pipe()
+        ours.append(info)
+        theirs.append(info_end)
+        ready = None
+        if is_root():
+            ready, ready_end = os.pipe()
+            theirs.append(ready)
+            ours.append(ready_end)
+        calls = None
+        if program := call_filter():
+            calls = os.memfd_create("calls", 0)
+            os.write(calls, program)
+            os.lseek(calls, 0, os.SEEK_SET)
+            theirs.append(calls)
+        start = Start(folder, layers, limits, group, info_end, ready, calls, cwd)
+        process = await asyncio.create_subprocess_exec(
+            *launch_command(start),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=tuple(theirs),
+            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")},
+            start_new_session=True,
+            limit=MOST_OUTPUT,
+        )
+        while theirs:
+            os.close(theirs.pop())
+        told = await asyncio.wait_for(asyncio.to_thread(_told, info), START_S)
+        found = re.search(rb'"child-pid":\s*(\d+)', told)
+        if found is None:
+            said = await process.stdout.read(2000) if process.stdout else b""
+            raise SandboxFailed(f"no sandbox could be started: {said.decode(errors='replace').strip()}")
+        pid = int(found[1])
+        if ready is not None:
+            map_users(pid)
+            os.write(ours[-1], b"1")
+        return process, pid
+    except BaseException:
+        if process is not None:
+            await _end(process, pid)
+        raise
+    finally:
+        for descriptor in (*ours, *theirs):
+            os.close(descriptor)
+
+
+def _told(info: int) -> bytes:
+    """All that bubblewrap says of itself: to close its pipe before would end it."""
+    told = b""
+    while b"}" not in told and (piece := os.read(info, 4096)):
+        told += piece
+    return told
+
+
+async def _end(process: asyncio.subprocess.Process, pid: int | None) -> None:
+    """End a sandbox: everything inside dies with its first process."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
+    await process.wait()
+
+
+async def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        "cp", "-a", "--", f"{source}/.", str(target), stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    if process.returncode:
+        raise SandboxFailed(f"a snapshot could not be copied: {said.decode(errors='replace')[:200]}")

@@ -1,0 +1,215 @@
+"""A sandbox: isolated, limited, forked without copying, and always torn down."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from terminal_machine import finished, host_image
+
+from agentloop.environments.terminal.changes import changes, state_hash
+from agentloop.environments.terminal.launch import Layers
+from agentloop.environments.terminal.limits import Limits, left_groups, sweep_groups
+from agentloop.environments.terminal.sandbox import SandboxFailed, open_sandbox
+from agentloop.environments.terminal.system_calls import call_filter
+from occupancy.record.errors import InputError
+
+
+def mounts() -> list[str]:
+    return Path("/proc/self/mounts").read_text().splitlines()
+
+
+def folders() -> list[Path]:
+    return sorted(Path("/tmp").glob(f"fewsteps-{os.getpid()}-*"))
+
+
+def test_commands_run_as_root_of_their_own_world() -> None:
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            told = await sandbox.run("id -un; hostname; pwd; echo $$; ls / | tr '\\n' ' '; exit 3")
+            assert told.code == 3
+            user, host, place, _, names = told.output.decode().split("\n")
+            assert (user, host, place) == ("root", "sandbox", "/")
+            assert set(names.split()) >= {"bin", "etc", "tmp", "usr", "proc"}
+            # Neither the checkout, nor the data, nor anybody's home can be seen.
+            assert "work" not in names.split()
+            assert (await sandbox.run("ls -A /root /home /mnt")).output.decode().split() == [
+                *("/home:", "/mnt:", "/root:"),
+                *(".bashrc", ".profile"),
+            ]
+            assert b"lo" in (await sandbox.run("ls /proc/sys/net/ipv4/conf")).output
+            assert (await sandbox.run("printf '\\377\\000x'")).output == b"\xff\x00x"
+
+    finished(play)
+
+
+def test_nothing_is_left_after_many_at_once() -> None:
+    layers = host_image().layers
+    before = len(mounts())
+
+    async def one(number: int) -> bytes:
+        async with open_sandbox(layers) as sandbox:
+            await sandbox.run("sleep 1000 & (setsid sleep 1000 &) ; touch /usr/made")
+            return (await sandbox.run(f"echo {number}")).output
+
+    async def play() -> list[bytes]:
+        return await asyncio.gather(*(one(i) for i in range(16)))
+
+    assert finished(play) == [f"{i}\n".encode() for i in range(16)]
+    assert len(mounts()) == before
+    assert not folders()
+    assert not left_groups(f"{os.getpid()}-")
+
+
+def test_nothing_is_left_after_errors_and_cancellation() -> None:
+    layers = host_image().layers
+
+    async def broken() -> None:
+        async with open_sandbox(layers):
+            raise ValueError("the block failed")
+
+    async def slow() -> None:
+        async with open_sandbox(layers) as sandbox:
+            await sandbox.run("sleep 1000")
+
+    async def play() -> None:
+        with pytest.raises(ValueError, match="the block failed"):
+            await broken()
+        task = asyncio.create_task(slow())
+        await asyncio.sleep(0.4)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(SandboxFailed, match="could be started"):
+            async with open_sandbox(Layers((Path("/nonexistent"),))):
+                pass
+
+    finished(play)
+    assert not folders()
+    assert not left_groups(f"{os.getpid()}-")
+
+
+def test_a_killed_process_takes_its_sandboxes_along() -> None:
+    host_image()
+    code = (
+        "import asyncio\n"
+        "from agentloop.environments.terminal.images import open_image\n"
+        "from agentloop.environments.terminal.sandbox import open_sandbox\n"
+        "async def main():\n"
+        "    async with open_sandbox(open_image().layers) as sandbox:\n"
+        "        print(sandbox.pid, flush=True)\n"
+        "        await sandbox.run('sleep 1000')\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+    end = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{pid}").exists()
+    sweep_groups()
+    assert not left_groups(f"{process.pid}-")
+
+
+def test_a_fork_starts_from_what_was_written(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            await sandbox.run(
+                "mkdir /d; echo 1 > /d/a; rm -r /srv; echo x > /usr/x; ln -s /d /l; chmod 700 /opt"
+            )
+            await sandbox.halt()
+            first = changes(sandbox)
+            layers = await sandbox.snapshot(tmp_path / "snapshot")
+        assert first == {
+            "/d": "D755",
+            "/d/a": "F:4355a46b19d348dc644",
+            "/l": "L:/d",
+            "/opt": "D700",
+            "/srv": "DELETED",
+            "/usr/x": "F:73cb3858a687a849644"[:18] + first["/usr/x"][18:],
+        }
+        async with open_sandbox(layers) as one, open_sandbox(layers) as other:
+            assert (await one.run("cat /d/a /l/a /usr/x; ls -d /srv")).output.startswith(b"1\n1\nx\nls: ")
+            await one.run("echo 2 > /d/a; rm /usr/x; mkdir /srv")
+            assert (await other.run("cat /d/a")).output == b"1\n"
+            await one.halt()
+            assert set(changes(one)) == {"/d/a", "/usr/x", "/srv"}
+            await other.halt()
+            assert changes(other) == {}
+
+    finished(play)
+
+
+def test_equal_work_has_equal_hashes() -> None:
+    async def hashed(command: str) -> int:
+        async with open_sandbox(host_image().layers) as sandbox:
+            await sandbox.run(command)
+            await sandbox.halt()
+            return state_hash(changes(sandbox))
+
+    async def play() -> None:
+        plain = await hashed("echo a > /a; rm -r /srv")
+        assert plain == await hashed("rm -r /srv; touch /b; echo a > /a; rm /b; sleep .01; touch /a")
+        assert plain != await hashed("echo a > /a; chmod 600 /a; rm -r /srv")
+        assert await hashed("true") == await hashed("touch /etc/hosts; mkdir /x; rmdir /x") == state_hash({})
+        # A folder that is deleted and made anew hides what was in it.
+        assert await hashed("rm -r /etc; mkdir /etc") != await hashed("true")
+
+    finished(play)
+
+
+def test_limits_hold() -> None:
+    small = Limits(memory_mb=96, processes=32, disk_mb=16, command_s=20)
+
+    async def play() -> None:
+        async with open_sandbox(host_image().layers, limits=small) as sandbox:
+            hog = await sandbox.run("head -c 300000000 /dev/zero | tail -c 299999999 | wc -c")
+            assert b"299999999" not in hog.output
+            disk = await sandbox.run("head -c 40000000 /dev/zero > /big; wc -c < /big; rm /big")
+            assert int(disk.output.split()[-1]) <= 16 << 20
+            shared = await sandbox.run("head -c 40000000 /dev/zero > /dev/shm/big; wc -c < /dev/shm/big")
+            assert int(shared.output.split()[-1]) <= 16 << 20
+            await sandbox.run("rm -f /dev/shm/big")
+            bomb = await sandbox.run("for i in $(seq 100); do sleep 5 & done 2>&1; wait")
+            assert b"fork" in bomb.output
+            await sandbox.halt()
+            started = time.monotonic()
+            assert (await sandbox.run("sleep 30", timeout_s=0.3)).code == 137
+            assert time.monotonic() - started < 5
+            assert (await sandbox.run("echo up")).output == b"up\n"
+
+    finished(play)
+
+
+def test_what_forges_the_pipe_hurts_itself_alone() -> None:
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            with pytest.raises(SandboxFailed, match="too much"):
+                await sandbox.run("cat /dev/zero")
+        async with open_sandbox(host_image().layers) as sandbox:
+            await sandbox.run("rm -rf --no-preserve-root / 2>/dev/null", timeout_s=20)
+            assert (await sandbox.run("ls", timeout_s=1)).code == 127
+
+    finished(play)
+
+
+def test_limits_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match="memory_mb=1: expected at least 32"):
+        Limits(memory_mb=1)
+    with pytest.raises(InputError, match="command_s=nan"):
+        Limits(command_s=float("nan"))
+
+
+def test_the_filter_is_whole_instructions() -> None:
+    for machine in ("x86_64", "aarch64"):
+        assert len(call_filter(machine)) % 8 == 0
+        assert len(call_filter(machine)) > 400
+    assert call_filter("m68k") == b""

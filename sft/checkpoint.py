@@ -26,6 +26,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -34,7 +35,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from occupancy.record.drafts import sync, whole_folder
-from occupancy.record.errors import DataError
+from occupancy.record.errors import DataError, RunError
 from sft.model import plain
 from sft.world import World
 
@@ -52,9 +53,14 @@ def save_state(
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
     world.wait()
-    with _quietly():
-        writer = HuggingFaceStorageWriter(str(draft), save_distributed=True)
-        dcp.save(_tensors(objective, model, state), storage_writer=writer, no_dist=world.mesh is None)
+    try:
+        with _quietly():
+            writer = HuggingFaceStorageWriter(str(draft), save_distributed=True)
+            dcp.save(_tensors(objective, model, state), storage_writer=writer, no_dist=world.mesh is None)
+    except CheckpointException as error:
+        raise RunError(
+            f"{draft} cannot be written ({_first(error)}): make room and run the same command again"
+        ) from error
     if world.rank == 0:
         (draft / "progress.json").write_text(json.dumps(progress), "utf-8")
         sync(draft)
@@ -88,15 +94,20 @@ def load_state(
         with _quietly():
             reader = HuggingFaceStorageReader(str(folder))
             dcp.load(tensors, storage_reader=reader, no_dist=world.mesh is None)
-    except Exception as error:  # torch wraps whatever a damaged file raises
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    except (Exception, CheckpointException) as error:  # torch wraps whatever a damaged file raises
         raise DataError(
-            f"{folder} cannot be resumed from ({why}): restore it, or train into a new folder"
+            f"{folder} cannot be resumed from ({_first(error)}): restore it, or train into a new folder"
         ) from error
     for name, values in (("model", model), ("optimizer", state)):
         values.update({key: tensors[f"{name}.{key}"] for key in values if f"{name}.{key}" in tensors})
     set_state_dict(objective, optimizer, model_state_dict=model, optim_state_dict=state, options=FLAT)
     return progress
+
+
+def _first(error: BaseException) -> str:
+    """The last line of an error that may hold a whole traceback."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1].strip()[:200]
 
 
 def _tensors(objective: nn.Module, model: dict[str, Any], optimizer: dict[str, Any]) -> dict[str, Any]:

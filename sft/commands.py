@@ -9,11 +9,16 @@ import argparse
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import FewstepsError, MissingExtra
+from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
+
+WAIT_S = 600.0
+"""Seconds to wait for a run folder that another process writes; the same command may be given again."""
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,6 +41,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     train.add_argument(
         "--save-every", type=int, default=0, help="steps between states, 0 = after epochs only"
     )
+    train.add_argument("--hub", action="store_true", help="--base may be a name on the Hugging Face hub")
     train.add_argument("--json", action="store_true", help="one JSON object on standard output")
     train.set_defaults(handler=run_training)
 
@@ -49,23 +55,29 @@ def run_training(arguments: argparse.Namespace) -> int:
     from agentloop.render import LengthRule, Overflow, load_codec
     from occupancy.record.specs import settings as changes
     from sft.rows import load_rows, read_classes, turn_rows
+    from sft.screen import Screen
     from sft.settings import Settings, preset
     from sft.train import data_hash, train
     from sft.world import join
 
     settings = preset(arguments.preset).replace(**changes(Settings, arguments.set, of="--set"))
-    codec = load_codec(arguments.base)
+    if not arguments.out.strip():
+        raise InputError("--out is empty: name a folder")
+    codec = load_codec(arguments.base, hub=arguments.hub)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
     data = load_rows(arguments.runs, codec, rule=rule, classes=classes)
-    result = train(
-        data.rows,
-        base=arguments.base,
-        settings=settings,
-        out=arguments.out,
-        tokenizer=codec.tokenizer,
-        save_every=arguments.save_every,
-    )
+    with Screen() as screen:
+        result = train(
+            data.rows,
+            base=arguments.base,
+            settings=settings,
+            out=arguments.out,
+            tokenizer=codec.tokenizer,
+            save_every=arguments.save_every,
+            show=screen,
+            hub=arguments.hub,
+        )
     if join().rank:
         return 0
     described = {
@@ -106,12 +118,22 @@ def _described(held: Any) -> dict[str, Any]:
 
 
 def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> None:
-    """One row a training, however often a finished one is started again."""
-    from occupancy.runs import open_run
+    """One row a training, however often a finished one is started again; waits for the run's writer."""
+    from occupancy.runs import only_writer, open_run
 
     run = open_run(folder)
-    if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():
-        run.commit({"trainings": [row], "trained_turns": turns})
+    until = time.monotonic() + WAIT_S
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(only_writer(run.folder))
+                break
+            except RunError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1.0)
+        if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():
+            run.commit({"trainings": [row], "trained_turns": turns})
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -153,9 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         return int(chosen.handler(chosen))
-    except FewstepsError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return error.exit_code
+    except (FewstepsError, OSError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)  # noqa: T201
+        return error.exit_code if isinstance(error, FewstepsError) else 1
     finally:
         if "torch" in sys.modules:
             from sft.world import leave

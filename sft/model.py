@@ -60,8 +60,11 @@ class DevicePack:
         self.documents: Documents = attention.documents(pack.bounds, kernel=kernel, device=device)
 
 
-def load(base: str | Path | Any, settings: Settings) -> nn.Module:
-    """A model from a checkpoint folder, or with random weights from a transformers config."""
+def load(base: str | Path | Any, settings: Settings, *, hub: bool = False) -> nn.Module:
+    """A model from a checkpoint folder, or with random weights from a transformers config.
+
+    hub: whether a name that is no folder may be looked up on the Hugging Face hub.
+    """
     try:
         from transformers import AutoModelForCausalLM
     except ImportError as error:
@@ -70,7 +73,14 @@ def load(base: str | Path | Any, settings: Settings) -> nn.Module:
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     with_attention = {"dtype": dtype, "attn_implementation": attention.NAME}
     if isinstance(base, (str, Path)):
-        model = AutoModelForCausalLM.from_pretrained(str(base), **with_attention)
+        if not hub and not Path(base).is_dir():
+            raise InputError(
+                f"model {str(base)!r} is no folder: name the folder of a checkpoint (with --hub a name is "
+                f"looked up on the Hugging Face hub)"
+            )
+        # No code of the checkpoint's own runs, and its weights are read as weights alone.
+        safely = {"local_files_only": not hub, "trust_remote_code": False, "weights_only": True}
+        model = AutoModelForCausalLM.from_pretrained(str(base), **safely, **with_attention)
     else:
         torch.manual_seed(settings.seed)
         model = AutoModelForCausalLM.from_config(base, **with_attention)

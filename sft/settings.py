@@ -1,4 +1,4 @@
-"""How a student is trained, and the paper's three settings (Ye et al., appendix on training).
+"""The settings of a training, and the paper's three presets (Ye et al., appendix on training).
 
 A preset is a `Settings`; `ours` names what the paper does not give and we chose.
 """
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from occupancy.record.errors import InputError
-from occupancy.record.specs import Count, NotNegative, Positive, Range, Size, check
+from occupancy.record.specs import Count, NotNegative, Positive, Range, Seed, Size, check
+
+Fraction = Annotated[float, Range(0, below=1)]
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,14 @@ class Settings:
     """Peak learning rate, reached after the warm-up."""
     batch: Count
     """Rows in one optimizer step, over all GPUs, however they are packed."""
-    row_tokens: Count
+    row_tokens: Annotated[int, Range(2, 2**31 - 1)]
     """Most ids of a row."""
-    epochs: Count
-    betas: tuple[float, float] = (0.9, 0.95)
+    epochs: Annotated[int, Range(1, 10_000)]
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
     eps: Positive = 1e-8
     weight_decay: NotNegative = 0.01
     """On matrices only, not on norms and biases."""
-    warmup: Annotated[float, Range(0, below=1)] = 0.1
+    warmup: Fraction = 0.1
     """Fraction of all steps with a rising rate; a cosine to 0 follows."""
     clip: NotNegative = 1.0
     """Largest gradient norm; 0 = off."""
@@ -47,13 +49,13 @@ class Settings:
     """Recompute activations in the backward pass."""
     reshard: bool = False
     """Free gathered parameters between forward and backward, with several GPUs."""
-    lora_rank: Size = 0
+    lora_rank: Annotated[int, Range(0, 65_536)] = 0
     """Train LoRA adapters of this rank on all linear layers, through peft; 0 = all parameters."""
-    held_out: Annotated[float, Range(0, below=1)] = 0.05
+    held_out: Fraction = 0.05
     """Fraction of clusters (tasks) whose rows are never trained on."""
     rule: Literal["held_out_nll", "last"] = "held_out_nll"
     """Which epoch's checkpoint is chosen: the lowest held-out NLL per target, or the last."""
-    seed: Size = 0
+    seed: Seed = 0
     ours: tuple[str, ...] = ("clip", "eps", "held_out", "rule")
     """Fields that the paper does not give."""
 
@@ -62,7 +64,9 @@ class Settings:
             object.__setattr__(self, "pack_tokens", self.row_tokens)
         object.__setattr__(self, "betas", tuple(self.betas))
         object.__setattr__(self, "ours", tuple(self.ours))
-        check(self)
+        check(self, of="training settings")
+        if len(self.betas) != 2 or not all(isinstance(b, float) and 0 <= b < 1 for b in self.betas):
+            raise InputError(f"training settings: betas={self.betas!r}: expected two numbers in [0, 1)")
         if self.pack_tokens < self.row_tokens:
             raise InputError(
                 f"pack_tokens={self.pack_tokens} is less than row_tokens={self.row_tokens}: a row would fit "

@@ -13,6 +13,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from occupancy.record.errors import DataError, RunError
+from occupancy.record.drafts import write_whole
+from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.runs import only_writer
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
 from sft.model import DevicePack, load, prepare
 from sft.optim import clip_gradients, make_optimizer, rate
 from sft.packing import Batch, Rows, batches
+from sft.screen import Show, Step, quiet
 from sft.settings import Settings
 from sft.world import World, join
 
@@ -50,6 +54,22 @@ class Trained:
     """Seconds of training steps, summed over GPUs."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One call of `train`."""
+
+    rows: Rows
+    base: Any
+    settings: Settings
+    out: Path
+    tokenizer: Any
+    save_every: int
+    stop_after: int | None
+    show: Show
+    hub: bool
+    world: World
+
+
 @dataclass
 class _Progress:
     epoch: int = 0
@@ -69,18 +89,43 @@ def train(
     tokenizer: Any = None,
     save_every: int = 0,
     stop_after: int | None = None,
+    show: Show = quiet,
+    hub: bool = False,
 ) -> Trained:
-    """Train `base` (a checkpoint folder, or a config for random weights) on rows, into `out`.
+    """The chosen checkpoint of a training, and its loss curve; a training that was stopped is resumed.
 
-    A folder that holds a state of the same training is resumed. `save_every` steps a state is saved, and
-    after every epoch (0 = then only). `stop_after` ends after that step, as a kill would.
+    Args:
+        rows: what is trained on, and held out.
+        base: a checkpoint folder, or a transformers config for random weights.
+        settings: see `Settings`.
+        out: the training's folder, which one process at a time may write.
+        tokenizer: saved beside the weights.
+        save_every: steps between states; 0 = a state after every epoch only.
+        stop_after: end after this step, as a kill would.
+        show: called after every step, by one process.
+        hub: whether `base` may be a name on the Hugging Face hub.
+
+    Raises:
+        DataError: `out` holds another training.
+        RunError: another process writes `out`, or the loss is not finite.
     """
+    if not str(out).strip():
+        raise InputError("the folder of a training has an empty name: name one with --out")
     out = Path(out)
     world = join(sharded=settings.precision == "fp32_master")
+    if world.rank == 0:
+        out.mkdir(parents=True, exist_ok=True)
+    with only_writer(out) if world.rank == 0 else nullcontext():
+        job = _Job(rows, base, settings, out, tokenizer, save_every, stop_after, show, hub, world)
+        return _train(job)
+
+
+def _train(job: _Job) -> Trained:
+    settings, out, world = job.settings, job.out, job.world
     torch.manual_seed(settings.seed)
-    trained_on, held = held_out.split(rows, share=settings.held_out, seed=settings.seed)
-    resumed = _open(out, settings, rows, base, world)
-    model = load(base, settings)
+    trained_on, held = held_out.split(job.rows, share=settings.held_out, seed=settings.seed)
+    resumed = _open(job)
+    model = load(job.base, settings, hub=job.hub)
     objective = prepare(model, settings, world)
     optimizer = make_optimizer(objective, settings)
     kernel = attention.choose(settings.attention, world.device, _working_dtype(settings))
@@ -88,7 +133,7 @@ def train(
     if resumed:
         progress = _Progress(**checkpoint.load_state(out, objective, optimizer, world))
     steps = settings.epochs * math.ceil(len(trained_on) / settings.batch)
-    log = _Log(out / "log.jsonl", progress.step, world)
+    log = _Log(job, steps=steps, kept=progress.step)
 
     def measure() -> dict[str, Any] | None:
         if not len(held):
@@ -114,17 +159,17 @@ def train(
             progress.batch += 1
             log.step(progress, batch, lr=lr, nll=nll, norm=norm)
             progress.gpu_s += (time.monotonic() - started) * world.size
-            if save_every and progress.step % save_every == 0:
+            if job.save_every and progress.step % job.save_every == 0:
                 log.wait_for_last()
                 checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
-            if progress.step == stop_after:
+            if progress.step == job.stop_after:
                 log.wait_for_last()
                 raise RunError(f"stopped after step {progress.step}: train again into {out} to resume")
         log.wait_for_last()
         progress.epoch += 1
         progress.batch = 0
         name = f"epoch-{progress.epoch:03d}"
-        checkpoint.export(out / name, objective, tokenizer, world)
+        checkpoint.export(out / name, objective, job.tokenizer, world)
         entry = {
             "checkpoint": name,
             "epoch": progress.epoch,
@@ -201,35 +246,40 @@ def _working_dtype(settings: Settings) -> torch.dtype:
     return torch.float32 if settings.precision == "fp32" else torch.bfloat16
 
 
-def _open(out: Path, settings: Settings, rows: Rows, base: Any, world: World) -> bool:
-    """Whether `out` holds a state of this very training; another training there is refused."""
+def _open(job: _Job) -> bool:
+    """Whether the folder holds a state of this very training; another training there is refused."""
+    out, base = job.out, job.base
     name = str(base) if isinstance(base, (str, Path)) else f"random {type(base).__name__}"
-    wanted = {"settings": json.loads(settings.to_json()), "data_hash": data_hash(rows), "base": name}
+    wanted = {"settings": json.loads(job.settings.to_json()), "data_hash": data_hash(job.rows), "base": name}
     file = out / "settings.json"
     if file.exists():
-        found = json.loads(file.read_text("utf-8"))
+        try:
+            found = json.loads(file.read_text("utf-8"))
+            assert isinstance(found, dict)
+        except (ValueError, RecursionError, AssertionError) as error:
+            raise DataError(f"{file} is no JSON object: restore it, or train into a new folder") from error
         if found != wanted:
             differ = sorted(k for k in wanted if found.get(k) != wanted[k])
             raise DataError(f"{out} holds another training (its {differ} differ): name a new folder")
         return (out / "state").exists() or (out / ".state-old").exists()
-    world.wait()
-    if world.rank == 0:
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(wanted, indent=2, sort_keys=True) + "\n", "utf-8")
-    world.wait()
+    job.world.wait()
+    if job.world.rank == 0:
+        write_whole(file, json.dumps(wanted, indent=2, sort_keys=True) + "\n")
+    job.world.wait()
     return False
 
 
 class _Log:
     """log.jsonl. A step's numbers are read one step later, so that the GPU never waits for the host."""
 
-    def __init__(self, file: Path, steps: int, world: World) -> None:
-        self.file, self.writes = file, world.rank == 0
+    def __init__(self, job: _Job, *, steps: int, kept: int) -> None:
+        """Continue the log behind step `kept`; what a kill cut off is left out."""
+        self.file, self.writes = job.out / "log.jsonl", job.world.rank == 0
+        self.steps, self.show = steps, job.show
         self.pending: tuple[dict[str, Any], Tensor, Tensor, int] | None = None
         if self.writes:
-            lines = file.read_text("utf-8").splitlines() if file.exists() else []
-            kept = [line for line in lines if json.loads(line)["step"] <= steps]
-            file.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+            entries = [entry for entry in self._entries() if entry["step"] <= kept]
+            write_whole(self.file, "".join(f"{json.dumps(entry)}\n" for entry in entries))
 
     def step(self, progress: _Progress, batch: Batch, *, lr: float, nll: Tensor, norm: Tensor) -> None:
         entry = {"step": progress.step, "epoch": progress.epoch + 1, "lr": lr}
@@ -245,6 +295,8 @@ class _Log:
         if not math.isfinite(entry["loss"]):
             raise RunError(f"step {entry['step']}: the loss is {entry['loss']}: lower lr, or use fp32_master")
         self.write(entry)
+        if self.writes:
+            self.show(Step(entry["step"], self.steps, entry["epoch"], entry["loss"], entry["ids"]))
 
     def write(self, entry: dict[str, Any]) -> None:
         if self.writes:
@@ -252,8 +304,17 @@ class _Log:
                 lines.write(json.dumps(entry) + "\n")
 
     def losses(self) -> tuple[float, ...]:
-        entries = [json.loads(line) for line in self.file.read_text("utf-8").splitlines()]
-        return tuple(e["loss"] for e in entries if "loss" in e)
+        """[steps] of every step so far."""
+        return tuple(e["loss"] for e in self._entries() if "loss" in e)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        for line in self.file.read_text("utf-8").splitlines() if self.file.exists() else []:
+            # A kill may have cut a line off.
+            with suppress(ValueError):
+                entry = json.loads(line)
+                entries += [entry] if isinstance(entry, dict) and "step" in entry else []
+        return entries
 
 
 def _finish(
@@ -263,7 +324,7 @@ def _finish(
     chosen = held_out.choose(list(known.items()), settings.rule)
     if world.rank == 0:
         choice = {"chosen": chosen, "rule": settings.rule, "from": progress.measured}
-        (out / "choice.json").write_text(json.dumps(choice, indent=2) + "\n", "utf-8")
+        write_whole(out / "choice.json", json.dumps(choice, indent=2) + "\n")
     world.wait()
     return Trained(
         out / chosen,

@@ -12,7 +12,7 @@ Environment  one task that can be reset and stepped; opened by Environments
 Status       how an episode ended
 
 Optional members, each a protocol of its own with its default in the docstring: HasTraits and Closes for
-policies; Normalises and Forks for an environment; Forking, OffersTools and Stops for a benchmark.
+policies; Normalises and Forks for an environment; Forking, OffersTools, Stops and Cautions for a benchmark.
 """
 
 from __future__ import annotations
@@ -231,7 +231,6 @@ class Closes(Protocol):
 
     async def close(self) -> None:
         """Give back what the policy holds."""
-        ...
 
 
 def traits_of(policy: Policy) -> Traits:
@@ -285,19 +284,15 @@ class Environment(Protocol):
 
     async def reset(self, seed: int) -> Reply:
         """Start an episode; the same seed gives the same first observation."""
-        ...
 
     async def step(self, text: str) -> Reply:
         """Play one assistant turn, given its raw text."""
-        ...
 
     def prompt(self, first: Reply) -> Sequence[Message]:
         """q with the first observation: the context before turn 1."""
-        ...
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """Answer a scripted policy's question (an expert's next action, say)."""
-        ...
 
 
 @runtime_checkable
@@ -309,7 +304,6 @@ class Normalises(Protocol):
 
     def normalise(self, text: str) -> str:
         """What a replay compares in place of `text`, which is stored unchanged."""
-        ...
 
 
 @runtime_checkable
@@ -321,11 +315,9 @@ class Forks(Protocol):
 
     def snapshot(self) -> object:
         """The present state."""
-        ...
 
     def restore(self, snapshot: Any) -> None:
         """Go back to a state; the same one may be restored several times."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +335,7 @@ class Task:
 class Environments(Protocol):
     """A benchmark: its tasks, and a bounded pool that opens them.
 
-    Optional: `Forking`, `OffersTools`, `Stops`.
+    Optional: `Forking`, `OffersTools`, `Stops`, `Cautions`.
     """
 
     name: str
@@ -357,19 +349,15 @@ class Environments(Protocol):
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`: a split, `split:N` for N drawn with `seed`, or `@file` of task ids."""
-        ...
 
     def policy(self, spec: str) -> Policy | None:
         """A policy that the benchmark brings, or None where `spec` names none of them."""
-        ...
 
     def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:
         """Open one task; waits while `capacity` tasks are open."""
-        ...
 
     async def close(self) -> None:
         """End every worker."""
-        ...
 
 
 @runtime_checkable
@@ -393,6 +381,14 @@ class Stops(Protocol):
 
     stop: Sequence[str]
     """Strings that end a turn."""
+
+
+@runtime_checkable
+class Cautions(Protocol):
+    """Optional for a benchmark. Default: nothing to be careful about."""
+
+    def cautions(self, tasks: Sequence[Task]) -> Sequence[str]:
+        """What a reader of these tasks' scores should know, a sentence each."""
 
 
 def can_fork(environments: Environments) -> bool:

@@ -43,7 +43,8 @@ def _evaluate(given: argparse.Namespace) -> int:
 
     from agentloop.run.evaluate import summarise_evaluation
 
-    summary = summarise_evaluation(asyncio.run(_run(given)))
+    evaluated, cautions = asyncio.run(_run(given))
+    summary = summarise_evaluation(evaluated) | {"cautions": cautions}
     if given.json:
         print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
     else:
@@ -51,14 +52,14 @@ def _evaluate(given: argparse.Namespace) -> int:
     return 0
 
 
-async def _run(given: argparse.Namespace) -> Any:
+async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
     from rich.progress import Progress
 
     from agentloop.commands.arguments import environment_settings, terminal
     from agentloop.policies.by_name import open_environments, open_policy
     from agentloop.policies.chat_spec import identity
     from agentloop.run.evaluate import Evaluation, evaluate
-    from agentloop.types import Closes
+    from agentloop.types import Cautions, Closes
 
     end_on = tuple(given.end_on.split(",")) if given.end_on else ()
     settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed, end_on=end_on)
@@ -68,13 +69,15 @@ async def _run(given: argparse.Namespace) -> Any:
         opened.append(open_policy(given.policy, environments))
         with Progress(console=terminal(), transient=True) as bar:
             line = bar.add_task("evaluate", total=None)
-            return await evaluate(
+            evaluated = await evaluate(
                 given.out,
                 settings,
                 environments=environments,
                 policy=opened[1],
                 progress=lambda done, total, rows: bar.update(line, completed=done, total=total),
             )
+        tasks = environments.tasks(given.tasks, seed=given.seed)
+        return evaluated, list(environments.cautions(tasks)) if isinstance(environments, Cautions) else []
     finally:
         for seam in opened:
             if isinstance(seam, Closes):
@@ -100,3 +103,5 @@ def _print(summary: dict[str, Any]) -> None:
     console.print(table)
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
     console.print(f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns")
+    for caution in summary["cautions"]:
+        console.print(caution)

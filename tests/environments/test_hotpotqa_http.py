@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +15,12 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from hotpotqa_world import PASSAGES, world
 
+from agentloop.environments.hotpotqa.retrieval import server as server_module
 from agentloop.environments.hotpotqa.retrieval.client import Limits, read_result, remote
 from agentloop.environments.hotpotqa.retrieval.index import Bm25, open_bm25
 from agentloop.environments.hotpotqa.retrieval.passages import join_contents
 from agentloop.environments.hotpotqa.retrieval.retriever import RetrieverFailed
-from agentloop.environments.hotpotqa.retrieval.server import BadRequest, answer, application
+from agentloop.environments.hotpotqa.retrieval.server import BadRequest, answer, application, listening
 from agentloop.types import Status
 from occupancy.record.errors import InputError
 
@@ -237,6 +239,53 @@ def test_the_server_survives_bodies_that_are_no_json(index: Bm25) -> None:
     asyncio.run(run())
 
 
+HEAD = b"POST /retrieve HTTP/1.1\r\nHost: x\r\n"
+
+
+def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
+    index: Bm25, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown charsets, bodies that are no gzip, aborted uploads, what is no HTTP, and slow clients."""
+    monkeypatch.setattr(server_module, "BODY_S", 0.5)
+    query = b'{"queries": ["Aldor"]}'
+    sent = [
+        (b"Content-Type: application/json; charset=nonsense\r\nContent-Length: 22\r\n\r\n" + query, b" 200 "),
+        (b"Content-Encoding: gzip\r\nContent-Length: 22\r\n\r\n" + query, b" 415 "),
+        (b"Content-Encoding: br\r\nContent-Length: 22\r\n\r\n" + query, b" 415 "),
+        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b" 400 "),
+        (b"Content-Length: -5\r\n\r\n", b" 400 "),
+        (b"Content-Length: 1000\r\n\r\n{", b" 408 "),
+    ]
+
+    async def run() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        runner = await listening(application(index), "127.0.0.1", port)
+        for body, status in sent:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HEAD + body)
+            assert status in await reader.readline(), body
+            writer.close()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
+        await writer.drain()
+        writer.transport.abort()
+        monkeypatch.setattr(server_module, "BODY_S", 30.0)
+        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+        for _, writer in slow:
+            writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            await runner.cleanup()
+        for _, writer in slow:
+            writer.close()
+
+    with caplog.at_level("INFO"):
+        asyncio.run(run())
+    assert not [record for record in caplog.records if record.name != "asyncio"]
+
+
 @pytest.mark.parametrize("given", [{"tries": 0}, {"batch": 0}, {"timeout_s": 0}, {"pause_s": -1}])
 def test_limits_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="expected"):
@@ -252,7 +301,6 @@ def test_the_server_refuses_a_port_that_is_none(tmp_path: Path) -> None:
 
 def test_two_processes_serve_one_port_and_end_when_told(tmp_path: Path) -> None:
     import signal
-    import socket
     import subprocess
     import sys
 

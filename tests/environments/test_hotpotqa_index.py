@@ -193,3 +193,12 @@ def test_recall_of_gold_titles_on_the_real_paragraphs(data_dir: Path, real_index
     share = [len(titles & set(row["gold_titles"])) / 2 for titles, row in zip(found, rows, strict=True)]
     assert len(real_index.corpus) == 34_476
     assert np.mean(share) >= 0.73
+
+
+@pytest.mark.parametrize("texts", [["", '""\n'], ['"The"\nthe of and', '"A"\na an'], ["! ?", "x y"]])
+def test_a_corpus_without_a_word_to_search_by_is_refused(tmp_path: Path, texts: list[str]) -> None:
+    file = tmp_path / "wiki.jsonl"
+    file.write_text("".join(json.dumps({"id": str(i), "contents": t}) + "\n" for i, t in enumerate(texts)))
+    with pytest.raises(DataError, match="no word to search by in 2 passages"):
+        open_bm25([file], cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,18 @@ def test_the_command_line_collects_and_evaluates(data: Path, capsys: pytest.Capt
         "evaluations": 3,
     }
     assert hotpotqa_main(["score", str(data / "run")]) == 0
-    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == {"rollout", "continuation"}
+    scored = json.loads(capsys.readouterr().out)
+    assert {row["kind"]: row["golds_empty"] for row in scored} == {"rollout": 0, "continuation": 0}
+
+
+def test_golds_that_normalise_to_nothing_are_counted_where_scores_are_shown() -> None:
+    made = world()
+    tasks = made.tasks("test")
+    assert made.cautions(tasks) == ()
+    question = made.catalogue.question(tasks[0].task_id)
+    made.catalogue.by_id[tasks[0].task_id] = replace(question, golds=("The", "Anna"))
+    (caution,) = made.cautions(tasks)
+    assert f"1 of {len(tasks) + 1} golds normalise to nothing ('The')" in caution
 
 
 def test_the_benchmarks_own_commands(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from .questions import Question, find_folder
 from .retrieval import open_retriever
 from .retrieval.passages import Passage
 from .retrieval.retriever import Retriever
-from .scoring import SCORINGS, score_answer
+from .scoring import SCORINGS, gold_report, score_answer
 from .scripted import student, teacher
 from .scripted.view import Step, View
 from .search_r1 import reward_as_search_r1
@@ -142,6 +142,18 @@ class HotpotQA:
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`; see `catalogue`."""
         return self.catalogue.tasks(spec, seed=seed)
+
+    def cautions(self, tasks: Sequence[Task]) -> Sequence[str]:
+        """How many golds normalise to nothing: only the very same text matches them."""
+        golds = [gold for task in tasks for gold in self.catalogue.question(task.task_id).golds]
+        empty = gold_report(golds).empty
+        if not empty:
+            return ()
+        some = ", ".join(map(repr, empty[:3]))
+        return (
+            f"{len(empty)} of {len(golds)} golds normalise to nothing ({some}): only the same text matches "
+            f"them",
+        )
 
     def policy(self, spec: str) -> Policy | None:
         """`teacher`, or `scripted` with settings as in `scripted:vague=0.5`; None for any other name."""

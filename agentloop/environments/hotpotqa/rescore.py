@@ -15,7 +15,7 @@ from occupancy.runs import open_run
 from .actions import parse_action
 from .catalogue import Catalogue
 from .questions import Question
-from .scoring import Score, score_answer
+from .scoring import Score, gold_report, score_answer
 from .search_r1 import reward_as_search_r1
 
 Played = list[tuple[str, str]]
@@ -30,7 +30,10 @@ def score_turns(question: Question, turns: Played, *, format: str) -> Score:
 
 
 def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
-    """One row for each kind of episode and policy; only episodes with a reward."""
+    """One row for each kind of episode and policy; only episodes with a reward.
+
+    golds_empty counts golds of the questions that normalise to nothing: only the same text matches them.
+    """
     run = open_run(folder)
     if not str(run.info.get("environment", "")).startswith("hotpotqa "):
         raise DataError(f"{folder} was made in {run.info.get('environment')!r}: expected a run of hotpotqa")
@@ -62,6 +65,7 @@ def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
                 "attempt": max(row["replicate"], row["rollout"], 0),
                 "score": float(score.exact),
                 "f1": score.f1,
+                "golds_empty": len(gold_report(question.golds).empty),
                 "search_r1": reward_as_search_r1(question.text, turns, question.golds),
             }
         )
@@ -77,5 +81,6 @@ def _group(kind: str, policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]
         "exact_match": exact.mean,
         "exact_match_se": exact.cluster_se,
         "f1": fmean(row["f1"] for row in rows),
+        "golds_empty": sum({row["cluster_id"]: row["golds_empty"] for row in rows}.values()),
         "search_r1": fmean(row["search_r1"] for row in rows),
     }

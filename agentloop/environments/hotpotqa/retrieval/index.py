@@ -129,6 +129,11 @@ def build_bm25(files: Sequence[Path], folder: Path, *, told: Told = quiet) -> No
     texts = Corpus(folder / "passages.arrow").indexed()
     bars = sys.stderr.isatty()
     tokens = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=bars)
+    if not any(map(len, tokens.ids)):
+        raise DataError(
+            f"{', '.join(map(str, files))}: no word to search by in {len(texts)} passages: they are "
+            f"empty, or hold stop words and single letters only"
+        )
     told("tokenised", len(texts))
     index = bm25s.BM25(method="lucene", k1=K1, b=B)
     index.index(tokens, show_progress=bars)

@@ -3,12 +3,15 @@
     python -m agentloop.environments.hotpotqa serve --corpus wiki-18.jsonl --port 8000 --processes 2
 
 Several processes share the port and the memory-mapped index; the system deals connections out to them.
-There is no authentication: it listens on this machine alone unless told otherwise.
+There is no authentication: it listens on this machine alone unless told otherwise. A request that cannot be
+read gets a status from 400 to 499 and leaves nothing in the log.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import multiprocessing
 import signal
 from collections.abc import Sequence
@@ -27,6 +30,14 @@ TOPK = 3
 MOST = 1000
 """Queries in one request, and passages for one query."""
 MEGABYTE = 1 << 20
+BODY_S = 30.0
+"""Seconds that a client has to send its request."""
+END_S = 1.0
+"""Seconds that open requests have when the server ends."""
+
+
+_LOG = logging.getLogger("agentloop.retriever")
+_LOG.addFilter(lambda record: not isinstance((record.exc_info or (None, None))[1], _bad_messages()))
 
 
 class BadRequest(Exception):
@@ -52,11 +63,24 @@ def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
     """The aiohttp application: POST /retrieve."""
     aio = _web()
 
+    def refused(status: int, why: str) -> Any:
+        return aio.json_response({"detail": why[:200]}, status=status)
+
     async def retrieve(request: web.Request) -> Any:
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            return refused(415, "Content-Encoding: expected the JSON itself, not compressed")
         try:
-            found = answer(index, await request.json(), topk=topk)
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
+            # JSON is UTF-8, whatever charset the request names.
+            found = answer(index, json.loads(body), topk=topk)
+        except TimeoutError:
+            return refused(408, f"expected the whole request within {BODY_S:g} s")
         except (BadRequest, ValueError, RecursionError) as error:
-            return aio.json_response({"detail": str(error)}, status=422)
+            return refused(422, str(error))
+        except (OSError, aio.RequestPayloadError) as error:
+            # The client went away, or what it sent is no body.
+            return refused(400, f"the body cannot be read ({type(error).__name__})")
         return aio.Response(
             body=json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"),
             content_type="application/json",
@@ -109,8 +133,31 @@ def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | Non
     index = open_bm25(corpus, cache=cache)
     # The first search compiles the selection, or loads it: not while a client waits.
     index.find("warm", 1)
-    app = application(index, topk=topk)
-    _web().run_app(app, host=host, port=port, reuse_port=True, print=lambda *_: None)
+    asyncio.run(_until_told(application(index, topk=topk), host, port))
+
+
+async def _until_told(app: web.Application, host: str, port: int) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    runner = await listening(app, host, port)
+    try:
+        await told.wait()
+    finally:
+        await runner.cleanup()
+
+
+async def listening(app: web.Application, host: str, port: int) -> web.AppRunner:
+    """Start to answer at host:port; `cleanup` of what is returned ends it within about `END_S`."""
+    aio = _web()
+    # Bodies stay as they were sent: one that is no gzip would fail inside aiohttp, with a traceback.
+    runner: web.AppRunner = aio.AppRunner(
+        app, access_log=None, logger=_LOG, auto_decompress=False, shutdown_timeout=END_S
+    )
+    await runner.setup()
+    await aio.TCPSite(runner, host, port, reuse_port=True).start()
+    return runner
 
 
 def _web() -> Any:
@@ -119,6 +166,13 @@ def _web() -> Any:
     except ImportError as error:
         raise MissingExtra("aiohttp", "hotpotqa") from error
     return web
+
+
+def _bad_messages() -> tuple[type[Exception], ...]:
+    """What aiohttp would log with a traceback, and is the client's doing: no HTTP, or a lost connection."""
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    return HttpProcessingError, OSError
 
 
 def _document(passage: Passage) -> dict[str, Any]:

@@ -23,10 +23,16 @@ GENERATORS = ("splitmix64", "philox4x32")
 GOLDEN = 0x9E37_79B9_7F4A_7C15
 
 
-def mix(z: Any) -> Any:
-    """Bijection of 64 bits in which each input bit flips each output bit half of the time."""
-    z = ((z ^ (z >> 30)) * 0xBF58_476D_1CE4_E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D0_49BB_1331_11EB) & MASK
+MULTIPLIERS = (0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB)
+
+
+def mix(z: Any, first: Any = MULTIPLIERS[0], second: Any = MULTIPLIERS[1], mask: Any = MASK) -> Any:
+    """Bijection of 64 bits in which each input bit flips each output bit half of the time.
+
+    JAX takes no Python integer above 2**63: pass the three constants as np.uint64 there.
+    """
+    z = ((z ^ (z >> 30)) * first) & mask
+    z = ((z ^ (z >> 27)) * second) & mask
     return z ^ (z >> 31)
 
 

@@ -16,9 +16,9 @@ import jax
 
 from occupancy import preset
 from simulate.pipelines.lanes import with_K
-from simulate.pipelines.students import LogLinear
 from simulate.pipelines.sweeping import sweep
 from simulate.worlds.recovery import Recovery, recovery_world
+from simulate.worlds.students import LogLinear
 
 INF = float("inf")
 WORLD = Recovery(tracks=50, path=(8, 8), actions=8, first_repairs=404, features=64, horizon=30)

@@ -29,7 +29,7 @@ from simulate import (
 )
 from simulate.pipelines.figures import K_curves, cost_curves, r_curves
 from simulate.pipelines.lanes import with_K
-from simulate.pipelines.students import Student
+from simulate.worlds.students import Student
 from simulate.worlds.types import World
 
 INF = math.inf

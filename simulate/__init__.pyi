@@ -1,15 +1,13 @@
 from .exact.laws import AcceptedLaw, accepted_law
-from .exact.sampling import Sample, sample
 from .exact.solve import Answers, answers, hand_backs
 from .pilots.playing import PilotSize, pilot_rows, play_pilot
-from .pipelines.many import sweep_worlds
 from .pipelines.outcome import Outcome, truth
-from .pipelines.students import LogLinear, Tabular
 from .pipelines.sweeping import Sweep, sweep
 from .worlds.families import FAMILIES, MIXED, Family, draw_worlds, family
 from .worlds.fitted import fit_world, fitted_world
 from .worlds.garnet import Garnet, garnet_world
 from .worlds.recovery import Recovery, recovery_world
+from .worlds.students import LogLinear, Tabular
 from .worlds.types import World, WorldError
 from .worlds.worldfile import load_world, read_world_file
 
@@ -24,7 +22,6 @@ __all__ = [
     "Outcome",
     "PilotSize",
     "Recovery",
-    "Sample",
     "Sweep",
     "Tabular",
     "World",
@@ -42,8 +39,6 @@ __all__ = [
     "play_pilot",
     "read_world_file",
     "recovery_world",
-    "sample",
     "sweep",
-    "sweep_worlds",
     "truth",
 ]

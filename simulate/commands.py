@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from simulate.pipelines.students import Student
+    from simulate.worlds.students import Student
     from simulate.worlds.types import World
 
 _EXAMPLE = "fewsteps simulate --world short --budgets 32000,128000 --K 1,2,3,5,8,inf --out DIR"
@@ -101,7 +101,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 def _student(arguments: argparse.Namespace) -> Student:
     from occupancy.record.errors import InputError
-    from simulate.pipelines.students import LogLinear, Tabular
+    from simulate.worlds.students import LogLinear, Tabular
 
     mine = ("kappa",) if arguments.student == "tabular" else ("steps", "rate")
     given = {k: v for k in ("kappa", "steps", "rate") if (v := getattr(arguments, k)) is not None}

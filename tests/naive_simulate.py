@@ -5,7 +5,6 @@ from functools import cache
 import numpy as np
 
 from occupancy import preset
-from occupancy.kernels.rng import bits
 from simulate import World
 from simulate.exact.laws import LEAP_BELOW
 
@@ -46,29 +45,6 @@ def rollouts(world, policy):
     for s in range(world.S):
         for p, *rest in paths(world, policy, s, 1):
             yield world.start[s] * p, *rest
-
-
-def walk(world, policy, episodes, seed):
-    """Counts by length [T + 1, S] and ends [T + 1, 3], one episode and one turn at a time."""
-    from simulate.exact.sampling import alias_table
-
-    first, first_shift = alias_table(np.arange(world.S)[None], world.start[None])
-    table, shift = alias_table(world.successors, np.einsum("sa,sau->su", policy, world.chances))
-
-    def draw(row, shift, word):
-        column = (word >> 32) >> shift
-        odds, pair = int(row[column, 0]), int(row[column, 1])
-        return pair & 0xFFFF_FFFF if word & 0xFFFF_FFFF < odds else pair >> 32
-
-    counts, ends = np.zeros((world.horizon + 1, world.S), int), np.zeros((world.horizon + 1, 3), int)
-    for episode in range(episodes):
-        s, path = draw(first[0], first_shift, bits(seed, 0, episode)), []
-        while s < world.S and len(path) < world.horizon:
-            path.append(s)
-            s = draw(table[s], shift, bits(seed, len(path), episode))
-        np.add.at(counts[len(path)], path, 1)
-        ends[len(path), 2 if s < world.S else s - world.S] += 1
-    return counts, ends
 
 
 def occupancies(world, policy):

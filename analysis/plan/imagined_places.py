@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from occupancy.kernels.compiled import compiled
-from simulate.exact.draws import entry
+from simulate.pipelines.kernels import entry
 from simulate.worlds.types import Float64, Int32, Int64
 
 _LOW, _HALF, _UNIT = np.uint64(0xFFFF_FFFF), np.uint64(32), 2.0**-32

@@ -16,8 +16,8 @@ import numpy as np
 from analysis.plan.imagined_exact import switches, values
 from analysis.plan.imagined_places import Places, passed, teach
 from occupancy.kernels.compiled import compiled
-from simulate.exact.draws import entry
-from simulate.pipelines.codes import CONTINUE, DEMO
+from simulate.pipelines.kernels import entry
+from simulate.pipelines.order import CONTINUE, DEMO
 from simulate.worlds.types import Float64, Int64
 
 Index: TypeAlias = int | np.int64

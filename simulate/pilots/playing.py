@@ -131,12 +131,14 @@ def pilot_rows(
 
 
 def labels_of(world: World, rows: Rows) -> Owned:
-    """Counts of the teacher's actions in a pilot's rows, by context [X, A]."""
+    """The teacher's actions in a pilot's rows by context [X, A], in turns or tokens as the student counts."""
     owned = Owned(np.zeros_like(world.base), np.zeros_like(world.base))
     for turn in rows["turns"]:
         if turn["author"] == TEACHER:
             table = owned.demos if turn["kind"] == "demo" else owned.on_policy
-            table[world.contexts[turn["state_id"]], int(turn["text"].rsplit(" ", 1)[1])] += 1.0
+            table[world.contexts[turn["state_id"]], int(turn["text"].rsplit(" ", 1)[1])] += (
+                turn["output_tokens"] if world.student.in_tokens else 1.0
+            )
     return owned
 
 
@@ -232,7 +234,7 @@ class _Player:
             text=_text(context, a),
             observation=_observation(world, following),
             context_id=text_hash(f"context {context}"),
-            state_id=s,
+            state_id=int(world.shown[s]),
             student_tokens=tokens,
             output_tokens=tokens,
             counter="world",

@@ -19,7 +19,8 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF
 from occupancy.record.rows import Row, evaluation_row, trained_turn_row
 from occupancy.runs import Run, create_run
-from simulate.pipelines.students import Tabular
+from simulate.pipelines.outcome import chances_of
+from simulate.worlds.students import Tabular
 from simulate.worlds.types import Float64, World
 
 _LEAST_CHANCE = 1e-9
@@ -108,13 +109,10 @@ def _split(
 
 def _learn(world: World, trained: list[tuple[dict[str, Any], int]], student: Tabular) -> Float64:
     """[X, A] the tabular student of these turns."""
-    from simulate.pipelines.kernels import learn
-
-    counts, policy = np.zeros_like(world.base), np.empty_like(world.base)
+    counts = np.zeros_like(world.base)
     for turn, _ in trained:
         counts[_place(world, turn)] += 1.0
-    learn(world.base, counts, student.kappa, student.alpha, policy)
-    return policy
+    return student.learn(world.base, world.features, counts)
 
 
 def _place(world: World, turn: dict[str, Any]) -> tuple[int, int]:
@@ -150,15 +148,8 @@ def _row(
 
 def _evaluate(world: World, policy: Float64, size: SmallRun, name: str, rng: np.random.Generator) -> Any:
     """Rows of attempts at new tasks, each from the exact chance of its first state."""
-    from simulate.pipelines.kernels import evaluate
-
     starts = rng.choice(world.S, size=size.tasks, p=world.start)
-    chance = {}
-    for s in np.unique(starts):
-        only = np.zeros(world.S)
-        only[s] = 1.0
-        tables = (world.successors, world.chances, world.contexts)
-        chance[s] = evaluate(only, *tables, policy, world.horizon)
+    chance = chances_of(world, policy)
     for number, s in enumerate(starts):
         for attempt in range(size.attempts):
             score = float(rng.random() < chance[s])

@@ -13,31 +13,20 @@ from typing import NamedTuple
 import numpy as np
 
 from occupancy import Recipe
-from simulate.pipelines import codes
+from simulate.pipelines.order import Order, order
 from simulate.pipelines.outcome import check, pipeline_keys
-from simulate.worlds.types import Float64, Int64, World
+from simulate.worlds.types import Int64, World
 
 
 class Lanes(NamedTuple):
-    """Arrays [P] unless said otherwise."""
+    """What all lanes P play."""
 
+    order: Order
+    """Arrays [P]; nu is [P, T]."""
     keys: np.ndarray
     """[P, STREAMS, T + 1] keys of the draws."""
-    on_policy: Int64
-    """Teacher tokens for D_OP."""
-    demos: Int64
-    """Teacher tokens for D_BC."""
-    by_training: np.ndarray
-    K: Int64
-    psi: Int64
-    law: Int64
-    success_only: np.ndarray
-    n: Int64
-    repetition: Int64
-    nu: Float64
-    """[P, T] running sum of nu."""
     first: Int64
-    """Row of the lane's first student among the distinct ones; see `distinct`."""
+    """[P] row of the lane's first student among the distinct ones; see `distinct`."""
     distinct: Int64
     """[Q] a lane for each distinct first student; padded by repeating the first."""
 
@@ -91,43 +80,32 @@ def with_K(recipes: Sequence[Recipe], K: Sequence[float]) -> list[Recipe]:
     return list(dict.fromkeys(out))
 
 
+def orders_of(pipelines: Sequence[Pipeline], axis: str) -> list[Order]:
+    """The order of each pipeline."""
+    return [order(p.recipe, budget=p.budget, r=p.r, axis=axis) for p in pipelines]
+
+
+def distinct_students(pipelines: Sequence[Pipeline], axis: str) -> int:
+    """Number of distinct (seed, tokens for D_BC)."""
+    return len({(p.seed, o.demos) for p, o in zip(pipelines, orders_of(pipelines, axis), strict=True)})
+
+
 def lanes_of(pipelines: Sequence[Pipeline], *, seed: int, axis: str, horizon: int, distinct: int) -> Lanes:
     """Arrays for the program; `distinct` is the padded number of first students."""
-    tokens = [round(p.budget * p.r) if p.recipe.rho != "teacher" else 0 for p in pipelines]
+    orders = orders_of(pipelines, axis)
     keys = {p.seed: pipeline_keys(seed, p.seed, horizon) for p in pipelines}
-    nu = np.ones((len(pipelines), horizon))
-    for row, p in enumerate(pipelines):
-        given = p.recipe.switch.nu or [1.0 / horizon] * horizon
-        nu[row, : len(given)] = np.cumsum(given)
     groups: dict[tuple[int, int], int] = {}
     first = [
-        groups.setdefault((p.seed, p.budget - t), len(groups)) for p, t in zip(pipelines, tokens, strict=True)
+        groups.setdefault((p.seed, o.demos), len(groups)) for p, o in zip(pipelines, orders, strict=True)
     ]
     representative = np.zeros(distinct, np.int64)
     for lane, group in reversed(list(enumerate(first))):
         representative[group] = lane
-    recipes = [p.recipe for p in pipelines]
     return Lanes(
+        order=Order(*(np.array(column) for column in zip(*orders, strict=True))),
         keys=np.stack([keys[p.seed] for p in pipelines]),
-        on_policy=np.array(tokens, np.int64),
-        demos=np.array([p.budget for p in pipelines], np.int64) - np.array(tokens, np.int64),
-        by_training=np.full(len(pipelines), axis == "training"),
-        K=np.array([r.cap(1) for r in recipes], np.int64),
-        psi=np.array([codes.PSI[r.psi] for r in recipes], np.int64),
-        law=np.array([codes.LAW[r.switch.law] for r in recipes], np.int64),
-        success_only=np.array([r.phi == "success" for r in recipes]),
-        n=np.array([r.n for r in recipes], np.int64),
-        repetition=np.array([r.repetition for r in recipes], np.int64),
-        nu=nu,
         first=np.array(first, np.int64),
         distinct=representative,
-    )
-
-
-def distinct_students(pipelines: Sequence[Pipeline]) -> int:
-    """Number of distinct (seed, tokens for D_BC)."""
-    return len(
-        {(p.seed, p.budget - (round(p.budget * p.r) if p.recipe.rho != "teacher" else 0)) for p in pipelines}
     )
 
 

@@ -2,7 +2,7 @@
 
 Each seed plays Algorithm 1 from the first demonstration on; pass@1 of its final student is computed by
 dynamic programming, so the only noise left is that of the data, and its standard error is reported.
-Needs the base install only (numba), with a tabular student.
+Needs the base install only (numba).
 """
 
 from __future__ import annotations
@@ -10,30 +10,35 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy import Recipe, RecipeError, RunError
 from occupancy.kernels.rng import entry, stream_key
 from occupancy.record.errors import InputError
-from simulate.exact.laws import LEAP_BELOW
-from simulate.pipelines import codes
-from simulate.pipelines.students import Tabular
+from simulate.pipelines import order as orders
+from simulate.pipelines.order import AXES, Order
+from simulate.worlds.students import Student
 from simulate.worlds.types import Float64, Int64, World
 
-AXES = ("inference", "training")
+if TYPE_CHECKING:
+    from simulate.pipelines.kernels import Tables
+
 MOST_PROPOSALS = 200_000
 _SEEDS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Owned:
-    """Labels that were paid before the budget, such as a pilot's: in the training set, not in the budget."""
+    """Labels that were paid before the budget, such as a pilot's: in the training set, not in the budget.
+
+    Counted as the world's student counts data: `Student.in_tokens`.
+    """
 
     demos: Float64
-    """[X, A] the teacher's turns of demonstrations, by context and action."""
+    """[X, A] the teacher's turns of demonstrations, by context and action; turns or tokens."""
     on_policy: Float64
     """[X, A] those of continuations."""
 
@@ -45,7 +50,7 @@ class Outcome:
     J: Float64
     """[seeds] pass@1 of the final student."""
     ledger: Int64
-    """[seeds, len(LEDGER)] columns as `simulate.pipelines.codes.LEDGER` names them."""
+    """[seeds, len(LEDGER)] columns as `simulate.pipelines.order.LEDGER` names them."""
 
     @property
     def mean(self) -> float:
@@ -60,23 +65,23 @@ class Outcome:
     @property
     def C_i(self) -> float:
         """Mean teacher tokens bought, before filters."""
-        return float(self.ledger[:, codes.C_I_BC].mean() + self.ledger[:, codes.C_I_OP].mean())
+        return float(self.ledger[:, [orders.C_I_BC, orders.C_I_OP]].sum(axis=1).mean())
 
     @property
     def C_tr(self) -> float:
         """Mean teacher tokens trained on."""
-        return float(self.ledger[:, codes.C_I_BC].mean() + self.ledger[:, codes.C_TR_OP].mean())
+        return float(self.ledger[:, [orders.C_I_BC, orders.C_TR_OP]].sum(axis=1).mean())
 
     @property
     def r_tasks(self) -> float:
-        """Share of D_OP by tasks."""
-        bc, op = self.ledger[:, codes.TASKS_BC].sum(), self.ledger[:, codes.TASKS_OP].sum()
+        """Fraction of D_OP by tasks."""
+        bc, op = self.ledger[:, orders.TASKS_BC].sum(), self.ledger[:, orders.TASKS_OP].sum()
         return float(op / max(1, bc + op))
 
     @property
     def r_tokens(self) -> float:
-        """Share of D_OP by trained tokens."""
-        bc, op = self.ledger[:, codes.C_I_BC].sum(), self.ledger[:, codes.C_TR_OP].sum()
+        """Fraction of D_OP by trained tokens."""
+        bc, op = self.ledger[:, orders.C_I_BC].sum(), self.ledger[:, orders.C_TR_OP].sum()
         return float(op / max(1, bc + op))
 
 
@@ -89,7 +94,7 @@ def truth(
     axis: str = "inference",
     rounds: int = 1,
     keep_demos: bool = True,
-    student: Tabular = Tabular(),  # noqa: B008 - frozen
+    student: Student | None = None,
     owned: Owned | None = None,
     seeds: int = 64,
     seed: int = 0,
@@ -97,121 +102,131 @@ def truth(
     most_seeds: int = 4096,
     workers: int = 1,
 ) -> Outcome:
-    """pass@1 after spending `budget` teacher tokens, a share r of them on the recipe, the rest on pure BC.
+    """pass@1 after spending a budget on a recipe and on demonstrations, seed by seed.
 
-    r = 0 is pure BC, r = 1 makes its prefixes with pi_0. `rounds` splits the recipe's share in equal parts,
-    each collected by the student trained on all before. `keep_demos=False` trains the final student on D_OP
-    alone. `owned` labels are trained on beside what is bought. With `se`, seeds are added until the standard
-    error is at most that, `most_seeds` at most.
-    Two calls with the same seed differ only by what is asked, not by their draws.
+    Args:
+        world: where it is played.
+        recipe: what the fraction r of the budget buys; its T_max is the world's.
+        budget: teacher tokens.
+        r: 0 is pure BC; 1 makes the prefixes with pi_0.
+        axis: "inference" counts tokens bought (C_i), "training" those trained on (C_tr).
+        rounds: equal parts of the recipe's tokens, each collected by the student trained on all before.
+        keep_demos: False trains the last student on D_OP alone.
+        student: by default the world's.
+        owned: labels that are trained on beside what is bought.
+        seeds: pipelines; with `se`, more are added until the standard error is at most that.
+        most_seeds: at most so many.
+        seed: of all draws. Two calls with the same seed differ only by what is asked, not by their draws.
+        se: standard error of mean pass@1 that is asked for.
+        workers: threads; the numbers do not depend on it.
+
+    Returns:
+        pass@1 and the ledger of every seed.
+
+    Raises:
+        RunError: the filters accept so little that the budget cannot be spent.
+        InputError, RecipeError: no pipeline could play what is asked.
     """
     check(world, recipe, budget=budget, r=r, axis=axis, rounds=rounds, seeds=seeds, seed=seed)
-    on_policy = 0 if recipe.rho == "teacher" else round(budget * r)
-    plan = _plan(recipe, on_policy, budget - on_policy, axis)
     nothing = np.zeros_like(world.base)
-    setting = _Setting(world, plan, rounds, keep_demos, student, owned or Owned(nothing, nothing))
+    pipeline = _Pipeline(
+        world,
+        orders.order(recipe, budget=budget, r=r, axis=axis),
+        rounds,
+        keep_demos,
+        student or world.student,
+        owned or Owned(nothing, nothing),
+    )
+    J: list[float] = []
+    ledgers, wanted = [], seeds
     with ThreadPoolExecutor(workers) as pool:
-        done = 0
-        parts: list[tuple[Float64, Int64]] = []
-        wanted = seeds
         while True:
-            starts = range(done, wanted, _SEEDS)
-            parts += pool.map(partial(setting.play, seed, wanted), starts)
-            outcome = Outcome(np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
-            done = wanted
-            if se is None or outcome.se <= se or done >= most_seeds:
+            for value, ledger in pool.map(lambda number: pipeline(seed, number), range(len(J), wanted)):
+                J.append(value)
+                ledgers.append(ledger)
+            outcome = Outcome(np.array(J), np.array(ledgers))
+            if se is None or outcome.se <= se or len(J) >= most_seeds:
                 return outcome
-            needed = math.ceil(1.1 * done * (outcome.se / se) ** 2)
-            wanted = min(most_seeds, max(done + _SEEDS, needed))
+            needed = math.ceil(1.1 * len(J) * (outcome.se / se) ** 2)
+            wanted = min(most_seeds, max(len(J) + _SEEDS, needed))
 
 
 @dataclass(frozen=True, eq=False)
-class _Setting:
-    """What all seeds of one outcome share, ready for the kernels."""
+class _Pipeline:
+    """Demonstrations, student, rounds of collection and training, evaluation; called with a seed's number."""
 
     world: World
-    plan: Any
+    order: Order
     rounds: int
     keep_demos: bool
-    student: Tabular
+    student: Student
     owned: Owned
 
-    def play(self, seed: int, wanted: int, begin: int) -> tuple[Float64, Int64]:
-        from simulate.pipelines import kernels
+    def __call__(self, seed: int, number: int) -> tuple[float, Int64]:
+        from simulate.pipelines.kernels import collect, collect_demos
 
-        end = min(begin + _SEEDS, wanted)
-        world, T = self.world, self.world.horizon
-        J, ledger = np.zeros(end - begin), np.zeros((end - begin, len(codes.LEDGER)), np.int64)
-        for row, number in enumerate(range(begin, end)):
-            keys = pipeline_keys(seed, number, T)
-            J[row] = kernels.pipeline(
-                tables_of(world),
-                self.plan,
-                world.start,
-                world.chances,
-                world.base,
-                self.owned.demos,
-                self.owned.on_policy,
-                keys,
-                self.rounds,
-                self.student.kappa,
-                self.student.alpha,
-                self.keep_demos,
-                ledger[row],
-                np.empty_like(world.base),
-            )
-            if ledger[row, codes.PROPOSALS] >= self.plan.most:
-                raise RunError(
-                    f"{self.plan.on_policy} tokens need more than {self.plan.most} proposals in world "
-                    f"{world.name!r}: the recipe's filters accept too little; lower the budget"
-                )
-        return J, ledger
+        world, order, in_tokens = self.world, self.order, self.student.in_tokens
+        tables, keys = tables_of(world), pipeline_keys(seed, number, world.horizon)
+        demos, data = self.owned.demos.copy(), self.owned.on_policy.copy()
+        ledger = np.zeros(len(orders.LEDGER), np.int64)
+        collect_demos(tables, order, keys, in_tokens, demos, ledger)
+        policy = self.student.learn(world.base, world.features, demos)
+        proposal = 0
+        for k in range(self.rounds):
+            goal = order.on_policy * (k + 1) // self.rounds
+            running = np.cumsum(policy, axis=1)[world.contexts]
+            span = (proposal, goal, MOST_PROPOSALS)
+            proposal = collect(tables, order, running, keys, span, in_tokens, data, ledger)
+            kept = demos + data if self.keep_demos else data
+            policy = self.student.learn(world.base, world.features, kept)
+        if proposal >= MOST_PROPOSALS:
+            raise RunError(too_few(order.on_policy, world.name))
+        ledger[orders.PROPOSALS] = proposal
+        ledger[orders.TASKS_OP] = (proposal + order.n - 1) // order.n
+        return float(world.start @ chances_of(world, policy)), ledger
+
+
+def too_few(tokens: int, world: str) -> str:
+    """What is said where filters accept too little."""
+    return (
+        f"{tokens} tokens need more than {MOST_PROPOSALS} proposals in world {world!r}: the recipe's filters "
+        f"accept too little; lower the budget"
+    )
+
+
+def chances_of(world: World, policy: Float64) -> Float64:
+    """[S] chance of success from each first state under a policy over contexts [X, A]."""
+    from simulate.pipelines.kernels import values
+
+    return values(tables_of(world), world.by_state(policy), world.horizon)
 
 
 def pipeline_keys(seed: int, number: int, T: int) -> Any:
     """[STREAMS, T + 1] keys of the draws of pipeline `number`; entry t belongs to turn t."""
     # Numpy words wrap as the generator asks: this is stream_key(own, draw) for all draws at once.
     own = np.array([entry(stream_key(seed, number), 0)], np.uint64)
-    draws = np.arange(codes.STREAMS * (T + 1), dtype=np.uint64)
-    return np.asarray(entry(own, draws)).reshape(codes.STREAMS, T + 1)
+    draws = np.arange(orders.STREAMS * (T + 1), dtype=np.uint64)
+    return np.asarray(entry(own, draws)).reshape(orders.STREAMS, T + 1)
 
 
 @lru_cache(maxsize=8)
-def tables_of(world: World) -> Any:
-    """The world as the kernels and the sweep read it: `simulate.pipelines.kernels.Tables`."""
+def tables_of(world: World) -> Tables:
+    """The world as the kernels and the sweep read it."""
     from simulate.pipelines.kernels import Tables
 
     start = np.cumsum(world.start)
     return Tables(
-        # The last sum is exactly 1, so that a draw below 1 always finds a state.
-        start / start[-1],
-        world.successors,
-        np.cumsum(world.chances, axis=2),
-        np.cumsum(world.teacher, axis=1),
-        world.teacher,
-        world.contexts,
-        world.tokens,
-    )
-
-
-def _plan(recipe: Recipe, on_policy: int, demos: int, axis: str) -> Any:
-    from simulate.pipelines import kernels
-
-    T = recipe.T_max
-    nu = np.array(recipe.switch.nu or [1.0 / T] * T)
-    return kernels.Plan(
-        psi=codes.PSI[recipe.psi],
-        law=codes.LAW[recipe.switch.law],
-        success_only=recipe.phi == "success",
-        K=recipe.cap(1),
-        n=recipe.n,
-        repetition=recipe.repetition,
-        leap_below=LEAP_BELOW,
-        nu=np.cumsum(nu)[:-1] if len(nu) == T else np.cumsum(nu),
-        on_policy=on_policy,
-        demos=demos,
-        by_training=axis == "training",
-        most=MOST_PROPOSALS,
+        start=world.start,
+        running_start=start / start[-1],
+        successors=world.successors,
+        chances=world.chances,
+        running_chances=np.cumsum(world.chances, axis=2),
+        teacher=world.teacher,
+        running_teacher=np.cumsum(world.teacher, axis=1),
+        contexts=world.contexts,
+        tokens=world.tokens,
+        base=world.base,
+        features=world.features,
     )
 
 
@@ -229,7 +244,7 @@ def check(
     if axis not in AXES:
         raise InputError(f"axis={axis!r}: expected one of {', '.join(AXES)}")
     if not 0 <= r <= 1:
-        raise InputError(f"r={r}: expected a share from 0 to 1")
+        raise InputError(f"r={r}: expected a fraction from 0 to 1")
     for name, value in (("budget", budget), ("rounds", rounds), ("seeds", seeds)):
         if value < 1:
             raise InputError(f"{name}={value}: expected at least 1")

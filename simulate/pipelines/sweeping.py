@@ -11,10 +11,10 @@ import numpy as np
 from occupancy import Recipe, RunError
 from occupancy.record.recipe import K_text
 from simulate.exact.jax64 import double_precision
-from simulate.pipelines import codes
 from simulate.pipelines.lanes import Pipeline, chunks, distinct_students, grid, lanes_of
-from simulate.pipelines.outcome import MOST_PROPOSALS, tables_of
-from simulate.pipelines.students import Student, Tabular
+from simulate.pipelines.order import LEDGER, PROPOSALS
+from simulate.pipelines.outcome import MOST_PROPOSALS, tables_of, too_few
+from simulate.worlds.students import Student
 from simulate.worlds.types import Float64, Int64, World
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Sweep:
     J: Float64
     """[P] pass@1 of the final student."""
     ledger: Int64
-    """[P, LEDGER] columns as `simulate.pipelines.codes.LEDGER` names them."""
+    """[P, LEDGER] columns as `simulate.pipelines.order.LEDGER` names them."""
     world: str
     axis: str
     rounds: int
@@ -54,7 +54,7 @@ class Sweep:
             "seed": [p.seed for p in self.pipelines],
             "J": self.J,
         }
-        columns |= {name: self.ledger[:, i] for i, name in enumerate(codes.LEDGER)}
+        columns |= {name: self.ledger[:, i] for i, name in enumerate(LEDGER)}
         frame = pd.DataFrame(columns)
         frame["C_i"] = frame["C_i_bc"] + frame["C_i_op"]
         frame["C_tr"] = frame["C_i_bc"] + frame["C_tr_op"]
@@ -73,16 +73,18 @@ def sweep(
     axis: str = "inference",
     rounds: int = 1,
     keep_demos: bool = True,
-    student: Student = Tabular(),  # noqa: B008 - frozen
+    student: Student | None = None,
     seed: int = 0,
     lanes: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
-    """Play every recipe at every r, budget and seed; see `simulate.truth` for what the words mean.
+    """Outcomes of every recipe at every r, budget and seed, as one compiled program on CPU or GPU.
 
-    The sweep runs in chunks of `lanes` pipelines (0: 240 on a CPU, 3,840 on a GPU), the same whatever else
-    runs; `progress(done, of)` is called after each.
+    Args are those of `simulate.truth`, and
+        lanes: pipelines that run side by side (0: 240 on a CPU, 3,840 on a GPU).
+        progress: called with (done, of) after each chunk of `lanes`.
     """
+    student = student or world.student
     pipelines = grid(world, recipes=recipes, budgets=budgets, r=r, seeds=seeds, axis=axis, rounds=rounds)
     J, ledgers, done = [], [], 0
     with double_precision():
@@ -90,18 +92,15 @@ def sweep(
 
         lanes = lanes or (CPU_LANES if jax.default_backend() == "cpu" else GPU_LANES)
         parts = list(chunks(pipelines, min(lanes, len(pipelines))))
-        distinct = max(distinct_students(part) for part, _ in parts)
+        distinct = max(distinct_students(part, axis) for part, _ in parts)
 
-        from simulate.pipelines.sweep_program import Model, program
+        from simulate.pipelines.sweep_program import program
 
-        tables, model = jax.device_put(
-            (tables_of(world), Model(world.start, world.chances, world.base, world.features))
-        )
+        tables = jax.device_put(tables_of(world))
         for part, real in parts:
             rows = lanes_of(part, seed=seed, axis=axis, horizon=world.horizon, distinct=distinct)
             values, ledger = program(
                 tables,
-                model,
                 rows,
                 T=world.horizon,
                 student=student,
@@ -122,10 +121,7 @@ def sweep(
 
 
 def _check_supply(out: Sweep) -> None:
-    starved = out.ledger[:, codes.PROPOSALS] >= MOST_PROPOSALS
+    starved = out.ledger[:, PROPOSALS] >= MOST_PROPOSALS
     if starved.any():
         lane = out.pipelines[int(np.argmax(starved))]
-        raise RunError(
-            f"recipe {lane.recipe.name!r} needs more than {MOST_PROPOSALS} proposals for {lane.budget} "
-            f"tokens in world {out.world!r}: its filters accept too little; lower the budget"
-        )
+        raise RunError(too_few(round(lane.budget * lane.r), out.world))

@@ -15,12 +15,14 @@ Two state ids stand for the ends: S is success (R = 1) and S + 1 is failure (R =
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from occupancy.record.errors import InputError
+from simulate.worlds.students import Student, Tabular
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -59,19 +61,24 @@ class World:
     """[S] output tokens of a teacher turn played there, at least 1."""
     horizon: int
     """T_max, turns."""
+    student: Student = Tabular()  # noqa: RUF009 - frozen
+    """What is trained in this world, unless a call names another."""
+    shown: Int32 = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))
+    """[S] id under which a pilot records a state; by default its own. States that look alike to everybody,
+    such as those of hopeless tasks, share one."""
 
     def __post_init__(self) -> None:
-        for field, dtype, axes in _FIELDS:
-            given = np.asarray(getattr(self, field))
+        if not len(self.shown):
+            object.__setattr__(self, "shown", np.arange(len(self.start), dtype=np.int32))
+        for name, dtype, axes in _FIELDS:
+            given = np.asarray(getattr(self, name))
             if given.ndim != axes:
-                raise WorldError(f"{field} has shape {given.shape}: expected {axes} axes")
+                raise WorldError(f"{name} has shape {given.shape}: expected {axes} axes")
             if dtype is not np.float64 and not np.array_equal(given, given.astype(dtype)):
-                raise WorldError(
-                    f"{field} has type {given.dtype}: expected whole numbers ({np.dtype(dtype)})"
-                )
+                raise WorldError(f"{name} has type {given.dtype}: expected whole numbers ({np.dtype(dtype)})")
             array = np.array(given, dtype, order="C")
             array.setflags(write=False)
-            object.__setattr__(self, field, array)
+            object.__setattr__(self, name, array)
         self._check_shapes()
         self._check_values()
         self._check_reach()
@@ -88,6 +95,7 @@ class World:
             "contexts": (S,),
             "features": (X, self.features.shape[1]),
             "tokens": (S,),
+            "shown": (S,),
         }
         for field, shape in expected.items():
             given = getattr(self, field).shape
@@ -103,6 +111,7 @@ class World:
             _check_law(field, getattr(self, field))
         _check_ids("successors", self.successors, S + 2, "S + 2")
         _check_ids("contexts", self.contexts, X, "X")
+        _check_ids("shown", self.shown, S, "S")
         if (self.tokens < 1).any():
             at = int(np.argmax(self.tokens < 1))
             raise WorldError(f"tokens[{at}] = {self.tokens[at]}: expected a cost of at least 1 token a turn")
@@ -118,7 +127,10 @@ class World:
         reached[S] = True
         for _ in range(min(self.horizon, S)):
             reached[:S] |= (possible & reached[self.successors]).any(axis=1)
-        lost = (self.start > 0) & ~reached[:S]
+        # A hopeless task is no mistake where another one, that looks the same, can be solved.
+        solvable = np.zeros(len(self.base), bool)
+        solvable[self.contexts[reached[:S]]] = True
+        lost = (self.start > 0) & ~solvable[self.contexts]
         if lost.any():
             at = int(np.argmax(lost))
             raise WorldError(
@@ -160,6 +172,7 @@ _FIELDS = (
     ("contexts", np.int32, 1),
     ("features", np.float64, 2),
     ("tokens", np.int64, 1),
+    ("shown", np.int32, 1),
 )
 
 

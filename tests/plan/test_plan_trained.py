@@ -27,8 +27,8 @@ from occupancy.record.errors import InputError
 from occupancy.runs import Run
 from simulate.pilots.playing import PilotSize, play_pilot
 from simulate.pilots.small_runs import SmallRun, train_small
-from simulate.pipelines.students import Tabular
 from simulate.worlds.families import draw_worlds, family
+from simulate.worlds.students import Tabular
 from simulate.worlds.types import World
 
 

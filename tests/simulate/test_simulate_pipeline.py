@@ -34,6 +34,14 @@ def test_the_compiled_program_plays_what_the_numba_pipeline_plays(axis, rounds):
         np.testing.assert_array_equal(swept.ledger[at], one.ledger)
 
 
+def test_both_pipelines_train_the_same_log_linear_student():
+    student = LogLinear(steps=40, rate=4.0, momentum=0.9, ridge=30.0)
+    recipe = preset("op-short", K=1, T_max=30)
+    swept = sweep(SMALL, recipes=[recipe], budgets=[4000], r=[0.5], seeds=2, student=student)
+    one = truth(SMALL, recipe, budget=4000, r=0.5, seeds=2, student=student)
+    np.testing.assert_allclose(swept.J, one.J, atol=1e-4)
+
+
 @pytest.mark.parametrize("axis", ["inference", "training"])
 def test_every_recipe_spends_the_same_on_its_axis(axis):
     budget = 20_000
@@ -128,7 +136,7 @@ def test_n_proposals_share_a_task():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"r": 1.5}, "r=1.5: expected a share"),
+        ({"r": 1.5}, "r=1.5: expected a fraction"),
         ({"budget": 0}, "budget=0"),
         ({"axis": "money"}, "axis='money': expected one of inference, training"),
         ({"rounds": 0}, "rounds=0"),

@@ -4,9 +4,7 @@ import pytest
 
 from simulate import LogLinear, Recovery, Tabular, recovery_world
 from simulate.exact.jax64 import double_precision
-from simulate.pipelines.kernels import evaluate
-from simulate.pipelines.kernels import learn as learn_compiled
-from simulate.pipelines.outcome import tables_of
+from simulate.pipelines.outcome import chances_of, tables_of
 
 WORLD = recovery_world(Recovery(tracks=3, first_repairs=20, features=8))
 RNG = np.random.default_rng(0)
@@ -15,14 +13,14 @@ DATA = RNG.integers(0, 4, (*WORLD.base.shape, 3)) * (RNG.random((WORLD.X, 1, 3))
 
 def learnt(data, student):
     with double_precision():
-        from simulate.pipelines.sweep_program import Model, learn
+        from simulate.pipelines.sweep_program import learn
 
-        model = Model(WORLD.start, WORLD.chances, WORLD.base, WORLD.features)
-        return np.asarray(learn(model, jax.numpy.asarray(data, float), student))
+        return np.asarray(learn(tables_of(WORLD), jax.numpy.asarray(data, float), student))
 
 
 def naive_gradient_descent(tokens, student):
     W = np.zeros((WORLD.features.shape[1], WORLD.A))
+    speed = np.zeros_like(W)
     prior = np.log(np.maximum(WORLD.base, 1e-9))
     total = max(tokens.sum(), 1)
 
@@ -31,27 +29,31 @@ def naive_gradient_descent(tokens, student):
         return odds / odds.sum(axis=1, keepdims=True)
 
     for _ in range(student.steps):
-        slope = np.zeros_like(W)
+        slope = student.ridge / total * W
         for x, a in np.ndindex(tokens.shape):
             slope += tokens[x, a] / total * np.outer(WORLD.features[x], policy()[x] - np.eye(WORLD.A)[a])
-        W -= student.rate * slope
+        speed = student.momentum * speed - student.rate * slope
+        W = W + speed
     return policy()
 
 
-def test_the_log_linear_student_takes_gradient_steps_on_the_token_mean_loss():
-    student = LogLinear(steps=3, rate=5.0)
+@pytest.mark.parametrize(
+    "student", [LogLinear(steps=3, rate=5.0), LogLinear(3, 5.0, momentum=0.8, ridge=9.0)]
+)
+def test_the_log_linear_student_takes_gradient_steps_on_the_token_mean_loss(student):
     found = learnt(DATA, student)
     for lane in range(3):
-        np.testing.assert_allclose(
-            found[:, :, lane], naive_gradient_descent(DATA[:, :, lane], student), atol=2e-5
-        )
+        data = DATA[:, :, lane].astype(float)
+        naive = naive_gradient_descent(data, student)
+        np.testing.assert_allclose(found[:, :, lane], naive, atol=2e-5)
+        np.testing.assert_allclose(student.learn(WORLD.base, WORLD.features, data), naive, atol=1e-12)
 
 
 def test_both_tabular_students_are_one():
     student = Tabular(kappa=2.0, alpha=0.7)
-    found, own = learnt(DATA, student), np.empty_like(WORLD.base)
+    found = learnt(DATA, student)
     for lane in range(3):
-        learn_compiled(WORLD.base, DATA[:, :, lane].astype(float), student.kappa, student.alpha, own)
+        own = student.learn(WORLD.base, WORLD.features, DATA[:, :, lane].astype(float))
         np.testing.assert_allclose(found[:, :, lane], own, atol=1e-14)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
 
@@ -90,13 +92,10 @@ def test_descendants_dilute_the_loss_of_the_log_linear_student_only(student):
 def test_evaluation_of_many_policies_equals_one_at_a_time():
     policies = learnt(DATA, Tabular())
     with double_precision():
-        from simulate.pipelines.sweep_program import Model
         from simulate.pipelines.sweep_program import evaluate as evaluate_many
 
-        model = Model(WORLD.start, WORLD.chances, WORLD.base, WORLD.features)
-        tables = jax.device_put(tables_of(WORLD))
-        many = np.asarray(evaluate_many(tables, model, policies, WORLD.horizon))
+        many = np.asarray(evaluate_many(jax.device_put(tables_of(WORLD)), policies, WORLD.horizon))
     for lane in range(3):
         own = np.ascontiguousarray(policies[:, :, lane])
-        one = evaluate(WORLD.start, WORLD.successors, WORLD.chances, WORLD.contexts, own, WORLD.horizon)
+        one = WORLD.start @ chances_of(WORLD, own)
         assert many[lane] == pytest.approx(one, abs=1e-12)

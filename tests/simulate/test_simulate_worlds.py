@@ -19,7 +19,8 @@ from simulate import (
     load_world,
     recovery_world,
 )
-from simulate.pipelines.kernels import evaluate
+from simulate.pipelines.kernels import values
+from simulate.pipelines.outcome import chances_of, tables_of
 
 
 def broken(field, at, value):
@@ -96,10 +97,8 @@ def test_any_knobs_in_range_make_a_valid_world(data):
         )
     )
     assert world.contexts.max() < world.X == len(world.features)
-    steps = world.start, world.successors, world.chances
-    J = evaluate(*steps, world.contexts, world.base, world.horizon)
-    by_state = np.arange(world.S, dtype=np.int32)
-    J_teacher = evaluate(*steps, by_state, world.teacher, world.horizon)
+    J = world.start @ chances_of(world, world.base)
+    J_teacher = world.start @ values(tables_of(world), world.teacher, world.horizon)
     assert 0 < J < 1 + 1e-12
     assert 0 < J_teacher < 1 + 1e-12
 

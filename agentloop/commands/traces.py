@@ -40,6 +40,9 @@ def _add_rendering(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", required=True, help="folder of the student's tokenizer and chat template"
     )
+    parser.add_argument(
+        "--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub"
+    )
     parser.add_argument("--row-tokens", type=int, help="most ids of a row")
     parser.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn")
     parser.add_argument(
@@ -58,7 +61,9 @@ def write_traces(arguments: argparse.Namespace) -> int:
     from occupancy.runs import open_run
 
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
-    table = rendered_traces(open_run(arguments.run), load_codec(arguments.tokenizer), rule=rule)
+    table = rendered_traces(
+        open_run(arguments.run), load_codec(arguments.tokenizer, hub=arguments.hub), rule=rule
+    )
     pq.write_table(table, arguments.out, compression="zstd")
     report = {"out": arguments.out, "traces": len(table)}
     for name in ("C_tr", "target_tokens", "sequence_tokens"):
@@ -79,7 +84,7 @@ def show_traces(arguments: argparse.Namespace) -> int:
     from occupancy.runs import open_run
 
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
-    codec = load_codec(arguments.tokenizer)
+    codec = load_codec(arguments.tokenizer, hub=arguments.hub)
     traces = list(render_run(open_run(arguments.run), codec, rule=rule))
     counts = dataclasses.asdict(count(traces))
     if arguments.trace:

@@ -39,6 +39,8 @@ class TokenSpec:
     """Most requests that the engine runs at a time; 0: its own default."""
     logprobs: bool = True
     """0: turns come without their log probability, which engines give slowly."""
+    hub: bool = False
+    """1: the folder may be a name on the Hugging Face hub, which is downloaded."""
     eager: bool = False
     """1: no CUDA graphs and no compilation: starts sooner, runs slower (vLLM)."""
 

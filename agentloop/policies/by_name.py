@@ -106,7 +106,7 @@ def open_token_policy(spec: str) -> Policy:
         from agentloop.policies.vllm_engine import open_vllm as opening
     else:
         from agentloop.policies.transformers_engine import open_transformers as opening
-    return TokenPolicy(parsed, load_codec(parsed.folder), opening)
+    return TokenPolicy(parsed, load_codec(parsed.folder, hub=parsed.hub), opening)
 
 
 def named(spec: str) -> Callable[..., Any]:

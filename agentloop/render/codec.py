@@ -88,8 +88,8 @@ def load_codec(folder: str | Path, *, hub: bool = False) -> Codec:
         raise MissingExtra("transformers", "agents") from error
     if not hub and not Path(folder).is_dir():
         raise InputError(
-            f"tokenizer {str(folder)!r} is no folder: name the folder of a saved model (a name on the Hugging "
-            f"Face hub needs --hub, or hub=1 in a policy)"
+            f"tokenizer {str(folder)!r} is no folder: name the folder of a saved model (a name on the "
+            f"Hugging Face hub needs --hub, or hub=1 in a policy)"
         )
     try:
         loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=not hub, trust_remote_code=False)

@@ -197,11 +197,6 @@ class Ask:
 Policy = Callable[[Ask], Awaitable[Answer]]
 
 
-def storable(text: str) -> str:
-    """The text with lone surrogates, which no file, server or tokenizer takes, as visible escapes."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What a policy says of itself, in its attribute `traits`."""

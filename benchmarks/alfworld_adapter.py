@@ -27,7 +27,7 @@ from agentloop.environments.alfworld.games import Catalogue
 from agentloop.environments.alfworld.pool import AlfworldGame, open_alfworld
 from agentloop.environments.alfworld.sources import find_source
 from agentloop.environments.alfworld.worker import GAMES_KEPT
-from agentloop.run.episode import History, Play, play, start
+from agentloop.run.episode import EpisodeSettings, History, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author
 
@@ -94,7 +94,9 @@ async def recorded(spec: str) -> dict[str, History]:
         histories = {}
         for task in pool.tasks(spec):
             async with pool.open(task) as env:
-                how = Play(author=Author.TEACHER, most=pool.T_max, T_max=pool.T_max, seeds=lambda t: t)
+                how = EpisodeSettings(
+                    author=Author.TEACHER, most=pool.T_max, T_max=pool.T_max, seeds=lambda t: t
+                )
                 played = await play(env, scripted_expert(), await start(env, seed=0), how)
                 histories[task.task_id] = played.history
         return histories

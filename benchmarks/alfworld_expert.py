@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.pool import T_MAX, Alfworld, open_alfworld
 from agentloop.environments.alfworld.student import StudentSettings, parse_student, scripted_student
-from agentloop.run.episode import Play, Played, play, start
+from agentloop.run.episode import Episode, EpisodeSettings, play, start
 from agentloop.run.replay import replay
-from agentloop.run.seeds import seed_of
+from agentloop.run.types import seed_of
 from agentloop.types import Author, Environment, Task
 
 
@@ -98,14 +98,14 @@ def from_student(settings: StudentSettings, *, seed: int) -> Job:
     return job
 
 
-def whole(author: Author, task: Task, seed: int) -> Play:
+def whole(author: Author, task: Task, seed: int) -> EpisodeSettings:
     """How an episode is played to its end."""
-    return Play(
+    return EpisodeSettings(
         author=author, most=T_MAX, T_max=T_MAX, seeds=lambda t: seed_of(seed, task.task_id, author, t)
     )
 
 
-def outcome(task: Task, where: str, played: Played) -> Outcome:
+def outcome(task: Task, where: str, played: Episode) -> Outcome:
     return Outcome(task.kind, task.cluster_id, where, played.reward == 1.0, played.length, played.status)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.pool import open_alfworld
-from agentloop.run.episode import Play, play, start
+from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author
 
@@ -37,7 +37,7 @@ async def one_worker(spec: str, *, every: int = 50) -> list[tuple[int, float, fl
         for played, task in enumerate(tasks, start=1):
             async with pool.open(task) as env:
                 begin = await start(env, seed=0)
-                how = Play(author=Author.TEACHER, most=10, T_max=50, seeds=lambda t: t)
+                how = EpisodeSettings(author=Author.TEACHER, most=10, T_max=50, seeds=lambda t: t)
                 part = await play(env, scripted_expert(), begin, how)
                 await replay(env, part.history, seed=0)
                 pids.add(env.pid)

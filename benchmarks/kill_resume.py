@@ -34,9 +34,9 @@ from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import open_policy
 from agentloop.policies.chat_spec import identity
 from agentloop.run import units
-from agentloop.run.collect import Settings, Spending, collect
-from agentloop.run.seeds import seed_of
+from agentloop.run.collect import Settings, SpendingLimits, collect
 from agentloop.run.summary import summarise
+from agentloop.run.types import seed_of
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
 
@@ -171,7 +171,9 @@ def _collect(folder: Path, tasks: int, port: int) -> None:
         settings = Settings(
             recipe=RECIPE, tasks=str(tasks), **{who: identity(name) for who, name in names.items()}
         )
-        await collect(folder, settings, environments=worlds, spending=Spending(backoff_s=0.01), **policies)
+        await collect(
+            folder, settings, environments=worlds, spending=SpendingLimits(backoff_s=0.01), **policies
+        )
         for policy in policies.values():
             await policy.close()  # type: ignore[attr-defined]
 

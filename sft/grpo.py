@@ -23,8 +23,8 @@ from typing import Any
 from agentloop.policies.prompt_ids import PromptIds
 from agentloop.policies.token_policy import Sampled, read_sampled
 from agentloop.render import Codec
-from agentloop.run.episode import Play, Played, play, start
-from agentloop.run.seeds import seed_of
+from agentloop.run.episode import Episode, EpisodeSettings, play, start
+from agentloop.run.types import seed_of
 from agentloop.types import (
     Answer,
     Ask,
@@ -163,7 +163,9 @@ class Rollouts:
             "turns": [played.length if played is not None else 0 for _, played in ended],
         }
 
-    async def _all(self, tasks: Sequence[Task], generate: Generate) -> list[tuple[Trajectory, Played | None]]:
+    async def _all(
+        self, tasks: Sequence[Task], generate: Generate
+    ) -> list[tuple[Trajectory, Episode | None]]:
         if len(tasks) > self._environments.capacity:
             # Fewer open tasks than episodes would wait for each other's turns for ever.
             half = len(tasks) // 2
@@ -171,11 +173,11 @@ class Rollouts:
         together = Together(generate, len(tasks))
         return await asyncio.gather(*(self._one(task, k, together) for k, task in enumerate(tasks)))
 
-    async def _one(self, task: Task, k: int, together: Together) -> tuple[Trajectory, Played | None]:
+    async def _one(self, task: Task, k: int, together: Together) -> tuple[Trajectory, Episode | None]:
         learner = Learner(self._codec, together, self._window)
         # One group's episodes start from the same state: the seed is the task's.
         seed = seed_of(self._seed, task.task_id, "environment")
-        how = Play(
+        how = EpisodeSettings(
             Author.STUDENT,
             self._environments.T_max,
             self._environments.T_max,

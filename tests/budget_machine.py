@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agentloop.ledger.budget import Budget
-from agentloop.ledger.metered import Meter, OwnBooks, metered
+from agentloop.ledger.metered import LocalBilling, Meter, metered
 from agentloop.ledger.prices import Price
 from agentloop.ledger.store import Ledger
 from agentloop.types import Answer, Ask, CallFailed, Message, PolicyFailed, Traits, Usage
@@ -115,9 +115,9 @@ class Bursts(RuleBasedStateMachine):
     async def _burst(self, calls: list[list[Attempt]], patience: int) -> None:
         ledger = Ledger(self.folder / "ledger.sqlite")
         budget = Budget(self.limit, spent=ledger.charged(self.axis))
-        books = OwnBooks(ledger, "teacher", "p", budget=budget, axis=self.axis)
+        billing = LocalBilling(ledger, "teacher", "p", budget=budget, axis=self.axis)
         meter = Meter(
-            books, "teacher", "p", price=PRICE, bounded=True, retries=1, backoff_s=0, patience=10**9
+            billing, "teacher", "p", price=PRICE, bounded=True, retries=1, backoff_s=0, patience=10**9
         )
         policy = metered(self.provider, meter)
         tasks = []

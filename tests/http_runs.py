@@ -8,7 +8,7 @@ from toy_world import Corridors
 
 from agentloop.policies.by_name import open_policy
 from agentloop.policies.chat_spec import identity
-from agentloop.run.collect import Settings, Spending, collect
+from agentloop.run.collect import Settings, SpendingLimits, collect
 from benchmarks.mock_server import Mock
 from occupancy.record.recipe import preset
 from occupancy.runs import Run
@@ -16,7 +16,9 @@ from occupancy.runs import Run
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 
 
-async def collected(folder: Path, mock: Mock, *, spending: Spending | None = None, options: str = "") -> Run:
+async def collected(
+    folder: Path, mock: Mock, *, spending: SpendingLimits | None = None, options: str = ""
+) -> Run:
     server = await mock.serve()
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     names = {who: f"openai:{who}@{base},max_tokens=64{options}" for who in ("student", "teacher")}
@@ -27,7 +29,7 @@ async def collected(folder: Path, mock: Mock, *, spending: Spending | None = Non
             folder,
             Settings(recipe=RECIPE, tasks="8", **{who: identity(name) for who, name in names.items()}),
             environments=worlds,
-            spending=spending or Spending(backoff_s=0),
+            spending=spending or SpendingLimits(backoff_s=0),
             **policies,
         )
     finally:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from agentloop.ledger.matched import Proof
     from agentloop.run.on_ray import Seams
-    from agentloop.run.rows import Rows
-    from agentloop.run.settings import Settings, Spending
+    from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.run.units import Progress
     from agentloop.types import Environments
+    from occupancy.record.rows import Rows
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -123,8 +123,7 @@ def _collect(given: argparse.Namespace) -> int:
     from agentloop.ledger.prices import read_prices
     from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import address, identity
-    from agentloop.run.parts import SWITCH_PROMPT
-    from agentloop.run.settings import Settings, Spending
+    from agentloop.run.settings import SWITCH_PROMPT, Settings, SpendingLimits
     from occupancy.record.errors import BudgetStopped, InputError
     from occupancy.record.recipe import Recipe
     from occupancy.record.specs import settings as settings_of
@@ -169,7 +168,7 @@ def _collect(given: argparse.Namespace) -> int:
         )
         for name, recipe in recipes.items()
     }
-    spending = Spending(
+    spending = SpendingLimits(
         budget=given.budget,
         axis=given.axis,
         prices=read_prices(given.prices) if given.prices else None,
@@ -200,7 +199,7 @@ async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> i
     return 0
 
 
-async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spending) -> int:
+async def _on_ray(given: argparse.Namespace, settings: Settings, spending: SpendingLimits) -> int:
     from agentloop.run.on_ray import collect_on_ray
 
     await collect_on_ray(given.out, settings, _seams(given), machines=given.ray, spending=spending)
@@ -209,12 +208,12 @@ async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spend
 
 
 async def _matched_on_ray(
-    given: argparse.Namespace, settings: dict[str, Settings], spending: Spending
+    given: argparse.Namespace, settings: dict[str, Settings], spending: SpendingLimits
 ) -> int:
     from agentloop.ledger.matched import match
     from agentloop.run.on_ray import collect_on_ray
 
-    async def one(place: Path, wanted: Settings, limited: Spending) -> None:
+    async def one(place: Path, wanted: Settings, limited: SpendingLimits) -> None:
         await collect_on_ray(place, wanted, _seams(given), machines=given.ray, spending=limited)
 
     return _prove(given, await match(given.out, settings, spending, one))
@@ -248,7 +247,7 @@ def _prove(given: argparse.Namespace, proof: Proof) -> int:
 async def _run(
     given: argparse.Namespace,
     environments: Environments,
-    spending: Spending,
+    spending: SpendingLimits,
     collecting: Callable[..., Awaitable[int]],
 ) -> int:
     """Open the policies, show progress while `collecting` runs, and close them."""

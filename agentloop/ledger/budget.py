@@ -69,13 +69,12 @@ class Budget:
     def _stop(self, amount: int) -> BudgetStopped:
         return BudgetStopped(
             f"the budget is spent: {self._show(self.spent)} of {self._show(self.limit)}, and the next call "
-            "may "
-            f"cost {self._show(amount)}; resume with a larger --budget"
+            f"may cost {self._show(amount)}; resume with a larger --budget"
         )
 
 
 class ContinuationBudget:
-    """A limit that is passed by less than one continuation: for C_tr, known only once one has been judged,
+    """A limit that is passed by less than one continuation: for C_tr, which is known only after the filter,
     and for recipes that are to spend the same.
 
     Near the limit continuations go one after another, so that the last to start is the one that passes it.
@@ -85,7 +84,7 @@ class ContinuationBudget:
         if limit < 1:
             raise InputError(f"--budget {limit}: expected at least 1")
         self.limit, self._added, self._counted = limit, spent, counted
-        """`counted` tells what is spent where somebody else counts it; else continuations tell in `leave`."""
+        """`counted` returns what is spent where it is counted elsewhere; else `leave` adds it up."""
         self._costs: dict[int, int] = {}
         """By unit: one that is done again, since its machine died, is counted once."""
         self._running, self._largest = 0, limit
@@ -97,7 +96,7 @@ class ContinuationBudget:
         return self._added if self._counted is None else self._counted()
 
     async def enter(self, unit: int) -> None:
-        """Wait for leave to start a unit's continuation; BudgetStopped once the limit is reached."""
+        """Wait until a unit's continuation may start; BudgetStopped once the limit is reached."""
         async with self._changed:
             await self._changed.wait_for(self._may_go)
             if self.spent >= self.limit and unit not in self._costs:
@@ -107,7 +106,7 @@ class ContinuationBudget:
             self._running += 1
 
     async def leave(self, unit: int, cost: int | None) -> None:
-        """Tell what the continuation has cost; None where it was given up."""
+        """End a continuation with its cost; None where it was given up."""
         async with self._changed:
             self._running -= 1
             if cost is not None:

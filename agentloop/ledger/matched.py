@@ -13,7 +13,7 @@ from typing import Any
 
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import collect
-from agentloop.run.settings import Settings, Spending
+from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.units import Progress
 from agentloop.types import Environments, Policy
 from occupancy.record.errors import BudgetStopped, InputError
@@ -74,12 +74,12 @@ async def collect_matched(
     environments: Environments,
     student: Policy,
     teacher: Policy,
-    spending: Spending,
+    spending: SpendingLimits,
     progress: Progress = lambda done, total, rows: None,
 ) -> Proof:
     """Collect each of the named settings into `folder`/NAME for the same budget; inference or training."""
 
-    async def one(place: Path, wanted: Settings, limited: Spending) -> None:
+    async def one(place: Path, wanted: Settings, limited: SpendingLimits) -> None:
         await collect(
             place,
             wanted,
@@ -96,8 +96,8 @@ async def collect_matched(
 async def match(
     folder: str | Path,
     settings: Mapping[str, Settings],
-    spending: Spending,
-    one: Callable[[Path, Settings, Spending], Awaitable[object]],
+    spending: SpendingLimits,
+    one: Callable[[Path, Settings, SpendingLimits], Awaitable[object]],
 ) -> Proof:
     """Let `one` collect each of the named settings into `folder`/NAME with the same spending."""
     if spending.budget is None or spending.axis == "money":

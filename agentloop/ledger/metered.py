@@ -32,32 +32,31 @@ MOST_WAIT_S = 600.0
 
 
 class ServerLost(RunError):
-    """A server answers nobody any more: the run stops without making its failures data, and can be
-    resumed."""
+    """A server does not answer any more: the run stops, its failures are no data, and it can be resumed."""
 
 
-class Books(Protocol):
-    """Where calls are written down and paid for: here, or in the process that holds the ledger."""
+class Billing(Protocol):
+    """Where calls are written down and charged: here, or in the process that holds the ledger."""
 
-    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
+    async def reserve(self, key: CallKey, most: Charge) -> Answer | int:
         """The answer that was bought before, or the id of an attempt that may now be made.
 
         Waits while the budget is short; BudgetStopped once it is spent.
         """
         ...
 
-    async def end(
+    async def charge(
         self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
     ) -> None:
-        """Write down how an attempt ended, and give back what it did not cost."""
+        """Charge an attempt with its cost, write down how it ended, and free the rest of its reservation."""
         ...
 
-    def give_up(self, attempt: int, most: Charge) -> None:
+    def abandon(self, attempt: int, most: Charge) -> None:
         """Nobody waits for the attempt any more: it may have been billed, and stays charged at its most."""
         ...
 
 
-class OwnBooks:
+class LocalBilling:
     """The ledger and the budget of this process."""
 
     def __init__(
@@ -68,8 +67,8 @@ class OwnBooks:
         self.total = 0
         """Charged on the axis by every attempt that has ended here."""
 
-    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
-        """See `Books`."""
+    async def reserve(self, key: CallKey, most: Charge) -> Answer | int:
+        """See `Billing`."""
         bought = self._ledger.stored(key)
         if bought is not None:
             return bought
@@ -81,10 +80,10 @@ class OwnBooks:
             self._settle(most, most)
             raise
 
-    async def end(
+    async def charge(
         self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
     ) -> None:
-        """See `Books`."""
+        """See `Billing`."""
         try:
             if isinstance(result, Answer):
                 await self._ledger.settle(attempt, result, cost=cost)
@@ -96,8 +95,8 @@ class OwnBooks:
         finally:
             self._settle(most, cost)
 
-    def give_up(self, attempt: int, most: Charge) -> None:
-        """See `Books`."""
+    def abandon(self, attempt: int, most: Charge) -> None:
+        """See `Billing`."""
         self._ledger.abandon(attempt)
         self._settle(most, most)
 
@@ -114,7 +113,7 @@ class OwnBooks:
 class Meter:
     """How a policy's calls are counted and tried again."""
 
-    books: Books
+    billing: Billing
     role: str
     name: str
     """The policy as the run remembers it."""
@@ -142,8 +141,7 @@ def metered(policy: Policy, meter: Meter) -> Policy:
     if meter.bounded and most_output is None:
         raise InputError(
             f"{meter.role} {meter.name!r} has no limit on the tokens of a turn, so a budget could be "
-            "exceeded: "
-            f"give --turn-tokens, or max_tokens in its name"
+            f"exceeded: give --turn-tokens, or max_tokens in its name"
         )
     return _Metered(policy, meter, most_output)
 
@@ -152,6 +150,7 @@ class _Metered:
     def __init__(self, policy: Policy, meter: Meter, most_output: int | None) -> None:
         self._policy, self._meter, self._most_output = policy, meter, most_output
         self.traits = traits_of(policy)
+        self._who = f"{meter.role} {meter.name!r}"
         self._failed_in_a_row = 0
 
     async def __call__(self, ask: Ask) -> Answer:
@@ -160,7 +159,7 @@ class _Metered:
                 answer = await self._attempt(ask)
             except CallFailed as failure:
                 if failure.kind == "forbidden":
-                    raise ServerLost(f"{self._meter.role} {self._meter.name!r}: {failure}") from failure
+                    raise ServerLost(f"{self._who}: {failure}") from failure
                 if not failure.retry:
                     self._failed_in_a_row = 0
                     raise
@@ -170,7 +169,7 @@ class _Metered:
                 wait = self._wait(ask, attempt, failure)
                 if wait > MOST_WAIT_S:
                     raise ServerLost(
-                        f"{self._meter.role} {self._meter.name!r} asks to wait {wait:,.0f} s ({failure}): "
+                        f"{self._who} asks to wait {wait:,.0f} s ({failure}): "
                         f"run the same command again then; what was bought is kept"
                     ) from failure
                 await asyncio.sleep(wait)
@@ -180,37 +179,37 @@ class _Metered:
         raise AssertionError("the loop returns or raises")
 
     async def _attempt(self, ask: Ask) -> Answer:
-        books, price = self._meter.books, self._meter.price
-        most = self._most(ask)
-        begun = await books.begin(key_of(ask), most)
-        if isinstance(begun, Answer):
-            return begun
+        billing, price, most = self._meter.billing, self._meter.price, self._most(ask)
+        reserved = await billing.reserve(key_of(ask), most)
+        if isinstance(reserved, Answer):
+            return reserved
         try:
             answer = await self._policy(ask)
             if not isinstance(answer, Answer):
                 raise TypeError(f"it returned a {type(answer).__name__}: expected an Answer")
         except (PolicyFailed, EnvironmentFailed) as failure:
-            await books.end(begun, failure, most, _failure_charge(failure, most, price))
+            await billing.charge(reserved, failure, most, _failure_charge(failure, most, price))
             raise
         except BaseException:
-            books.give_up(begun, most)
+            billing.abandon(reserved, most)
             raise
         cost = _charge(answer.usage, most, price)
-        await books.end(begun, answer, most, cost)
+        await billing.charge(reserved, answer, most, cost)
+        self._refuse_more_than_reserved(ask, answer, most, cost)
+        return answer
+
+    def _refuse_more_than_reserved(self, ask: Ask, answer: Answer, most: Charge, cost: Charge) -> None:
         if self._meter.bounded and most.tokens is not None and answer.usage.output > most.tokens:
             raise RunError(
-                f"{self._meter.role} {self._meter.name!r} gave {answer.usage.output} tokens in a turn that "
-                "may have "
-                f"{most.tokens}: the budget cannot be kept; raise --turn-tokens or its max_tokens, and run "
-                "again"
+                f"{self._who} gave {answer.usage.output} tokens in a turn that may have {most.tokens}: the "
+                f"budget cannot be kept; raise --turn-tokens or its max_tokens, and run again"
             )
         if self._meter.money and (cost.money or 0) > (most.money or 0):
             raise RunError(
-                f"{self._meter.role} {self._meter.name!r} bills {answer.usage.prompt} prompt tokens where at "
-                f"most {prompt_bound(ask.context) + self.traits.more_prompt} were sent: the budget cannot be "
+                f"{self._who} bills {answer.usage.prompt} prompt tokens where at most "
+                f"{prompt_bound(ask.context) + self.traits.more_prompt} were sent: the budget cannot be "
                 f"kept; ask the provider, and run again"
             )
-        return answer
 
     def _most(self, ask: Ask) -> Charge:
         tokens, price = self._most_output, self._meter.price
@@ -229,9 +228,8 @@ class _Metered:
         self._failed_in_a_row += 1
         if failure.kind == "connection" or self._failed_in_a_row >= self._meter.patience:
             raise ServerLost(
-                f"{self._meter.role} {self._meter.name!r} does not answer ({failure}): bring its server "
-                "back and "
-                f"run the same command again; what was bought is kept"
+                f"{self._who} does not answer ({failure}): bring its server back and run the same command "
+                f"again; what was bought is kept"
             ) from failure
 
 

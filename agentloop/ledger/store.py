@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage, storable
+from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage
 from occupancy.record.errors import RunError
+from occupancy.record.rows import storable
 
 _SCHEMA = """
 create table if not exists attempts (

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentloop.types import storable
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.rows import storable
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]

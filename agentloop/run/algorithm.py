@@ -1,170 +1,197 @@
-"""Algorithm 1 for one proposal: roll the proposer out, draw t', let the teacher continue, filter.
+"""Algorithm 1, from a task to its rows. Read this file first, from top to bottom: every step calls downwards.
 
-    for each of n proposals
-        tau ~ rho                     the student plays the task to its end
-        t' ~ T_switch(. | tau)        skipped if t' > T, T = 0, or Psi(tau) = 0
-        go to turn t' - 1 of tau      by snapshot, or replay with every observation compared
-        the teacher plays min(K, T_max - t' + 1) turns at most: all its tokens count in C_i
-        if Phi = 1, the trace joins D_G and its tokens count in C_tr
+    play_unit             open the task; a unit is a proposal, a demonstration, or an attempt at a task
+      proposal            each of the n proposals of a task
+        play_episode        tau ~ rho: the student plays the task to its end
+        draw_switch_turn    t' ~ T_switch(. | tau); skipped if t' > T, T = 0, or Psi(tau) = 0
+        continuation        go to turn t' - 1 of tau, by snapshot or by checked replay; the teacher plays
+                            min(K, T_max - t' + 1) turns at most: all of its tokens count in C_i
+          accept              if Phi = 1, the trace joins D_G and its tokens count in C_tr
+          hand_backs          of a pilot: the student finishes after k turns of the teacher
+      demonstration       the teacher plays the task from its start
+      attempt             evaluation: one policy plays the task, and is scored
 
-A pilot adds hand-backs: the teacher's first k turns are replayed and the student finishes. Where nothing
-can be replayed, t' is drawn first and the teacher takes over in the running episode.
+Where an environment can be neither replayed nor forked, t' is drawn first and the teacher takes over in the
+running episode. `collect` and `evaluate` say which units there are; `units` plays many of them at a time.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from agentloop.run.episode import History, Played, teacher_turns
-from agentloop.run.filters import phi_verdicts, psi_verdicts
-from agentloop.run.parts import (
-    Job,
-    Stage,
-    live_prefix,
-    not_opened,
-    student_episode,
-    teacher_episode,
-    within_budget,
-)
-from agentloop.run.rows import Cast, Key, Rows, merged, trace_row
-from agentloop.run.switching import Switch, live_switch, switch_of
-from agentloop.types import EnvironmentFailed, Status
+from agentloop.run.episode import Episode, EpisodeSettings, History, one_line, play, start, teacher_turns
+from agentloop.run.filters import phi_verdicts
+from agentloop.run.folder import never_began
+from agentloop.run.replay import ReplayDesync, go_back, remember
+from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
+from agentloop.run.switching import draw_switch_turn, turns_before_switch
+from agentloop.run.types import EpisodeSpec, NotOpened, OpenTask, Setup, Switch, Unit, seed_of
+from agentloop.types import Author, Environment, EnvironmentFailed, Message, Reply, Status
+from occupancy.record.rows import Rows
 
 
-async def proposal(stage: Stage, key: Key) -> Rows:
-    """One proposal of a task, with what came of it."""
-    job = stage.job
-    if job.live:
-        return await _live_proposal(stage, key)
-    rollout, rows = await student_episode(stage, key, Cast(job.student_name))
-    async with within_budget(stage) as parts:
-        switch = await switch_of(stage, key, rollout)
-        outcome = switch.outcome
-        if not outcome:
-            outcome, taught = await _continue(stage, key, rollout, switch.t_prime)
-            parts.extend(taught)
-    return merged(rows, _proposal_row(key, job, rollout, switch, outcome), *parts)
+async def play_unit(unit: Unit, setup: Setup) -> Rows | NotOpened:
+    """The rows of one unit; a task that does not open has rows too."""
+    async with AsyncExitStack() as stack:
+        env: Environment
+        try:
+            env = await stack.enter_async_context(setup.environments.open(unit.task))
+        except EnvironmentFailed as error:
+            env = _Unopened(error)
+        opened = OpenTask(env, unit, setup)
+        if unit.key.kind == "rollout":
+            await proposal(opened)
+        elif unit.key.kind == "demo":
+            await demonstration(opened)
+        else:
+            await attempt(opened)
+    why = never_began(opened.rows)
+    return opened.rows if why is None else NotOpened(opened.rows, why)
 
 
-async def demonstration(stage: Stage, key: Key) -> Rows:
+async def proposal(opened: OpenTask) -> None:
+    """One proposal of a task, and what came of it."""
+    most = turns_before_switch(opened)
+    rollout = await play_episode(opened, EpisodeSpec(opened.unit.key, Author.STUDENT, most))
+    async with within_budget(opened):
+        switch = await draw_switch_turn(opened, rollout)
+        outcome = switch.skipped or await continuation(opened, rollout, switch.t_prime)
+    write_proposal(opened, rollout, switch, outcome)
+
+
+async def demonstration(opened: OpenTask) -> None:
     """The teacher plays the task from its start: pure behavioural cloning, or a pilot's demonstration."""
-    async with within_budget(stage) as parts:
-        _, outcome, rows = await _taught(stage, key, None, parent="", switch_turn=1)
-        parts.append(rows)
-    if stage.job.recipe.rho != "teacher":
-        return {name: table for name, table in rows.items() if name != "traces"}
-    return merged(rows, _proposal_row(key, stage.job, None, Switch(1, 1.0), outcome))
+    recipe = opened.setup.settings.recipe
+    K = recipe.cap(1)
+    spec = EpisodeSpec(opened.unit.key, Author.TEACHER, K, switch_turn=1, K=K)
+    async with within_budget(opened):
+        demo = await play_episode(opened, spec)
+        if recipe.rho == "teacher":  # a pilot's demonstrations are measured, and are no data of its recipe
+            write_proposal(opened, None, Switch(1, 1.0), accept(opened, spec, demo))
 
 
-def unopened(job: Job, key: Key, error: EnvironmentFailed) -> Rows:
-    """What is written for a unit whose environment could not be opened."""
-    played, rows = not_opened(job, key, error)
-    if key.kind == "demo" and job.recipe.rho != "teacher":
-        return rows
-    rollout = None if key.kind == "demo" else played
-    return merged(rows, _proposal_row(key, job, rollout, Switch(0, 0.0), "no_data"))
+async def attempt(opened: OpenTask) -> None:
+    """One attempt of the evaluated policy at a task, and its score."""
+    most = opened.setup.settings.recipe.T_max
+    write_score(opened, await play_episode(opened, EpisodeSpec(opened.unit.key, Author.STUDENT, most)))
 
 
-async def _live_proposal(stage: Stage, key: Key) -> Rows:
-    switch = live_switch(key, stage.job)
-    prefix, rows = await live_prefix(stage, key, turns=switch.t_prime - 1)
-    outcome, parts = "invalid_switch" if prefix.reward is not None else "no_data", []
-    if prefix.status is Status.SWITCHED:
-        async with within_budget(stage) as parts:
-            outcome, taught = await _continue(stage, key, prefix, switch.t_prime, standing=True)
-            parts.extend(taught)
-    return merged(rows, _proposal_row(key, stage.job, prefix, switch, outcome), *parts)
-
-
-async def _continue(
-    stage: Stage, parent: Key, rollout: Played, t_prime: int, *, standing: bool = False
-) -> tuple[str, list[Rows]]:
-    job = stage.job
-    key = Key("continuation", parent.task, parent.rollout, proposal=parent.rollout, continuation=0)
-    played, outcome, rows = await _taught(
-        stage,
-        key,
-        rollout.history.before(t_prime),
-        parent=parent.episode_id,
+async def continuation(opened: OpenTask, rollout: Episode, t_prime: int) -> str:
+    """The teacher plays on from turn t' - 1 of the rollout, then the hand-backs; the proposal's outcome."""
+    proposed, K = opened.unit.key, opened.setup.settings.recipe.cap(t_prime)
+    spec = EpisodeSpec(
+        replace(proposed, kind="continuation", proposal=proposed.rollout, continuation=0),
+        Author.TEACHER,
+        K,
+        start=rollout.history.before(t_prime),
+        parent=proposed.episode_id,
         switch_turn=t_prime,
-        prefix_policy=job.student_name,
-        standing=standing,
+        K=K,
     )
-    parts = [rows]
-    for k, m in _handbacks(job, played, t_prime):
-        handed = Key("handback", key.task, key.rollout, key.proposal, key.continuation, replicate=m, k=k)
-        cast = Cast(
-            job.student_name,
-            teacher=job.teacher_name if k else "",
-            prefix_policy=job.student_name,
-            parent=key.episode_id,
-            switch_turn=t_prime if k else 0,
-            K=k,
-            first_turn=t_prime + k,
-        )
-        parts.append((await student_episode(stage, handed, cast, played.history.before(t_prime + k)))[1])
-    return outcome, parts
+    taught = await play_episode(opened, spec)
+    for handback in hand_backs(opened.setup, spec, taught):
+        await play_episode(opened, handback)
+    return accept(opened, spec, taught)
 
 
-def _handbacks(job: Job, continuation: Played, t_prime: int) -> Iterator[tuple[int, int]]:
-    """(k, replicate) of every hand-back to play: where the teacher ended within k turns, U_k is known."""
-    played = continuation.length - t_prime + 1
-    usable = continuation.reward is not None
-    return ((k, m) for k in job.handback if usable and k < played for m in range(job.replicates))
+def accept(opened: OpenTask, spec: EpisodeSpec, taught: Episode) -> str:
+    """The outcome of the teacher's turns; where Phi = 1 they become a trace."""
+    recipe = opened.setup.settings.recipe
+    if taught.status is Status.BAD_PARSE:
+        taught = replace(taught, history=taught.history.before(taught.length))
+    if not teacher_turns(taught.history.turns[spec.switch_turn - 1 :]):
+        return str(taught.status)
+    if not phi_verdicts(taught.reward, recipe, episode=taught)[recipe.phi]:
+        return "continuation_filtered"
+    write_trace(opened, spec, taught)
+    return "accepted"
 
 
-async def _taught(
-    stage: Stage,
-    key: Key,
-    base: History | None,
-    *,
-    parent: str,
-    switch_turn: int,
-    prefix_policy: str = "",
-    standing: bool = False,
-) -> tuple[Played, str, Rows]:
-    """The teacher's part, its verdict, and its trace where Phi accepts it."""
-    played, rows = await teacher_episode(
-        stage,
-        key,
-        base,
-        parent=parent,
-        switch_turn=switch_turn,
-        prefix_policy=prefix_policy,
-        standing=standing,
+def hand_backs(setup: Setup, spec: EpisodeSpec, taught: Episode) -> Iterator[EpisodeSpec]:
+    """The hand-backs of a pilot's continuation: for each k after which the teacher played another turn."""
+    settings, t_prime = setup.settings, spec.switch_turn
+    if not settings.pilot or taught.reward is None:
+        return
+    for k in settings.handback:
+        for m in range(settings.replicates if k < taught.length - t_prime + 1 else 0):
+            yield EpisodeSpec(
+                replace(spec.key, kind="handback", replicate=m, k=k),
+                Author.STUDENT,
+                settings.recipe.T_max,
+                start=taught.history.before(t_prime + k),
+                parent=spec.key.episode_id,
+                switch_turn=t_prime if k else 0,
+                K=k,
+            )
+
+
+@asynccontextmanager
+async def within_budget(opened: OpenTask) -> AsyncIterator[None]:
+    """Wait until the budget for whole continuations, where there is one, allows the teacher's turns."""
+    budget, order = opened.setup.continuation_budget, opened.unit.order
+    if budget is None:
+        yield
+        return
+    await budget.enter(order)
+    try:
+        yield
+    finally:
+        await budget.leave(order, opened.setup.spending.cost_of(opened.rows))
+
+
+async def play_episode(opened: OpenTask, spec: EpisodeSpec) -> Episode:
+    """Play one episode and write its rows; whatever fails in it is its status."""
+    setup, settings, key, began = opened.setup, opened.setup.settings, spec.key, time.monotonic()
+    # Episodes of one rollout share their environment's seed: their prefixes must replay.
+    seed = seed_of(settings.seed, key.task_id, "environment", max(key.rollout, 0))
+    purpose = (settings.seed, key.task_id, key.kind, key.rollout, key.continuation, key.k, key.replicate)
+    how = EpisodeSettings(
+        spec.author,
+        spec.most,
+        settings.recipe.T_max,
+        lambda t: seed_of(*purpose, t),
+        episode_id=key.episode_id,
+        order=opened.unit.order,
+        wall_s=settings.wall_s,
+        end_on=settings.end_on,
+        before_turn=lambda context_id: remember(opened, context_id),
     )
-    outcome, trace = _judge(key, played, stage.job, switch_turn=switch_turn)
-    return played, outcome, merged(rows, trace)
+    history = spec.start
+    try:
+        if history is None:
+            history = await start(opened.env, seed=seed)
+        elif not setup.live:
+            await go_back(opened, history, seed=seed)
+        policy = setup.teacher if spec.author is Author.TEACHER else setup.student
+        episode = await play(opened.env, policy, history, how)
+    except ReplayDesync as error:
+        episode = Episode(history or History(()), Status.REPLAY_DESYNC, str(error))
+    except EnvironmentFailed as error:
+        episode = Episode(history or History(()), error.status, one_line(error))
+    if setup.live and key.kind == "rollout" and episode.status is Status.CAPPED:
+        episode = replace(episode, status=Status.SWITCHED)
+    write_episode(opened, spec, episode, seed=seed, wall_s=time.monotonic() - began)
+    return episode
 
 
-def _judge(key: Key, played: Played, job: Job, *, switch_turn: int) -> tuple[str, Rows]:
-    """The outcome of a continuation, and its trace if Phi accepts it."""
-    if played.status is Status.BAD_PARSE:
-        played = replace(played, history=played.history.before(played.length))
-    own = [turn for turn in played.history.turns if turn.t >= switch_turn]
-    if not teacher_turns(own):
-        return str(played.status), {}
-    if not phi_verdicts(played.reward, job.recipe, played=played)[job.recipe.phi]:
-        return "continuation_filtered", {}
-    row = trace_row(key, played, job.recipe, switch_turn=switch_turn, teacher_ids=job.teacher_ids)
-    return "accepted", {"traces": [row]}
+class _Unopened:
+    """In the place of an environment that did not open: its reset fails for the same reason."""
 
+    def __init__(self, error: EnvironmentFailed) -> None:
+        self._error = error
 
-def _proposal_row(key: Key, job: Job, rollout: Played | None, switch: Switch, outcome: str) -> Rows:
-    row: dict[str, Any] = {
-        **key.columns(),
-        "proposal": max(key.rollout, key.continuation),
-        "continuation": -1,
-        "cluster_id": key.task.cluster_id,
-        "recipe_hash": job.recipe.hash,
-        "t_prime": switch.t_prime,
-        "probability": switch.probability,
-        "T": 0 if rollout is None else rollout.length,
-        "R": None if rollout is None else rollout.reward,
-        "psi": "{}" if rollout is None else json.dumps(psi_verdicts(rollout, job.recipe)),
-        "outcome": outcome,
-    }
-    return {"proposals": [row]}
+    async def reset(self, seed: int) -> Reply:
+        raise self._error
+
+    async def step(self, text: str) -> Reply:
+        raise self._error
+
+    def prompt(self, first: Reply) -> tuple[Message, ...]:
+        raise self._error
+
+    async def ask(self, question: str, **arguments: Any) -> Any:
+        raise self._error

@@ -1,35 +1,36 @@
 """Collect a run: every task through Algorithm 1, many units at a time, written as they are finished.
 
-A unit is one proposal, or one demonstration. Its rows are committed together, so a run that was killed
-knows which units are left. The same settings on the same folder go on where it stopped; other settings
-are refused by name. What it may spend is no setting: a run that stopped at its budget is resumed with more.
+A unit is one proposal, or one demonstration; `algorithm.play_unit` plays it. Its rows are committed together,
+so a run that was killed knows which units are left. The same settings on the same folder go on where it
+stopped; other settings are refused by name. The budget is no such setting: a run that stopped at its budget
+is resumed with a larger one.
 """
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-from agentloop.ledger.budget import Budget, ContinuationBudget
-from agentloop.ledger.metered import OwnBooks
+from agentloop.ledger.budget import Budget, ContinuationBudget, Continuations
+from agentloop.ledger.metered import Billing, LocalBilling, Meter, metered
 from agentloop.ledger.prices import PICO
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
-from agentloop.run.jobs import job_of, left_of, play_unit, units_of
-from agentloop.run.reopen import refuse_twice, withdraw_unopened
-from agentloop.run.rows import Rows
-from agentloop.run.settings import Settings, Spending, task_hash
-from agentloop.run.units import Committer, NotOpened, Progress, Unit, work
-from agentloop.types import Environments, Policy, Status
-from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import Recipe
-from occupancy.runs import Run, create_run, only_writer, open_run
+from agentloop.policies.by_name import named
+from agentloop.run.algorithm import play_unit
+from agentloop.run.folder import open_or_create
+from agentloop.run.settings import Settings, SpendingLimits, task_hash
+from agentloop.run.types import Setup, Unit
+from agentloop.run.units import Progress, play_units
+from agentloop.types import Environments, Policy, Replay, Task, can_fork, traits_of
+from occupancy.record.errors import InputError, RecipeError
+from occupancy.record.rows import Key, storable
+from occupancy.runs import Run, only_writer
 
-__all__ = ["Settings", "Spending", "begin_run", "books_of", "collect", "continuations_of", "open_or_create"]
+MOST_UNITS = 10_000_000
+"""Proposals of a run; their list is held in memory."""
 
 
 async def collect(
@@ -39,61 +40,37 @@ async def collect(
     environments: Environments,
     student: Policy,
     teacher: Policy,
-    spending: Spending | None = None,
+    spending: SpendingLimits | None = None,
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
     """Collect into `folder`, or go on where a killed or stopped run ended; returns the finished run.
 
-    BudgetStopped where the budget ended it: the folder is a valid run, and the same call with more money
-    goes on. RunError where a disk or a server failed: the same call goes on once that is repaired.
+    Raises:
+        BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget goes on.
+        RunError: A disk or a server failed: the same call goes on once that is repaired.
     """
-    spending = spending or Spending()
+    spending = spending or SpendingLimits()
     run, units = begin_run(folder, settings, environments)
-    with only_writer(run.folder):
-        ledger = Ledger(run.folder / "ledger.sqlite")
-        try:
-            books = books_of(settings, spending, ledger)
-            job = job_of(
-                settings, environments, spending, student=student, teacher=teacher, books=books.__getitem__
-            )
-            job = replace(job, continuation_budget=continuations_of(run, spending, books["teacher"]))
-            again = withdraw_unopened(run)
-            left = left_of(units, run)
-            committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
-
-            async def one(unit: Unit) -> Rows | NotOpened:
-                return await play_unit(unit, environments, job)
-
-            stop = await work(left, one, committer, at_once=environments.capacity, again=again)
-        finally:
-            ledger.close()
-    if stop is not None:
-        raise stop
-    refuse_nothing(run)
-    return run
-
-
-def refuse_nothing(run: Run) -> None:
-    """RunError where the environment, or a model, failed in every episode of its own: that is no result."""
-    rows = run.read("episodes", columns=["kind", "status", "error"]).to_pylist()
-    taught = [row for row in rows if row["kind"] in ("continuation", "demo")]
-    played = [row for row in rows if row["kind"] in ("rollout", "evaluation")]
-    for what, ended, failures in (
-        ("environment", rows, (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)),
-        ("teacher", taught, (Status.TEACHER_FAILED,)),
-        ("student", played, (Status.STUDENT_FAILED,)),
-    ):
-        if ended and all(row["status"] in failures for row in ended):
-            raise RunError(
-                f"the {what} failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
-                f"repair it, and collect into a new folder"
-            )
+    with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
+        billing = billing_of(settings, spending, ledger)
+        setup = setup_of(
+            Setup(settings, environments, student, teacher, spending),
+            billing=billing.__getitem__,
+            continuation_budget=continuation_budget(run, spending, billing["teacher"]),
+        )
+        return await play_units(
+            units,
+            run,
+            lambda unit: play_unit(unit, setup),
+            at_once=environments.capacity,
+            progress=progress,
+        )
 
 
 def begin_run(folder: str | Path, settings: Settings, environments: Environments) -> tuple[Run, list[Unit]]:
     """The run in `folder`, new or begun, and all its units."""
     units = units_of(settings, environments)
-    tasks = list(dict.fromkeys(unit.key.task.task_id for unit in units))
+    tasks = list(dict.fromkeys(unit.key.task_id for unit in units))
     info = settings.to_info() | {
         "environment": environments.version,
         "n_tasks": len(tasks),
@@ -102,22 +79,95 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
     run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
-    refuse_twice(run)
     refuse_lost_ledger(run)
     return run, units
 
 
-def books_of(settings: Settings, spending: Spending, ledger: Ledger) -> dict[str, OwnBooks]:
-    """The books of both roles, with one budget where money is limited."""
-    budget = _budget(spending, ledger)
-    teacher = OwnBooks(ledger, "teacher", settings.teacher, budget=budget, axis=spending.axis)
+def units_of(settings: Settings, environments: Environments) -> list[Unit]:
+    """All units of a run, in the order in which they are begun; what cannot be collected is refused here."""
+    tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
+    _refuse(settings, environments)
+    n = _proposals(settings, tasks)
+    if not 0 < sum(n.values()) <= MOST_UNITS:
+        raise InputError(
+            f"{sum(n.values()):,} proposals over {len(tasks):,} tasks: expected 1 to {MOST_UNITS:,}; change "
+            f"n, or --n-of-task"
+        )
+    pure_bc = settings.recipe.rho == "teacher"
+    played = [
+        (Key("demo", task.task_id, continuation=i) if pure_bc else Key("rollout", task.task_id, i), task)
+        for task in tasks
+        for i in range(n[task.task_id])
+    ]
+    if settings.pilot:
+        demos = tasks[: settings.demo_tasks]
+        played += [(Key("demo", task.task_id, continuation=0), task) for task in demos]
+    return [Unit(key, task, order) for order, (key, task) in enumerate(played)]
+
+
+def tasks_of(environments: Environments, spec: str, *, seed: int) -> Sequence[Task]:
+    """The tasks that `spec` names; InputError where there is none, or one twice, or one without a name."""
+    tasks = environments.tasks(spec, seed=seed)
+    if not tasks:
+        raise InputError(f"--tasks {spec} names no task: name a split with tasks in it")
+    seen: set[str] = set()
+    for task in tasks:
+        if task.task_id in seen or not task.task_id or storable(task.task_id) != task.task_id:
+            raise InputError(
+                f"--tasks {spec} names task {task.task_id!r}, which is empty, no text or named before: "
+                f"expected an id of its own for every task"
+            )
+        seen.add(task.task_id)
+    return tasks
+
+
+def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:
+    unknown = sorted(set(settings.n_of_task) - {task.task_id for task in tasks})
+    if unknown:
+        raise InputError(
+            f"n is given for {unknown[0]!r}, which --tasks {settings.tasks} does not name: leave it out, or "
+            f"name the task"
+        )
+    return {task.task_id: settings.n_of_task.get(task.task_id, settings.recipe.n) for task in tasks}
+
+
+def _refuse(settings: Settings, environments: Environments) -> None:
+    """An error for a recipe that these environments, or the functions it names, cannot serve."""
+    recipe = settings.recipe
+    if recipe.T_max > environments.T_max:
+        raise RecipeError(
+            f"T_max={recipe.T_max}, but an episode of {environments.name} has at most {environments.T_max} "
+            f"turns: use --set T_max={environments.T_max}"
+        )
+    for name in (recipe.psi, recipe.phi, settings.switch_weights):
+        if ":" in name:
+            named(name)
+    if environments.replay is not Replay.NONE or can_fork(environments):
+        return
+    if settings.pilot:
+        raise InputError(
+            f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need one "
+            f"of the two; collect with a fixed switch law instead"
+        )
+    if recipe.rho != "teacher" and (recipe.switch.law not in ("start", "fixed") or recipe.psi != "all"):
+        raise RecipeError(
+            f"switch law {recipe.switch.law!r} with psi={recipe.psi!r} in {environments.version}, which can "
+            f"be neither replayed nor forked: the teacher must take over live, so t' may not depend on the "
+            f"rollout; use law 'fixed' or 'start' and psi='all'"
+        )
+
+
+def billing_of(settings: Settings, spending: SpendingLimits, ledger: Ledger) -> dict[str, LocalBilling]:
+    """The billing of both roles, with one budget where money is limited."""
+    limit = _call_budget(spending, ledger)
+    teacher = LocalBilling(ledger, "teacher", settings.teacher, budget=limit, axis=spending.axis)
     teacher.total = ledger.charged(spending.axis)
-    shared = budget if spending.axis == "money" else None
-    student = OwnBooks(ledger, "student", settings.student, budget=shared, axis=spending.axis)
+    shared = limit if spending.axis == "money" else None
+    student = LocalBilling(ledger, "student", settings.student, budget=shared, axis=spending.axis)
     return {"teacher": teacher, "student": student}
 
 
-def continuations_of(run: Run, spending: Spending, teacher: OwnBooks) -> ContinuationBudget | None:
+def continuation_budget(run: Run, spending: SpendingLimits, teacher: LocalBilling) -> Continuations | None:
     """The budget for whole continuations, where there is one."""
     if spending.budget is None or not spending.by_continuation:
         return None
@@ -127,13 +177,12 @@ def continuations_of(run: Run, spending: Spending, teacher: OwnBooks) -> Continu
     return ContinuationBudget(limit, counted=lambda: teacher.total)
 
 
-def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
+def _call_budget(spending: SpendingLimits, ledger: Ledger) -> Budget | None:
     money = spending.axis == "money"
     if money and ledger.query("select 1 from attempts where charged_money is null limit 1"):
         raise InputError(
             "--axis money on a run whose earlier attempts were written without a price: what they cost is "
-            "not "
-            "known; give --prices from the start, or use --axis inference"
+            "not known; give --prices from the start, or use --axis inference"
         )
     if spending.budget is None or spending.by_continuation:
         return None
@@ -143,33 +192,34 @@ def _budget(spending: Spending, ledger: Ledger) -> Budget | None:
     return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
-def open_or_create(
-    folder: Path, recipe: Recipe, info: Mapping[str, Any], *, made_with: Mapping[str, str]
-) -> Run:
-    """The run of these settings in `folder`, new or begun; DataError where it was begun with others.
-
-    made_with  what a new run also records, and a resume does not compare
-    """
-    if not (folder / "run.json").exists():
-        versions = {name: version(name) for name in ("numpy", "pyarrow")}
-        versions |= {"fewsteps": _own_version(), "python": platform.python_version()}
-        return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
-    run = open_run(folder)
-    # Runs from before there was such an entry: they ended on no parse status, and their tasks are believed.
-    older: dict[str, Any] = {"task_hash": info.get("task_hash"), "end_on": []}
-    begun = {**older, **run.recipe.to_dict(), **run.info}
-    asked = {**recipe.to_dict(), "name": run.recipe.name, **info, "recipe_hash": recipe.hash}
-    for name, value in asked.items():
-        if begun.get(name) != value:
-            raise DataError(
-                f"{folder} was started with {name}={begun.get(name)!r}, now {name}={value!r} is asked: "
-                f"repeat its settings to resume it, or name a new folder"
-            )
-    return run
+def setup_of(
+    setup: Setup, *, billing: Callable[[str], Billing], continuation_budget: Continuations | None
+) -> Setup:
+    """The setup with its policies metered: every paid call goes through the billing of its role."""
+    paid_student = traits_of(setup.student).paid
+    return replace(
+        setup,
+        student=_metered("student", setup, billing) if paid_student else setup.student,
+        teacher=_metered("teacher", setup, billing),
+        continuation_budget=continuation_budget,
+    )
 
 
-def _own_version() -> str:
-    try:
-        return version("fewsteps")
-    except PackageNotFoundError:
-        return "run from its source, not installed"
+def _metered(role: str, setup: Setup, billing: Callable[[str], Billing]) -> Policy:
+    spending = setup.spending
+    name, policy = (setup.settings.student, setup.student)
+    if role == "teacher":
+        name, policy = (setup.settings.teacher, setup.teacher)
+    limited = spending.budget is not None and not spending.by_continuation
+    meter = Meter(
+        billing(role),
+        role,
+        name,
+        price=None if spending.prices is None else spending.prices.find(name),
+        bounded=limited and (role == "teacher" or spending.axis == "money"),
+        money=limited and spending.axis == "money",
+        turn_tokens=spending.turn_tokens,
+        retries=spending.retries,
+        backoff_s=spending.backoff_s,
+    )
+    return metered(policy, meter)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentloop.run.filters import phi_verdicts
-from agentloop.run.seeds import seed_of
+from agentloop.run.types import seed_of
 from agentloop.run.whole import UNRENDERED, Row, Whole
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError

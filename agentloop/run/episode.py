@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 from agentloop.types import (
     Answer,
@@ -25,9 +24,9 @@ from agentloop.types import (
     Reply,
     Status,
     Turn,
-    storable,
 )
 from occupancy.record.errors import FewstepsError, frame_of
+from occupancy.record.rows import ContextHash, storable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +40,21 @@ class History:
         """h_t: what the next turn's policy reads."""
         messages = list(self.prompt)
         for turn in self.turns:
-            messages += _messages(turn)
+            messages += messages_of(turn)
         return tuple(messages)
 
     def before(self, t: int) -> History:
         """The history without turn t and what followed it."""
         return replace(self, turns=self.turns[: t - 1])
 
+    def split_at_switch(self, t_prime: int) -> tuple[History, tuple[Turn, ...]]:
+        """The history before the switch, which is a trace's context, and the turns from t' on."""
+        return self.before(t_prime), self.turns[t_prime - 1 :]
+
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """An episode, or the part of one that was played: the whole history and how it ended."""
+class Episode:
+    """An episode: its whole history, whoever played it, and how it ended."""
 
     history: History
     status: Status
@@ -73,7 +76,7 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class EpisodeSettings:
     """How a policy is to play, the same for every turn."""
 
     author: Author
@@ -86,11 +89,11 @@ class Play:
     episode_id: str = ""
     order: int = 0
     wall_s: float | None = None
-    """Seconds for the whole part that is played; None = no limit."""
+    """Seconds for all turns that are played; None = no limit."""
     end_on: tuple[str, ...] = ()
     """Parse statuses that end the episode; 'any': all but ok."""
     before_turn: Callable[[str], None] = lambda context_id: None
-    """Told the context before each turn, while the environment stands there: takes snapshots."""
+    """Called before each turn with the hash of its context: takes snapshots."""
 
 
 async def start(env: Environment, *, seed: int) -> History:
@@ -111,44 +114,46 @@ async def step(env: Environment, text: str) -> Reply:
     return replace(reply, observation=storable(reply.observation))
 
 
-async def play(env: Environment, policy: Policy, history: History, how: Play) -> Played:
-    """Let `policy` play from `history`, which `env` must stand at."""
-    turns, messages, digest = list(history.turns), list(history.context()), _ContextDigest(history)
+async def play(env: Environment, policy: Policy, history: History, how: EpisodeSettings) -> Episode:
+    """Let `policy` play from `history`, which must be the state of `env`."""
+    turns, messages, context = list(history.turns), list(history.context()), _hash_of(history.prompt)
+    for turn in turns:
+        context.add(turn.answer.text, turn.reply.observation)
     status, error = Status.CAPPED, ""
     last = min(len(turns) + how.most, how.T_max)
     try:
         async with asyncio.timeout(how.wall_s):
             for t in range(len(turns) + 1, last + 1):
-                how.before_turn(digest.context_id)
+                how.before_turn(context.context_id)
                 ask = Ask(
                     tuple(messages),
                     t,
                     how.seeds(t),
                     env,
                     how.episode_id,
-                    digest.context_id,
+                    context.context_id,
                     how.order,
                 )
-                turn, status, error = await _turn(env, policy, ask, how.author)
-                if turn is not None:
-                    turns.append(turn)
-                    if status is Status.CAPPED and _ends(turn.reply.parse_status, how.end_on):
+                played, status, error = await _turn(env, policy, ask, how.author)
+                if played is not None:
+                    turns.append(played)
+                    if status is Status.CAPPED and _ends(played.reply.parse_status, how.end_on):
                         status = Status.BAD_PARSE
                 if status is not Status.CAPPED:
                     break
-                messages += _messages(turns[-1])
-                digest.add(turns[-1])
+                messages += messages_of(turns[-1])
+                context.add(turns[-1].answer.text, turns[-1].reply.observation)
     except TimeoutError:
         status, error = Status.WALL_TIME, f"not over after {how.wall_s:g} s"
     if status is Status.CAPPED and len(turns) >= how.T_max:
         status = Status.HORIZON
-    return Played(replace(history, turns=tuple(turns)), status, error)
+    return Episode(replace(history, turns=tuple(turns)), status, error)
 
 
 async def _turn(
     env: Environment, policy: Policy, ask: Ask, author: Author
 ) -> tuple[Turn | None, Status, str]:
-    """One turn, where there is one, and how it left the episode: CAPPED stands for "goes on"."""
+    """One turn, where there is one, and how it left the episode: CAPPED where it goes on."""
     try:
         with boundary(PolicyFailed, "the policy"):
             answer = await policy(ask)
@@ -196,11 +201,11 @@ def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
 
 def context_ids(history: History) -> Iterator[str]:
     """16 hex digits for h_0, h_1, …, h_T, each from the one before it and what was added."""
-    digest = _ContextDigest(replace(history, turns=()))
-    yield digest.context_id
+    context = _hash_of(history.prompt)
+    yield context.context_id
     for turn in history.turns:
-        digest.add(turn)
-        yield digest.context_id
+        context.add(turn.answer.text, turn.reply.observation)
+        yield context.context_id
 
 
 def teacher_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
@@ -208,36 +213,17 @@ def teacher_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     return tuple(t for t in turns if t.author is Author.TEACHER and t.answer.finish_reason != "length")
 
 
+def _hash_of(prompt: Sequence[Message]) -> ContextHash:
+    return ContextHash((message.role, message.content) for message in prompt)
+
+
 def one_line(error: Exception) -> str:
     """An error's message as a table cell."""
     return " ".join(str(error).split())[:500]
 
 
-class _ContextDigest:
-    """Hash of a context that grows."""
-
-    def __init__(self, history: History) -> None:
-        self._digest = blake2b(digest_size=8)
-        for message in history.prompt:
-            self._feed(message.role, message.content)
-        for turn in history.turns:
-            self.add(turn)
-
-    def add(self, turn: Turn) -> None:
-        self._feed("turn", turn.answer.text, turn.reply.observation)
-
-    @property
-    def context_id(self) -> str:
-        return self._digest.hexdigest()
-
-    def _feed(self, *parts: str) -> None:
-        # Lengths keep ("ab", "c") and ("a", "bc") apart.
-        for part in parts:
-            data = part.encode("utf-8", "surrogatepass")
-            self._digest.update(len(data).to_bytes(8, "big") + data)
-
-
-def _messages(turn: Turn) -> tuple[Message, Message]:
+def messages_of(turn: Turn) -> tuple[Message, Message]:
+    """The turn and the environment's reply, as the next context holds them."""
     return (
         Message("assistant", turn.answer.text, turn.author, turn.answer.token_ids),
         Message(turn.reply.role, turn.reply.observation, "environment"),

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from agentloop.ledger.metered import Meter, OwnBooks, metered
+import numpy as np
+
+from agentloop.ledger.metered import LocalBilling, Meter, metered
 from agentloop.ledger.store import Ledger
-from agentloop.run.collect import open_or_create, refuse_nothing
-from agentloop.run.episode import Played
-from agentloop.run.jobs import tasks_of
-from agentloop.run.parts import Job, Stage, not_opened, student_episode
-from agentloop.run.reopen import never_began, refuse_twice, withdraw_unopened
-from agentloop.run.rows import Cast, Key, Rows, merged
-from agentloop.run.settings import check_end_on, task_hash
-from agentloop.run.units import Committer, NotOpened, Progress, Unit, work
-from agentloop.types import EnvironmentFailed, Environments, Policy, Task, traits_of
+from agentloop.run.algorithm import play_unit
+from agentloop.run.collect import tasks_of
+from agentloop.run.folder import open_or_create
+from agentloop.run.settings import Settings, check_end_on, task_hash
+from agentloop.run.types import Setup, Unit
+from agentloop.run.units import Progress, play_units
+from agentloop.types import Environments, Policy, Task, traits_of
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import Recipe
+from occupancy.record.rows import Key
 from occupancy.runs import Run, only_writer
+from occupancy.statistics.clusters import ClusterSums, ratio
 
 
 @dataclass(frozen=True)
@@ -84,82 +87,23 @@ async def evaluate(
     tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
     run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
-    refuse_twice(run)
-    with only_writer(run.folder):
-        ledger = Ledger(run.folder / "ledger.sqlite")
+    keys = [(Key("evaluation", t.task_id, replicate=i), t) for t in tasks for i in range(settings.attempts)]
+    units = [Unit(key, task, order) for order, (key, task) in enumerate(keys)]
+    with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
         if traits_of(policy).paid:
-            policy = metered(policy, _meter(ledger, settings.policy))
-        job = Job(
-            recipe,
-            policy,
-            policy,
-            settings.policy,
-            "",
-            environments.version,
-            settings.seed,
-            end_on=settings.end_on,
+            billing = LocalBilling(ledger, "student", settings.policy)
+            policy = metered(policy, Meter(billing, "student", settings.policy))
+        alone = Settings(
+            recipe, settings.policy, "none", settings.tasks, seed=settings.seed, end_on=settings.end_on
         )
-        units = _units(tasks, settings.attempts)
-        again = withdraw_unopened(run)
-        done = _done(run)
-        left = [unit for unit in units if (unit.key.task.task_id, unit.key.replicate) not in done]
-        committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
-
-        async def one(unit: Unit) -> Rows | NotOpened:
-            return await _attempt(unit, environments, job)
-
-        try:
-            stop = await work(left, one, committer, at_once=environments.capacity, again=again)
-        finally:
-            ledger.close()
-    if stop is not None:
-        raise stop
-    refuse_nothing(run)
-    return run
-
-
-def _meter(ledger: Ledger, policy: str) -> Meter:
-    return Meter(OwnBooks(ledger, "student", policy), "student", policy)
-
-
-async def _attempt(unit: Unit, environments: Environments, job: Job) -> Rows | NotOpened:
-    opened = False
-    try:
-        async with environments.open(unit.key.task) as env:
-            opened = True
-            played, rows = await student_episode(
-                Stage(env, job, unit.order), unit.key, Cast(job.student_name)
-            )
-    except EnvironmentFailed as error:
-        if opened:
-            raise
-        played, rows = not_opened(job, unit.key, error)
-        return NotOpened(_with_score(rows, unit.key, played, job), str(error))
-    scored, why = _with_score(rows, unit.key, played, job), never_began(rows)
-    return scored if why is None else NotOpened(scored, why)
-
-
-def _with_score(rows: Rows, key: Key, played: Played, job: Job) -> Rows:
-    row = {
-        "training_id": job.student_name,
-        "task_id": key.task.task_id,
-        "cluster_id": key.task.cluster_id,
-        "attempt": key.replicate,
-        # An attempt without a reward counts as a failure; its status tells it from one that was lost.
-        "score": played.reward or 0.0,
-        "status": str(played.status),
-    }
-    return merged(rows, {"evaluations": [row]})
-
-
-def _units(tasks: Sequence[Task], attempts: int) -> list[Unit]:
-    keys = [Key("evaluation", task, replicate=i) for task in tasks for i in range(attempts)]
-    return [Unit(key, order) for order, key in enumerate(keys)]
-
-
-def _done(run: Run) -> set[tuple[str, int]]:
-    rows = run.read("evaluations", columns=["task_id", "attempt"])
-    return set(zip(rows["task_id"].to_pylist(), rows["attempt"].to_pylist(), strict=True))
+        setup = Setup(alone, environments, student=policy, teacher=policy)
+        return await play_units(
+            units,
+            run,
+            lambda unit: play_unit(unit, setup),
+            at_once=environments.capacity,
+            progress=progress,
+        )
 
 
 def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -197,25 +141,25 @@ def summarise_evaluation(run: Run) -> dict[str, Any]:
 
 
 def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
-    """Share of attempts with score >= `at`; rows have cluster_id, attempt and score."""
+    """Success rate with errors: the fraction of attempts with score >= `at`.
+
+    Args:
+        rows: One an attempt, with cluster_id, attempt and score.
+        at: Threshold of success.
+    """
     clusters: dict[str, list[bool]] = defaultdict(list)
     for row in rows:
         clusters[row["cluster_id"]].append(row["score"] >= at)
-    mean = fmean(won for attempts in clusters.values() for won in attempts)
     C, n = len(clusters), len(rows)
-    spread = sum((sum(attempts) - mean * len(attempts)) ** 2 for attempts in clusters.values())
+    won = np.array([[sum(attempts)] for attempts in clusters.values()], np.float64)
+    played = np.array([len(attempts) for attempts in clusters.values()], np.float64)
+    found = ratio(ClusterSums(won, played, np.arange(C), float(n)))
+    mean = float(found.value[0])
+    cluster_se = None if found.standard_error is None else float(found.standard_error[0])
     by_attempt = _by_attempt(rows, at)
     E = len(by_attempt)
-    cluster_se = sqrt(C / (C - 1) * spread) / n if C > 1 else None
-    return Estimate(
-        mean,
-        *_interval(mean, cluster_se, C),
-        cluster_se,
-        stdev(by_attempt) / sqrt(E) if E > 1 else None,
-        n,
-        C,
-        E,
-    )
+    evaluation_se = stdev(by_attempt) / sqrt(E) if E > 1 else None
+    return Estimate(mean, *_interval(mean, cluster_se, C), cluster_se, evaluation_se, n, C, E)
 
 
 def _interval(mean: float, cluster_se: float | None, C: int) -> tuple[float | None, float | None, str]:

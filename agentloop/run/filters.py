@@ -8,13 +8,13 @@ from __future__ import annotations
 from itertools import groupby
 
 from agentloop.policies.by_name import named
-from agentloop.run.episode import Played, boundary
+from agentloop.run.episode import Episode, boundary
 from agentloop.types import Author
 from occupancy.record.errors import RunError
 from occupancy.record.recipe import Recipe
 
 
-def psi_verdicts(rollout: Played, recipe: Recipe) -> dict[str, bool]:
+def psi_verdicts(rollout: Episode, recipe: Recipe) -> dict[str, bool]:
     """Verdict of every prefix filter on a whole student rollout tau, and of the recipe's own."""
     verdicts = {
         "all": True,
@@ -25,25 +25,25 @@ def psi_verdicts(rollout: Played, recipe: Recipe) -> dict[str, bool]:
 
 
 def phi_verdicts(
-    reward: float | None, recipe: Recipe, *, played: Played | None = None
+    reward: float | None, recipe: Recipe, *, episode: Episode | None = None
 ) -> dict[str, bool | None]:
     """Verdict of every continuation filter, and of the recipe's own where the episode is given.
 
     None where a cap or an error left the reward unknown.
     """
     verdicts = {"all": True, "success": None if reward is None else reward >= recipe.success_at}
-    if ":" in recipe.phi and played is not None:
-        verdicts[recipe.phi] = _own(recipe.phi, played, recipe)
+    if ":" in recipe.phi and episode is not None:
+        verdicts[recipe.phi] = _own(recipe.phi, episode, recipe)
     return verdicts
 
 
-def _own(name: str, episode: Played, recipe: Recipe) -> bool:
+def _own(name: str, episode: Episode, recipe: Recipe) -> bool:
     """The verdict of a filter that its user wrote: a function of the episode and the recipe."""
     with boundary(RunError, f"the filter {name!r}"):
         return bool(named(name)(episode, recipe))
 
 
-def longest_repetition(episode: Played) -> int:
+def longest_repetition(episode: Episode) -> int:
     """Most equal consecutive student turns."""
     texts = [turn.answer.text for turn in episode.history.turns if turn.author is Author.STUDENT]
     return max((len(list(group)) for _, group in groupby(texts)), default=0)

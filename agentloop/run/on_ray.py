@@ -9,20 +9,20 @@ in the ledger, and its open ones are counted as perhaps billed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentloop.ledger.store import CallKey, Charge, Ledger
-from agentloop.run.collect import begin_run, books_of, continuations_of, refuse_nothing
-from agentloop.run.jobs import job_of, left_of, play_unit
-from agentloop.run.reopen import withdraw_unopened
-from agentloop.run.rows import Rows
-from agentloop.run.settings import Settings, Spending
-from agentloop.run.units import Committer, NotOpened, Progress, Unit, work
+from agentloop.run.algorithm import play_unit
+from agentloop.run.collect import begin_run, billing_of, continuation_budget, setup_of
+from agentloop.run.settings import Settings, SpendingLimits
+from agentloop.run.types import NotOpened, Setup, Unit
+from agentloop.run.units import Progress, play_units
 from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
 from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
+from occupancy.record.rows import Rows
 from occupancy.runs import Run, only_writer, open_run
 
 
@@ -51,7 +51,7 @@ async def collect_on_ray(
     machines: int,
     cpus: float = 1.0,
     gpus: float = 0.0,
-    spending: Spending | None = None,
+    spending: SpendingLimits | None = None,
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
     """Like `collect`, on `machines` actors with `cpus` and `gpus` each; `ray.init` first for a cluster.
@@ -64,7 +64,7 @@ async def collect_on_ray(
         raise MissingExtra("ray", "ray") from error
     if machines < 1:
         raise InputError(f"--ray {machines}: expected at least 1 machine")
-    spending = spending or Spending()
+    spending = spending or SpendingLimits()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
     environments = seams.open()[0]
@@ -75,70 +75,56 @@ async def collect_on_ray(
         given = (seams, settings, spending)
         try:
             crew.hire(machines, given, slots=environments.capacity, num_cpus=cpus, num_gpus=gpus)
-            again = withdraw_unopened(run)
-            left = left_of(units, run)
-            committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
             at_once = machines * environments.capacity
-            stop = await work(left, crew.play, committer, at_once=at_once, again=again)
+            return await play_units(units, run, crew.play, at_once=at_once, progress=progress)
         finally:
             crew.dismiss()
             await keeper.close.remote()
             ray.kill(keeper)
             await environments.close()
-    if stop is not None:
-        raise stop
-    refuse_nothing(run)
-    return run
 
 
 class Keeper:
     """The actor that holds the ledger; `worker` names the machine that asks."""
 
-    def __init__(self, folder: Path, settings: Settings, spending: Spending) -> None:
+    def __init__(self, folder: Path, settings: Settings, spending: SpendingLimits) -> None:
         self._ledger = Ledger(folder / "ledger.sqlite")
-        self._books = books_of(settings, spending, self._ledger)
-        self._continuations = continuations_of(open_run(folder), spending, self._books["teacher"])
+        self._billing = billing_of(settings, spending, self._ledger)
+        self._continuations = continuation_budget(open_run(folder), spending, self._billing["teacher"])
         self._open: dict[int, tuple[str, str, Charge]] = {}
         self._inside: set[tuple[str, int]] = set()
         """Machines and the units whose continuations they play, where these have a budget."""
         self._dead: set[str] = set()
 
-    async def begin(self, worker: str, role: str, key: CallKey, most: Charge) -> Any:
-        """See `Books.begin`; a spent budget is an answer, since an exception would lose its type."""
-        try:
-            begun = await self._books[role].begin(key, most)
-        except FewstepsError as error:
-            return _Refused(type(error), str(error))
-        if not isinstance(begun, Answer):
-            self._open[begun] = (worker, role, most)
-        return begun
+    async def reserve(self, worker: str, role: str, key: CallKey, most: Charge) -> Any:
+        """See `Billing.reserve`."""
+        reserved = await _result(self._billing[role].reserve(key, most))
+        if isinstance(reserved, int):
+            self._open[reserved] = (worker, role, most)
+        return reserved
 
-    async def end(self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, cost: Charge) -> Any:
-        """See `Books.end`."""
+    async def charge(
+        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, cost: Charge
+    ) -> Any:
+        """See `Billing.charge`."""
         _, role, most = self._open.pop(attempt)
-        try:
-            await self._books[role].end(attempt, result, most, cost)
-        except FewstepsError as error:
-            return _Refused(type(error), str(error))
-        return None
+        return await _result(self._billing[role].charge(attempt, result, most, cost))
 
-    async def give_up(self, attempt: int) -> None:
-        """See `Books.give_up`."""
+    async def abandon(self, attempt: int) -> None:
+        """See `Billing.abandon`."""
         _, role, most = self._open.pop(attempt)
-        self._books[role].give_up(attempt, most)
+        self._billing[role].abandon(attempt, most)
 
     async def enter(self, worker: str, unit: int) -> Any:
         """See `ContinuationBudget.enter`."""
         if self._continuations is None:
             return None
-        try:
-            await self._continuations.enter(unit)
-        except FewstepsError as error:
-            return _Refused(type(error), str(error))
-        self._inside.add((worker, unit))
-        if worker in self._dead:  # it died while it waited
-            await self.leave(worker, unit, None)
-        return None
+        refused = await _result(self._continuations.enter(unit))
+        if refused is None:
+            self._inside.add((worker, unit))
+            if worker in self._dead:  # it died while it waited
+                await self.leave(worker, unit, None)
+        return refused
 
     async def leave(self, worker: str, unit: int, cost: int | None) -> None:
         """See `ContinuationBudget.leave`."""
@@ -153,7 +139,7 @@ class Keeper:
         for _, unit in [place for place in self._inside if place[0] == worker]:
             await self.leave(worker, unit, None)
         for attempt in [attempt for attempt, (who, _, _) in self._open.items() if who == worker]:
-            await self.give_up(attempt)
+            await self.abandon(attempt)
 
     async def close(self) -> None:
         """Write what is queued."""
@@ -162,6 +148,8 @@ class Keeper:
 
 @dataclass(frozen=True)
 class _Refused:
+    """An error of ours as a result: as an exception it would lose its type on the way."""
+
     kind: type[FewstepsError]
     message: str
 
@@ -169,26 +157,39 @@ class _Refused:
         return InputError(self.message) if self.kind is MissingExtra else self.kind(self.message)
 
 
-class RemoteBooks:
+async def _result(work: Awaitable[Any]) -> Any:
+    try:
+        return await work
+    except FewstepsError as error:
+        return _Refused(type(error), str(error))
+
+
+def _open(result: Any) -> Any:
+    if isinstance(result, _Refused):
+        raise result.error()
+    return result
+
+
+class RemoteBilling:
     """A machine's way to the ledger."""
 
     def __init__(self, keeper: Any, worker: str, role: str) -> None:
         self._keeper, self._worker, self._role = keeper, worker, role
 
-    async def begin(self, key: CallKey, most: Charge) -> Answer | int:
-        """See `Books`."""
-        begun: Answer | int = _open(await self._keeper.begin.remote(self._worker, self._role, key, most))
-        return begun
+    async def reserve(self, key: CallKey, most: Charge) -> Answer | int:
+        """See `Billing`."""
+        reserved: Answer | int = _open(await self._keeper.reserve.remote(self._worker, self._role, key, most))
+        return reserved
 
-    async def end(
+    async def charge(
         self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
     ) -> None:
-        """See `Books`."""
-        _open(await self._keeper.end.remote(attempt, result, cost))
+        """See `Billing`."""
+        _open(await self._keeper.charge.remote(attempt, result, cost))
 
-    def give_up(self, attempt: int, most: Charge) -> None:
-        """See `Books`."""
-        self._keeper.give_up.remote(attempt)
+    def abandon(self, attempt: int, most: Charge) -> None:
+        """See `Billing`."""
+        self._keeper.abandon.remote(attempt)
 
 
 class RemoteContinuations:
@@ -209,25 +210,19 @@ class RemoteContinuations:
 class Worker:
     """The actor on a machine: it plays units."""
 
-    def __init__(self, keeper: Any, name: str, seams: Seams, settings: Settings, spending: Spending) -> None:
-        self._environments, student, teacher = seams.open()
-        job = job_of(
-            settings,
-            self._environments,
-            spending,
-            student=student,
-            teacher=teacher,
-            books=lambda role: RemoteBooks(keeper, name, role),
+    def __init__(
+        self, keeper: Any, name: str, seams: Seams, settings: Settings, spending: SpendingLimits
+    ) -> None:
+        self._setup = setup_of(
+            Setup(settings, *seams.open(), spending),
+            billing=lambda role: RemoteBilling(keeper, name, role),
+            continuation_budget=RemoteContinuations(keeper, name) if spending.by_continuation else None,
         )
-        remote = RemoteContinuations(keeper, name) if spending.by_continuation else None
-        self._job = replace(job, continuation_budget=remote)
 
     async def play(self, unit: Unit) -> Rows | NotOpened | _Refused:
         """A unit's rows, or why the run must stop."""
-        try:
-            return await play_unit(unit, self._environments, self._job)
-        except FewstepsError as error:
-            return _Refused(type(error), str(error))
+        played: Rows | NotOpened | _Refused = await _result(play_unit(unit, self._setup))
+        return played
 
 
 class _Crew:
@@ -272,16 +267,10 @@ class _Crew:
             self._ray.kill(actor)
 
 
-def _keeper(ray: Any, folder: Path, settings: Settings, spending: Spending) -> Any:
+def _keeper(ray: Any, folder: Path, settings: Settings, spending: SpendingLimits) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # The folder's file locks and its rename are only sure on the machine that has the disk.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=10_000)(Keeper)
     return actor.remote(folder.resolve(), settings, spending)
-
-
-def _open(result: Any) -> Any:
-    if isinstance(result, _Refused):
-        raise result.error()
-    return result

@@ -1,4 +1,4 @@
-"""Playing recorded turns again, with every observation checked.
+"""Going back to a turn of an episode: by a snapshot, or by replay with every observation compared.
 
 An environment whose texts hold something that changes from one play to the next (dates, process ids) has
 `normalise(text)`, which says what is compared instead. Stored is the text as it was.
@@ -7,10 +7,11 @@ An environment whose texts hold something that changes from one play to the next
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 
-from agentloop.run.episode import History, boundary, prompt_of, step
-from agentloop.types import Environment, EnvironmentFailed, Message, Normalises, Reply
+from agentloop.run.episode import History, boundary, context_ids, prompt_of, step
+from agentloop.run.types import OpenTask
+from agentloop.types import Environment, EnvironmentFailed, Forks, Message, Normalises, Reply, can_fork
+from occupancy.record.rows import text_hash
 
 
 class ReplayDesync(Exception):
@@ -27,9 +28,24 @@ class ReplayDesync(Exception):
         )
 
 
-def observation_hash(text: str) -> str:
-    """BLAKE2b-64 of an observation's raw text, as 16 hexadecimal digits."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+async def go_back(opened: OpenTask, history: History, *, seed: int) -> None:
+    """Bring the environment to the end of `history`: by a snapshot where there is one, else by replay."""
+    *_, context_id = context_ids(history)
+    if context_id not in opened.snapshots:
+        await replay(opened.env, history, seed=seed)
+    elif isinstance(opened.env, Forks):
+        with boundary(EnvironmentFailed, "restore"):
+            opened.env.restore(opened.snapshots[context_id])
+
+
+def remember(opened: OpenTask, context_id: str) -> None:
+    """Take a snapshot of the state before a turn, where the environment can."""
+    if not can_fork(opened.setup.environments) or context_id in opened.snapshots:
+        return
+    if not isinstance(opened.env, Forks):
+        raise EnvironmentFailed("its benchmark says forks = True, but it has no snapshot() and restore()")
+    with boundary(EnvironmentFailed, "snapshot"):
+        opened.snapshots[context_id] = opened.env.snapshot()
 
 
 async def replay(env: Environment, history: History, *, seed: int) -> Reply:
@@ -41,12 +57,12 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
     with boundary(EnvironmentFailed, "replay"):
         reply = await env.reset(seed)
-        hashes = [observation_hash(rule(_prompt_text(p))) for p in (history.prompt, prompt_of(env, reply))]
+        hashes = [text_hash(rule(_prompt_text(p))) for p in (history.prompt, prompt_of(env, reply))]
     _compare(0, *hashes)
     for turn in history.turns:
         with boundary(EnvironmentFailed, "replay"):
             reply = await step(env, turn.answer.text)
-            hashes = [observation_hash(rule(r.observation)) for r in (turn.reply, reply)]
+            hashes = [text_hash(rule(r.observation)) for r in (turn.reply, reply)]
         _compare(turn.t, *hashes)
     return reply
 

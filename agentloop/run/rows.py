@@ -2,176 +2,123 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from agentloop.run.episode import History, Played, context_ids, teacher_turns
-from agentloop.run.filters import phi_verdicts
-from agentloop.run.replay import observation_hash
-from agentloop.types import Author, Message, Task, Turn, storable
-from occupancy.record.recipe import Recipe
-
-Rows = dict[str, list[dict[str, Any]]]
+from agentloop.run.episode import Episode, context_ids, messages_of, teacher_turns
+from agentloop.run.filters import phi_verdicts, psi_verdicts
+from agentloop.run.types import EpisodeSpec, OpenTask, Switch
+from agentloop.types import Author, Message
+from occupancy.record.rows import episode_row, evaluation_row, proposal_row, trace_row, turn_row
 
 
-@dataclass(frozen=True)
-class Key:
-    """Which episode this is: the run folder's key, and what tells kinds of episode apart."""
-
-    kind: str
-    """rollout, continuation, demo, handback or evaluation."""
-    task: Task
-    rollout: int = -1
-    proposal: int = -1
-    continuation: int = -1
-    replicate: int = -1
-    k: int = 0
-    """Teacher turns before a hand-back."""
-
-    @property
-    def episode_id(self) -> str:
-        """Unique in a run."""
-        numbers = (self.rollout, self.proposal, self.continuation, self.replicate)
-        tail = "-".join("x" if number < 0 else str(number) for number in numbers)
-        depth = self.k if self.kind == "handback" else ""
-        return f"{self.task.task_id}#{self.kind}{depth}-{tail}"
-
-    def columns(self) -> dict[str, Any]:
-        """The key's columns."""
-        return {
-            "task_id": self.task.task_id,
-            "rollout": self.rollout,
-            "proposal": self.proposal,
-            "continuation": self.continuation,
-            "replicate": self.replicate,
-        }
-
-
-@dataclass(frozen=True)
-class Cast:
-    """Who played what in an episode."""
-
-    policy: str
-    """Who played from the switch on; in a hand-back, after the teacher."""
-    teacher: str = ""
-    prefix_policy: str = ""
-    parent: str = ""
-    switch_turn: int = 0
-    K: int = 0
-    """Most teacher turns asked for."""
-    first_turn: int = 1
-    """First turn that this episode stores; earlier ones are its parent's."""
-
-
-def episode_rows(
-    key: Key, played: Played, cast: Cast, recipe: Recipe, *, environment: str, seed: int, wall_s: float
-) -> Rows:
-    """One row for `episodes` and one for each of the turns that the episode owns."""
-    history = played.history
-    episode = {
-        "episode_id": key.episode_id,
-        **key.columns(),
-        "cluster_id": key.task.cluster_id,
-        "task_kind": key.task.kind,
-        "kind": key.kind,
-        "prefix_policy": cast.prefix_policy,
-        "policy": cast.policy,
-        "teacher": cast.teacher,
-        "parent": cast.parent,
-        "switch_turn": cast.switch_turn,
-        "K": cast.K,
-        "teacher_turns": sum(turn.author is Author.TEACHER for turn in history.turns),
-        "length": played.length,
-        "R": played.reward,
-        "status": str(played.status),
-        "error": storable(played.error),
-        "phi": json.dumps(phi_verdicts(played.reward, recipe, played=played)),
-        "prompt": "" if cast.parent else messages_json(history.prompt),
-        "environment": environment,
-        "seed": seed,
-        "wall_s": wall_s,
-    }
-    ids = list(context_ids(history))
-    turns = [
-        {"episode_id": key.episode_id, **key.columns(), "kind": key.kind, "context_id": ids[turn.t - 1]}
-        | _turn(turn, _state_before(history, turn.t))
-        for turn in history.turns
-        if turn.t >= cast.first_turn
-    ]
-    return {"episodes": [episode], "turns": turns}
-
-
-def trace_row(
-    key: Key, played: Played, recipe: Recipe, *, switch_turn: int, teacher_ids: bool
-) -> dict[str, Any]:
-    """An accepted trace: the context at the switch, then the continuation up to its last teacher turn.
-
-    Sampled ids go with a turn where the student's tokenizer made them; `teacher_ids` says whether the
-    teacher's are of that kind.
-    """
-    turns = [turn for turn in played.history.turns if turn.t < switch_turn]
-    targets = teacher_turns([turn for turn in played.history.turns if turn.t >= switch_turn])
-    messages = [_message(message, train=False) for message in played.history.prompt]
-    # The reply to the last turn is stored with the turn and is in no context.
-    for turn in (*turns, *targets):
-        train = turn.t >= switch_turn
-        ids = turn.answer.token_ids if turn.author is Author.STUDENT or teacher_ids else None
-        messages.append(_message(Message("assistant", turn.answer.text, turn.author, ids), train=train))
-        messages.append(
-            _message(Message(turn.reply.role, turn.reply.observation, "environment"), train=False)
+def write_episode(opened: OpenTask, spec: EpisodeSpec, episode: Episode, *, seed: int, wall_s: float) -> None:
+    """A row of `episodes`, and a row of `turns` for each turn that is not the parent's."""
+    settings, key, history = opened.setup.settings, spec.key, episode.history
+    opened.write(
+        "episodes",
+        episode_row(
+            key,
+            policy=settings.teacher if spec.author is Author.TEACHER else settings.student,
+            environment=opened.setup.environments.version,
+            length=episode.length,
+            R=episode.reward,
+            cluster_id=opened.unit.task.cluster_id,
+            status=str(episode.status),
+            prompt=[_message(m) for m in history.prompt],
+            parent=spec.parent,
+            teacher=settings.teacher if spec.switch_turn else "",
+            prefix_policy=settings.student if spec.parent else "",
+            switch_turn=spec.switch_turn,
+            K=spec.K,
+            teacher_turns=sum(turn.author is Author.TEACHER for turn in history.turns),
+            task_kind=opened.unit.task.kind,
+            phi=phi_verdicts(episode.reward, settings.recipe, episode=episode),
+            error=episode.error,
+            seed=seed,
+            wall_s=wall_s,
+        ),
+    )
+    ids, first = list(context_ids(history)), 1 if spec.start is None else len(spec.start.turns) + 1
+    for turn in history.turns[first - 1 :]:
+        answer, usage = turn.answer, turn.answer.usage
+        row = turn_row(
+            key,
+            turn.t,
+            author=turn.author,
+            text=answer.text,
+            observation=turn.reply.observation,
+            context_id=ids[turn.t - 1],
+            output_tokens=usage.output,
+            counter=usage.counter,
+            state_id=history.turns[turn.t - 2].reply.state_id if turn.t > 1 else None,
+            reasoning_tokens=usage.reasoning,
+            prompt_tokens=usage.prompt,
+            cached_tokens=usage.cached,
+            finish_reason=answer.finish_reason,
+            parse_status=turn.reply.parse_status,
+            logprob=answer.logprob,
         )
-    return {
-        "episode_id": key.episode_id,
-        **key.columns(),
-        "recipe_hash": recipe.hash,
-        "messages": json.dumps(messages[:-1]),
-        "target_turns": len(targets),
-        "C_tr": sum(turn.answer.usage.output for turn in targets),
-        "token_ids": None,
-        "row_starts": None,
-        "targets": None,
-        "target_tokens": None,
-        "sequence_tokens": None,
-    }
+        opened.write("turns", row)
 
 
-def messages_json(messages: tuple[Message, ...]) -> str:
-    """A context as JSON text."""
-    return json.dumps([{"role": m.role, "content": m.content, "author": str(m.author)} for m in messages])
+def write_trace(opened: OpenTask, spec: EpisodeSpec, episode: Episode) -> None:
+    """A row of `traces`: the student's turns before the switch are context, the teacher's are targets."""
+    context, taught = episode.history.split_at_switch(spec.switch_turn)
+    targets = teacher_turns(taught)
+    messages = [_message(message, train=False) for message in context.context()]
+    for turn in targets:
+        said, reply = messages_of(turn)
+        messages += [_message(said, train=True), _message(reply, train=False)]
+    for message in messages:
+        # Sampled ids are kept where the student's tokenizer made them.
+        if message["author"] == Author.TEACHER and not opened.setup.teacher_ids:
+            message.pop("token_ids", None)
+    opened.write(
+        "traces",
+        trace_row(
+            spec.key,
+            recipe_hash=opened.setup.settings.recipe.hash,
+            messages=messages[:-1],  # the reply to the last turn is stored with the turn and in no context
+            target_turns=len(targets),
+            C_tr=sum(turn.answer.usage.output for turn in targets),
+        ),
+    )
 
 
-def merged(*parts: Rows) -> Rows:
-    """Rows of several episodes, table by table."""
-    names = {name: None for part in parts for name in part}
-    return {name: [row for part in parts for row in part.get(name, [])] for name in names}
+def write_proposal(opened: OpenTask, rollout: Episode | None, switch: Switch, outcome: str) -> None:
+    """A row of `proposals`; `rollout` is None where the teacher plays from the start."""
+    key, recipe = opened.unit.key, opened.setup.settings.recipe
+    opened.write(
+        "proposals",
+        proposal_row(
+            replace(key, proposal=max(key.rollout, key.continuation), continuation=-1),
+            cluster_id=opened.unit.task.cluster_id,
+            recipe_hash=recipe.hash,
+            outcome=outcome,
+            T=0 if rollout is None else rollout.length,
+            R=None if rollout is None else rollout.reward,
+            t_prime=switch.t_prime,
+            probability=switch.probability,
+            psi={} if rollout is None else psi_verdicts(rollout, recipe),
+        ),
+    )
 
 
-def _message(message: Message, *, train: bool) -> dict[str, Any]:
-    row = {"role": message.role, "content": message.content, "author": str(message.author), "train": train}
+def write_score(opened: OpenTask, episode: Episode) -> None:
+    """A row of `evaluations`: an attempt without a reward counts as a failure, and its status says so."""
+    policy, task, score = opened.setup.settings.student, opened.unit.task, episode.reward or 0.0
+    row = evaluation_row(
+        policy,
+        task.task_id,
+        attempt=opened.unit.key.replicate,
+        score=score,
+        status=str(episode.status),
+        cluster_id=task.cluster_id,
+    )
+    opened.write("evaluations", row)
+
+
+def _message(message: Message, **more: Any) -> dict[str, Any]:
+    row = {"role": message.role, "content": message.content, "author": str(message.author), **more}
     return row if message.token_ids is None else row | {"token_ids": list(message.token_ids)}
-
-
-def _turn(turn: Turn, state_id: int | None) -> dict[str, Any]:
-    usage = turn.answer.usage
-    return {
-        "t": turn.t,
-        "author": str(turn.author),
-        "text": storable(turn.answer.text),
-        "observation": storable(turn.reply.observation),
-        "observation_hash": observation_hash(turn.reply.observation),
-        "state_id": state_id,
-        "student_tokens": None,
-        "output_tokens": usage.output,
-        "reasoning_tokens": usage.reasoning,
-        "prompt_tokens": usage.prompt,
-        "cached_tokens": usage.cached,
-        "counter": usage.counter,
-        "finish_reason": turn.answer.finish_reason,
-        "parse_status": turn.reply.parse_status,
-        "logprob": turn.answer.logprob,
-    }
-
-
-def _state_before(history: History, t: int) -> int | None:
-    return history.turns[t - 2].reply.state_id if t > 1 else None

@@ -9,9 +9,14 @@ from typing import Any
 
 from agentloop.ledger.budget import AXES
 from agentloop.ledger.prices import Prices
-from agentloop.run.parts import SWITCH_PROMPT
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF, Recipe
+from occupancy.record.rows import Rows
+
+SWITCH_PROMPT = (
+    "The attempt above did not reach its goal. It has {T} assistant turns, numbered from 1. Which is the "
+    "first one that you would have played differently? Answer with its number alone."
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Settings:
     switch_prompt: str = SWITCH_PROMPT
     """What the teacher is asked under the law in which it decides when to take over."""
     switch_weights: str = ""
-    """package.module:function that gives w_1 .. w_T of a rollout (a `Played`), for the law 'weights'."""
+    """package.module:function that gives w_1 .. w_T of a rollout (an `Episode`), for the law 'weights'."""
     pilot: bool = False
     handback: tuple[int, ...] = (0, 1, 2, 3, 5)
     """Pilot only: teacher turns after which the student takes over again. 0 measures the student's own
@@ -74,9 +79,8 @@ class Settings:
             )
         if "{T}" not in self.switch_prompt:
             raise InputError(
-                f"the switch prompt {self.switch_prompt[:60]!r} lacks {{T}}: the teacher must be told how "
-                "many "
-                f"turns it can choose from"
+                f"the switch prompt {self.switch_prompt[:60]!r} lacks {{T}}: the teacher must be told "
+                f"how many turns it can choose from"
             )
 
     def to_info(self) -> dict[str, Any]:
@@ -118,7 +122,7 @@ def task_hash(task_ids: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Spending:
+class SpendingLimits:
     """What a run may spend, and how it meets failures; may differ from one resume to the next."""
 
     budget: float | None = None
@@ -155,3 +159,9 @@ class Spending:
     def by_continuation(self) -> bool:
         """Whether the budget is passed by less than one continuation, and not kept call by call."""
         return self.budget is not None and (self.matched or self.axis == "training")
+
+    def cost_of(self, rows: Rows) -> int:
+        """What a unit with these rows takes out of a budget for whole continuations, in tokens."""
+        if self.axis == "training":
+            return sum(trace["C_tr"] for trace in rows.get("traces", ()))
+        return sum(turn["output_tokens"] for turn in rows.get("turns", ()) if turn["author"] == "teacher")

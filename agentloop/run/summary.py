@@ -8,7 +8,7 @@ from typing import Any
 
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
-from agentloop.run.reopen import refuse_twice
+from agentloop.run.folder import refuse_duplicates
 from occupancy.runs import Run
 
 
@@ -18,7 +18,7 @@ def summarise(run: Run) -> dict[str, Any]:
     C_i are output tokens of the teacher as its provider counts them, before any filter; C_tr the same
     tokens of accepted traces (design, section Vocabulary).
     """
-    refuse_twice(run)
+    refuse_duplicates(run)
     refuse_lost_ledger(run)
     episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
     traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()

@@ -4,84 +4,65 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agentloop.policies.by_name import named
-from agentloop.run.episode import Played, boundary, context_ids
+from agentloop.run.episode import Episode, boundary, context_ids
 from agentloop.run.filters import psi_verdicts
-from agentloop.run.parts import Job, Stage
-from agentloop.run.rows import Key
-from agentloop.run.seeds import seed_of
-from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Environments, Message, PolicyFailed
-from occupancy.record.errors import RecipeError, RunError
-from occupancy.record.recipe import Recipe
-from occupancy.statistics.switch import draw_switch
+from agentloop.run.types import OpenTask, Switch, seed_of
+from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Message, PolicyFailed, Status
+from occupancy.record.errors import RunError
+from occupancy.statistics.switch import Draw, draw_switch
 
 _NUMBER = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """A switch time, or why there is none."""
-
-    t_prime: int
-    """From 1; 0 where there is none."""
-    probability: float
-    """Of t' given tau; 0 where there is none, or where the teacher decided and no law is known."""
-    outcome: str = ""
-    """Empty where the teacher takes over, else the proposal's outcome."""
-
-
-async def switch_of(stage: Stage, key: Key, rollout: Played) -> Switch:
-    """t' for a finished rollout, or the reason to skip it; the teacher is asked last, since that costs."""
-    recipe = stage.job.recipe
-    refused = _refused(rollout, stage.job)
-    if recipe.switch.law != "teacher":
-        drawn = draw_switch(
-            rollout.length,
-            recipe.switch,
-            seed=stage.job.seed,
-            trajectory=seed_of(key.task.task_id, key.rollout),
-            T_max=recipe.T_max,
-            weights=_weights(rollout, stage.job) if recipe.switch.law == "weights" else None,
-        )
-        if rollout.length and rollout.reward is not None and not drawn.accepted:
-            refused = "invalid_switch"
-        return Switch(drawn.t_prime, drawn.probability, refused)
-    return Switch(0, 0.0, refused) if refused else await _ask_teacher(stage, key, rollout)
+async def draw_switch_turn(opened: OpenTask, rollout: Episode) -> Switch:
+    """t' for a rollout, or the reason to skip it; the teacher is asked last, since that costs tokens."""
+    recipe, skipped = opened.setup.settings.recipe, _skipped(opened, rollout)
+    if recipe.switch.law == "teacher":
+        return Switch(0, 0.0, skipped) if skipped else await _ask_teacher(opened, rollout)
+    drawn = _draw(opened, rollout)
+    if rollout.reward is not None and rollout.length and not drawn.accepted:
+        skipped = "invalid_switch"
+    return Switch(drawn.t_prime, drawn.probability, skipped)
 
 
-def live_switch(key: Key, job: Job) -> Switch:
-    """t' before the rollout is known, for an environment that can be neither replayed nor forked."""
-    recipe = job.recipe
-    drawn = draw_switch(
-        recipe.T_max,
+def turns_before_switch(opened: OpenTask) -> int:
+    """Turns that the student plays: all of them, or t' - 1 where the teacher takes over live."""
+    T_max = opened.setup.settings.recipe.T_max
+    return _draw(opened, None).t_prime - 1 if opened.setup.live else T_max
+
+
+def _draw(opened: OpenTask, rollout: Episode | None) -> Draw:
+    """t' by the recipe's law; the same draw before and after a live rollout, whose length it ignores."""
+    settings, key = opened.setup.settings, opened.unit.key
+    recipe = settings.recipe
+    weights = None
+    if recipe.switch.law == "weights" and rollout is not None and rollout.length:
+        with boundary(RunError, f"the weights {settings.switch_weights!r}"):
+            weights = [float(weight) for weight in named(settings.switch_weights)(rollout)]
+    return draw_switch(
+        recipe.T_max if rollout is None or opened.setup.live else rollout.length,
         recipe.switch,
-        seed=job.seed,
-        trajectory=seed_of(key.task.task_id, key.rollout),
+        seed=settings.seed,
+        trajectory=seed_of(key.task_id, key.rollout),
         T_max=recipe.T_max,
+        weights=weights,
     )
-    return Switch(drawn.t_prime, drawn.probability)
 
 
-def refuse_recipe(recipe: Recipe, environments: Environments) -> None:
-    """RecipeError for a recipe with longer episodes than the environment has."""
-    if recipe.T_max > environments.T_max:
-        raise RecipeError(
-            f"T_max={recipe.T_max}, but an episode of {environments.name} has at most {environments.T_max} "
-            f"turns: use --set T_max={environments.T_max}"
-        )
-
-
-def refuse_live(recipe: Recipe, environment: str) -> None:
-    """RecipeError for a law or a filter that needs the whole rollout before the teacher can take over."""
-    if recipe.rho != "teacher" and (recipe.switch.law not in ("start", "fixed") or recipe.psi != "all"):
-        raise RecipeError(
-            f"switch law {recipe.switch.law!r} with psi={recipe.psi!r} in {environment}, which can be "
-            "neither "
-            f"replayed nor forked: the teacher must take over live, so t' may not depend on the rollout; use "
-            f"law 'fixed' or 'start' and psi='all'"
-        )
+def _skipped(opened: OpenTask, rollout: Episode) -> str:
+    """The outcome of a proposal in which the teacher does not take over; empty where it may."""
+    recipe = opened.setup.settings.recipe
+    if rollout.status is Status.SWITCHED:
+        return ""
+    if rollout.reward is None:
+        return "no_data"
+    if opened.setup.live:
+        return "invalid_switch"
+    if rollout.length == 0:
+        return "empty"
+    return "" if psi_verdicts(rollout, recipe)[recipe.psi] else "prefix_filtered"
 
 
 def parse_turn(text: str, *, T: int) -> int:
@@ -102,36 +83,23 @@ def with_question(context: Sequence[Message], question: str) -> tuple[Message, .
     return (*before, Message("user", f"{last.content}\n\n{question}", "task"))
 
 
-def _weights(rollout: Played, job: Job) -> Sequence[float]:
-    with boundary(RunError, f"the weights {job.switch_weights!r}"):
-        weights = [float(weight) for weight in named(job.switch_weights)(rollout)]
-    return weights
-
-
-def _refused(rollout: Played, job: Job) -> str:
-    if rollout.reward is None:
-        return "no_data"
-    if rollout.length == 0:
-        return "empty"
-    return "" if psi_verdicts(rollout, job.recipe)[job.recipe.psi] else "prefix_filtered"
-
-
-async def _ask_teacher(stage: Stage, key: Key, rollout: Played) -> Switch:
-    asked = Key("switch", key.task, key.rollout, key.rollout)
+async def _ask_teacher(opened: OpenTask, rollout: Episode) -> Switch:
+    settings, key = opened.setup.settings, opened.unit.key
+    asked = f"{key.task_id}#switch-{key.rollout}-{key.rollout}-x-x"
     *_, context_id = context_ids(rollout.history)
-    question = stage.job.switch_prompt.replace("{T}", str(rollout.length))
+    question = settings.switch_prompt.replace("{T}", str(rollout.length))
     ask = Ask(
         with_question(rollout.history.context(), question),
         0,
-        seed_of(stage.job.seed, asked.episode_id),
-        stage.env,
-        asked.episode_id,
+        seed_of(settings.seed, asked),
+        opened.env,
+        asked,
         context_id,
-        stage.order,
+        opened.unit.order,
     )
     try:
         with boundary(PolicyFailed, "the policy"):
-            answer = await stage.job.teacher(ask)
+            answer = await opened.setup.teacher(ask)
     except ContextOverflow:
         return Switch(0, 0.0, "context")
     except PolicyFailed:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-from agentloop.run.rows import Key, Rows, merged
+from agentloop.run.folder import refuse_failures_alone, units_left, withdraw_unopened
+from agentloop.run.types import NotOpened, Unit
 from occupancy.record.errors import BudgetStopped, InputError, RunError
+from occupancy.record.rows import Rows, merged
 from occupancy.runs import Run
 
 COMMIT_EVERY_S = 2.0
@@ -20,23 +21,7 @@ NOT_OPENED_MOST = 10
 """Tasks in a row that may not open before the environment counts as lost."""
 
 Progress = Callable[[int, int, Rows], None]
-"""Told after every commit: units done, units in all, the rows just written."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What is done and committed at once: one proposal, or one demonstration."""
-
-    key: Key
-    order: int
-
-
-@dataclass(frozen=True)
-class NotOpened:
-    """The environment of a unit failed before its first turn, and the rows that tell so."""
-
-    rows: Rows
-    error: str
+"""Called after every commit: units done, units in all, the rows just written."""
 
 
 class Committer:
@@ -81,8 +66,7 @@ class Committer:
     async def flush_often(self, ended: asyncio.Event) -> None:
         """Write at least every COMMIT_EVERY_S seconds until the units have ended.
 
-        It is told, not cancelled: a commit that was cancelled before its thread took it up would lose its
-        rows.
+        It ends by the event, since a commit that is cancelled before its thread begins would lose its rows.
         """
         while not ended.is_set():
             try:
@@ -92,19 +76,41 @@ class Committer:
                 await self.flush()
 
 
-async def work(
+async def play_units(
     units: Sequence[Unit],
-    one: Callable[[Unit], Awaitable[Rows | NotOpened]],
+    run: Run,
+    play: Callable[[Unit], Awaitable[Rows | NotOpened]],
+    *,
+    at_once: int,
+    progress: Progress,
+) -> Run:
+    """Play the units that the run lacks, `at_once` at a time, and commit their rows; returns the whole run.
+
+    BudgetStopped where the budget ended it; RunError where the environment or a model failed in all episodes.
+    """
+    tried = withdraw_unopened(run)
+    left = units_left(units, run)
+    committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
+    stop = await _work(left, play, committer, at_once=at_once, tried=tried)
+    if stop is not None:
+        raise stop
+    refuse_failures_alone(run)
+    return run
+
+
+async def _work(
+    units: Sequence[Unit],
+    play: Callable[[Unit], Awaitable[Rows | NotOpened]],
     committer: Committer,
     *,
     at_once: int,
-    again: bool = False,
+    tried: bool,
 ) -> BudgetStopped | None:
     """Do all units, `at_once` at a time; the stop at the budget, where there was one.
 
     After a stop no unit is begun; those that are running may finish without another call. A unit that did
-    not open is written once all others are done, and a resume tries it again. RunError where none opens;
-    `again`: these have been written as not opened before, so many of them in a row are no surprise.
+    not open is written once all others are done, and a resume tries it again. RunError where none opens, or
+    many in a row do not; `tried`: some were written as not opened before, so many in a row are expected.
     """
     if at_once < 1:
         raise InputError(f"{at_once} tasks at a time: expected at least 1, see --workers")
@@ -116,14 +122,14 @@ async def work(
     async def worker() -> None:
         for unit in waiting:
             try:
-                rows = await one(unit)
+                rows = await play(unit)
             except BudgetStopped as stop:
                 stops.append(stop)
             else:
                 if isinstance(rows, NotOpened):
                     closed.append(rows)
-                    in_a_row.add(unit.key.task.task_id)
-                    if len(in_a_row) >= NOT_OPENED_MOST and not again:
+                    in_a_row.add(unit.key.task_id)
+                    if len(in_a_row) >= NOT_OPENED_MOST and not tried:
                         raise _lost(rows)
                 else:
                     in_a_row.clear()

@@ -16,8 +16,8 @@ from toy_world import Corridors, drunk
 
 from agentloop.ledger.report import account_of
 from agentloop.ledger.store import Ledger
-from agentloop.run.collect import open_or_create
 from agentloop.run.evaluate import Evaluation, evaluate
+from agentloop.run.folder import open_or_create
 from agentloop.run.summary import summarise
 from agentloop.types import Task
 from occupancy.record.errors import DataError, RecipeError, RunError

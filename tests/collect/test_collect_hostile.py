@@ -18,7 +18,7 @@ from toy_world import Bounded, Corridor, Corridors, drunk, expert
 
 from agentloop.commands.arguments import read_n
 from agentloop.ledger.prices import read_prices
-from agentloop.run.collect import Settings, Spending
+from agentloop.run.collect import Settings, SpendingLimits
 from agentloop.run.evaluate import Evaluation, evaluate
 from agentloop.types import Answer, Ask, CallFailed, Reply, Task
 from analysis.cli import main
@@ -99,7 +99,7 @@ def test_settings_that_cannot_be_are_refused_before_there_is_a_folder() -> None:
     with pytest.raises(InputError, match=r"seed=-5: expected a whole number"):
         Settings(recipe=RECIPE, student="s", teacher="t", tasks="1", seed=-5)
     with pytest.raises(InputError, match=r"--budget 0.5 on the axis inference: expected at least 1 token"):
-        Spending(0.5)
+        SpendingLimits(0.5)
 
 
 def test_two_recipes_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +125,7 @@ def test_a_bill_for_more_than_was_sent_stops_a_run_with_a_budget_of_money(tmp_pa
         answer = await expert(ask)
         return replace(answer, usage=replace(answer.usage, prompt=10**6))
 
-    spending = Spending(3.0, axis="money", prices=read_prices(table))
+    spending = SpendingLimits(3.0, axis="money", prices=read_prices(table))
     with pytest.raises(RunError, match="bills 1000000 prompt tokens where at most"):
         run_of(tmp_path / "run", RECIPE, teacher=Bounded(dear), spending=spending)
     assert [a for a in attempts(open_run(tmp_path / "run")) if a["prompt_tokens"] == 10**6], "it is counted"
@@ -159,7 +159,7 @@ def test_an_answer_that_is_none_fails_its_own_call_alone(
         usage = replace(answer.usage, **change.get("usage", {}))
         return replace(answer, **change | {"usage": usage})
 
-    run = run_of(tmp_path / "run", RECIPE, teacher=Bounded(odd), spending=Spending(5_000))
+    run = run_of(tmp_path / "run", RECIPE, teacher=Bounded(odd), spending=SpendingLimits(5_000))
     failed = [e for e in rows(run, "episodes") if e["status"] == "teacher_failed"]
     assert len(failed) == 1
     assert told in failed[0]["error"]
@@ -173,7 +173,7 @@ def test_a_spent_budget_ends_the_run_though_a_call_gave_nonsense(tmp_path: Path)
         return await expert(ask) if ask.order % 2 else None  # type: ignore[return-value]
 
     with pytest.raises(BudgetStopped):
-        run_of(tmp_path / "run", RECIPE, teacher=Bounded(odd), spending=Spending(150), tasks="20")
+        run_of(tmp_path / "run", RECIPE, teacher=Bounded(odd), spending=SpendingLimits(150), tasks="20")
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,9 @@ def test_retries_are_counted_and_shown_beside_what_was_accepted(tmp_path: Path) 
         return await expert(ask)
 
     from agentloop.ledger.report import account_of
-    from agentloop.run.collect import Spending
+    from agentloop.run.collect import SpendingLimits
 
-    run = run_of(tmp_path / "run", RECIPE, teacher=flaky, spending=Spending(backoff_s=0))
+    run = run_of(tmp_path / "run", RECIPE, teacher=flaky, spending=SpendingLimits(backoff_s=0))
     account = account_of(run)
     assert account["failures"] == {"rate_limit": len(seen)}
     assert sum(account["tasks_with_failures"].values()) == len(seen) > 0

@@ -15,7 +15,7 @@ import pytest
 from toy_runs import attempts, rows, run_of
 from toy_world import Bounded
 
-from agentloop.run.collect import Settings, Spending
+from agentloop.run.collect import Settings, SpendingLimits
 from agentloop.run.on_ray import Seams, collect_on_ray
 from agentloop.types import Answer, Ask, CallFailed, Usage
 from occupancy.record.errors import BudgetStopped
@@ -42,8 +42,8 @@ def slow_expert() -> Any:
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    tests = Path(__file__).parents[1]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(tests), str(tests.parent)])
+    here = Path(__file__).parent
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (here, here.parent, here.parents[1])))
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes.doomed = nodes.add_node(num_cpus=1)
     ray.init(address=nodes.address, log_to_driver=False)
@@ -56,7 +56,7 @@ def collected(folder: Path, **spending: Any) -> Run:
     settings = Settings(recipe=RECIPE, student="drunk", teacher="expert", tasks="12", seed=3)
     return asyncio.run(
         collect_on_ray(
-            folder, settings, SEAMS, machines=2, spending=Spending(**spending) if spending else None
+            folder, settings, SEAMS, machines=2, spending=SpendingLimits(**spending) if spending else None
         )
     )
 

@@ -17,7 +17,7 @@ from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
 from agentloop.run import units
-from agentloop.run.collect import Settings, Spending, collect
+from agentloop.run.collect import Settings, SpendingLimits, collect
 from agentloop.types import Answer, Ask, CallFailed
 from occupancy.record.errors import RunError
 from occupancy.record.recipe import preset
@@ -118,7 +118,7 @@ def test_a_server_that_comes_back_elsewhere_is_the_same_run(tmp_path: Path) -> N
                 environments=Corridors(),
                 student=drunk,
                 teacher=teacher,
-                spending=Spending(retries=2, backoff_s=0),
+                spending=SpendingLimits(retries=2, backoff_s=0),
             )
         )
 
@@ -144,7 +144,11 @@ def test_calls_that_keep_failing_stop_the_run_before_they_fill_it(tmp_path: Path
 
     with pytest.raises(RunError, match="does not answer"):
         run_of(
-            tmp_path / "run", RECIPE, teacher=teacher, tasks="40", spending=Spending(retries=1, backoff_s=0)
+            tmp_path / "run",
+            RECIPE,
+            teacher=teacher,
+            tasks="40",
+            spending=SpendingLimits(retries=1, backoff_s=0),
         )
     failed = [e for e in rows(open_run(tmp_path / "run"), "episodes") if e["status"] == "teacher_failed"]
     assert len(failed) < 10
@@ -156,7 +160,7 @@ def test_an_error_of_our_own_stops_the_run_and_is_nobodys_data(
     def broken(*given: Any, **more: Any) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("agentloop.run.algorithm.trace_row", broken)
+    monkeypatch.setattr("agentloop.run.algorithm.write_trace", broken)
     with pytest.raises(ZeroDivisionError):
         run_of(tmp_path / "run", RECIPE)
     monkeypatch.undo()

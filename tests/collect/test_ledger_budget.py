@@ -16,7 +16,7 @@ from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.matched import Proof, collect_matched
 from agentloop.ledger.prices import read_prices
 from agentloop.ledger.store import Ledger
-from agentloop.run.collect import Settings, Spending, collect
+from agentloop.run.collect import Settings, SpendingLimits, collect
 from agentloop.types import CallFailed, Policy
 from occupancy.record.errors import BudgetStopped, InputError, RunError
 from occupancy.record.recipe import preset
@@ -25,7 +25,7 @@ from occupancy.runs import Run, open_run
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 
 
-def stopped(folder: Path, spending: Spending, *, teacher: Policy | None = None) -> Run:
+def stopped(folder: Path, spending: SpendingLimits, *, teacher: Policy | None = None) -> Run:
     with pytest.raises(BudgetStopped, match="larger --budget"):
         run_of(folder, RECIPE, teacher=teacher or Bounded(expert), spending=spending)
     return open_run(folder)
@@ -46,16 +46,16 @@ class TestBursts(Bursts.TestCase):  # type: ignore[misc, name-defined]
 def test_a_stopped_run_resumes_to_what_an_unlimited_one_gives(tmp_path: Path) -> None:
     whole = run_of(tmp_path / "whole", RECIPE)
     for budget in (100, 250, 400):
-        run = stopped(tmp_path / "run", Spending(budget))
+        run = stopped(tmp_path / "run", SpendingLimits(budget))
         assert budget - Bounded.most < C_i(run) <= budget
-    run_of(tmp_path / "run", RECIPE, teacher=Bounded(expert), spending=Spending(10**6))
+    run_of(tmp_path / "run", RECIPE, teacher=Bounded(expert), spending=SpendingLimits(10**6))
     for table in ("proposals", "episodes", "turns", "traces"):
         assert rows(run, table) == rows(whole, table)
     assert attempts(run) == attempts(whole), "nothing was bought twice"
 
 
 def test_the_first_units_are_finished_first(tmp_path: Path) -> None:
-    run = stopped(tmp_path / "run", Spending(300))
+    run = stopped(tmp_path / "run", SpendingLimits(300))
     traced = {row["task_id"] for row in rows(run, "traces")}
     asked = {row["episode_id"].split("#")[0] for row in attempts(run)}
     assert len(traced) >= len(asked) - 2, "no more than what two workers had begun is unfinished"
@@ -65,15 +65,15 @@ def test_money_is_counted_exactly_and_never_exceeded(tmp_path: Path) -> None:
     table = tmp_path / "prices.toml"
     table.write_text('currency = "USD"\n[models."ex*"]\ninput = 1.25\ncached_input = 0.125\noutput = 10\n')
     prices = read_prices(table)
-    run = stopped(tmp_path / "run", Spending(0.02, axis="money", prices=prices))
+    run = stopped(tmp_path / "run", SpendingLimits(0.02, axis="money", prices=prices))
     by_hand = sum(1_250_000 * a["prompt_tokens"] + 10_000_000 * a["output_tokens"] for a in attempts(run))
     assert sum(a["charged_money"] for a in attempts(run)) == by_hand <= 0.02 * 10**12
     with pytest.raises(InputError, match="without a price table"):
-        Spending(1, axis="money")
+        SpendingLimits(1, axis="money")
 
 
 def test_C_tr_stops_within_one_continuation(tmp_path: Path) -> None:
-    stopped(tmp_path / "run", Spending(200, axis="training"))
+    stopped(tmp_path / "run", SpendingLimits(200, axis="training"))
     traces = rows(open_run(tmp_path / "run"), "traces")
     total = sum(trace["C_tr"] for trace in traces)
     assert 200 <= total < 200 + max(trace["C_tr"] for trace in traces)
@@ -81,13 +81,13 @@ def test_C_tr_stops_within_one_continuation(tmp_path: Path) -> None:
 
 def test_a_teacher_without_a_limit_is_refused_a_budget(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--turn-tokens"):
-        run_of(tmp_path / "run", RECIPE, spending=Spending(100))
-    stopped(tmp_path / "given", Spending(100, turn_tokens=Bounded.most), teacher=expert)
+        run_of(tmp_path / "run", RECIPE, spending=SpendingLimits(100))
+    stopped(tmp_path / "given", SpendingLimits(100, turn_tokens=Bounded.most), teacher=expert)
 
 
 def test_a_turn_over_its_limit_stops_the_run_and_is_counted(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="in a turn that may have 12"):
-        run_of(tmp_path / "run", RECIPE, spending=Spending(10**6, turn_tokens=12))
+        run_of(tmp_path / "run", RECIPE, spending=SpendingLimits(10**6, turn_tokens=12))
     over = [a for a in attempts(open_run(tmp_path / "run")) if (a["output_tokens"] or 0) > 12]
     assert all(a["state"] == "settled" and a["charged_tokens"] == a["output_tokens"] for a in over)
     assert over
@@ -103,7 +103,7 @@ def test_lost_and_timed_out_calls_keep_their_reservation(tmp_path: Path) -> None
             raise CallFailed("no answer", kind="timeout", retry=True, billed="perhaps")
         return await expert(ask)
 
-    run = run_of(tmp_path / "run", RECIPE, teacher=slow, spending=Spending(turn_tokens=50, backoff_s=0))
+    run = run_of(tmp_path / "run", RECIPE, teacher=slow, spending=SpendingLimits(turn_tokens=50, backoff_s=0))
     (late,) = (a for a in attempts(run) if a["state"] == "failed")
     assert late["billed"] == "perhaps"
     assert late["charged_tokens"] == 50
@@ -173,9 +173,9 @@ def test_continuations_go_one_by_one_near_the_limit() -> None:
 
 def test_settings_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected one of inference"):
-        Spending(1, axis="teacher")
+        SpendingLimits(1, axis="teacher")
     with pytest.raises(InputError, match="above 0"):
-        Spending(0)
+        SpendingLimits(0)
     with pytest.raises(InputError, match="must be told"):
         Settings(recipe=RECIPE, student="s", teacher="t", tasks="1", switch_prompt="when?")
     settings_ = Settings(recipe=RECIPE, student="s", teacher="t", tasks="2", n_of_task={"corridor/9": 1})
@@ -209,7 +209,7 @@ def test_recipes_can_be_matched_to_within_one_continuation(tmp_path: Path, axis:
                 environments=Corridors(workers=8),
                 student=drunk,
                 teacher=expert,
-                spending=Spending(budget, axis=axis),
+                spending=SpendingLimits(budget, axis=axis),
             )
         )
 

@@ -11,7 +11,7 @@ from toy_runs import attempts, rows, run_of
 from toy_world import expert
 
 from agentloop.ledger.report import account_of
-from agentloop.run.collect import Spending
+from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, Usage
 from analysis.cli import main
 from occupancy.record.recipe import preset
@@ -83,7 +83,7 @@ def test_the_account_names_failures_unknown_usage_and_what_is_not_in_the_tables(
         return answer
 
     recipe = preset("op-short", K=2, n=2, T_max=12)
-    spending = Spending(backoff_s=0, turn_tokens=50)
+    spending = SpendingLimits(backoff_s=0, turn_tokens=50)
     run = run_of(tmp_path / "run", recipe, teacher=teacher, spending=spending)
     account = account_of(run, provider={"output": 400, "calls": calls})
     (policy,) = account["policies"]

@@ -17,10 +17,11 @@ import pytest
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.pool import Alfworld, AlfworldGame, open_alfworld
 from agentloop.environments.alfworld.student import StudentSettings, scripted_student
-from agentloop.run.episode import History, Play, Played, play, start
-from agentloop.run.replay import ReplayDesync, observation_hash, replay
+from agentloop.run.episode import Episode, EpisodeSettings, History, play, start
+from agentloop.run.replay import ReplayDesync, replay
 from agentloop.types import Ask, Author, Policy, Status, Task
 from occupancy.record.errors import InputError
+from occupancy.record.rows import text_hash
 
 pytestmark = pytest.mark.alfworld
 
@@ -57,8 +58,8 @@ async def episode(
     most: int = 50,
     seed: int = 0,
     author: Author = Author.STUDENT,
-) -> Played:
-    how = Play(author=author, most=most, T_max=50, seeds=lambda t: 1000 * seed + t)
+) -> Episode:
+    how = EpisodeSettings(author=author, most=most, T_max=50, seeds=lambda t: 1000 * seed + t)
     return await play(env, policy, begin, how)
 
 
@@ -140,7 +141,7 @@ def test_an_altered_observation_is_a_desync_at_its_turn(world: Alfworld, at: int
             await replay(env, altered, seed=0)
         assert caught.value.turn == at
         if at:
-            assert caught.value.expected == observation_hash("another world")
+            assert caught.value.expected == text_hash("another world")
 
     inside(world, body)
 

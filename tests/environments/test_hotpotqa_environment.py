@@ -13,7 +13,7 @@ from hotpotqa_world import world
 from agentloop.environments.hotpotqa.actions import TOOLS
 from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
 from agentloop.environments.hotpotqa.prompts import DEFAULTS, load_prompts
-from agentloop.run.episode import History, Play, Played, play, start
+from agentloop.run.episode import Episode, EpisodeSettings, History, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Answer, Ask, Author, Status, Usage
 from occupancy.record.errors import InputError
@@ -21,18 +21,18 @@ from occupancy.record.errors import InputError
 TASK = "train/q0"
 
 
-def episode(texts: Sequence[str], *, made: HotpotQA | None = None, T_max: int = 5) -> Played:
+def episode(texts: Sequence[str], *, made: HotpotQA | None = None, T_max: int = 5) -> Episode:
     """An episode in which these turns are played."""
     made = made or world()
 
     async def policy(ask: Ask) -> Answer:
         return Answer(texts[ask.t - 1], Usage(output=1, counter="test"))
 
-    async def run() -> Played:
+    async def run() -> Episode:
         (task,) = [t for t in made.tasks("train") if t.task_id == TASK]
         async with made.open(task) as env:
             history = await start(env, seed=0)
-            how = Play(author=Author.STUDENT, most=len(texts), T_max=T_max, seeds=lambda t: t)
+            how = EpisodeSettings(author=Author.STUDENT, most=len(texts), T_max=T_max, seeds=lambda t: t)
             played = await play(env, policy, history, how)
             await replay(
                 env, played.history, seed=1

@@ -19,8 +19,8 @@ from agentloop.environments.hotpotqa.retrieval.passages import Passage
 from agentloop.environments.hotpotqa.scripted.student import StudentSettings, parse_student, stumble
 from agentloop.environments.hotpotqa.scripted.teacher import query_for, teach
 from agentloop.environments.hotpotqa.scripted.view import Step, View
-from agentloop.run.episode import Play, Played, play, start
-from agentloop.run.seeds import seed_of
+from agentloop.run.episode import Episode, EpisodeSettings, play, start
+from agentloop.run.types import seed_of
 from agentloop.types import Author
 from occupancy.record.errors import InputError
 
@@ -37,16 +37,16 @@ def view(*steps: Step, question: Question = Q, format: str = "tags") -> View:
     return View(question, steps, 5, format)
 
 
-def played_by(spec: str, made: HotpotQA, tasks: str, *, rollouts: int = 1) -> list[Played]:
+def played_by(spec: str, made: HotpotQA, tasks: str, *, rollouts: int = 1) -> list[Episode]:
     policy = made.policy(spec)
     assert policy is not None
 
-    async def run() -> list[Played]:
+    async def run() -> list[Episode]:
         episodes = []
         for task in made.tasks(tasks):
             for i in range(rollouts):
                 async with made.open(task) as env:
-                    how = Play(
+                    how = EpisodeSettings(
                         author=Author.STUDENT,
                         most=5,
                         T_max=5,
@@ -58,7 +58,7 @@ def played_by(spec: str, made: HotpotQA, tasks: str, *, rollouts: int = 1) -> li
     return asyncio.run(run())
 
 
-def success(episodes: list[Played]) -> float:
+def success(episodes: list[Episode]) -> float:
     return sum(episode.reward or 0.0 for episode in episodes) / len(episodes)
 
 

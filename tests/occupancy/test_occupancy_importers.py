@@ -119,8 +119,8 @@ def test_swe_agent(tmp_path):
 
 def test_rows_fit_the_tables_and_the_ids_of_the_agent_loop(tmp_path):
     from agentloop.run.episode import History, context_ids
-    from agentloop.run.replay import observation_hash
     from agentloop.types import Answer, Author, Message, Reply, Turn, Usage
+    from occupancy.record.rows import text_hash
     from occupancy.runs import table_of
 
     episode = one(tmp_path, "a.jsonl", {"task_id": "key", "messages": MESSAGES}, "chat")
@@ -137,7 +137,7 @@ def test_rows_fit_the_tables_and_the_ids_of_the_agent_loop(tmp_path):
         ),
     )
     assert [row["context_id"] for row in rows["turns"]] == list(context_ids(history))[:-1]
-    assert rows["turns"][0]["observation_hash"] == observation_hash("A drawer.")
+    assert rows["turns"][0]["observation_hash"] == text_hash("A drawer.")
     assert (rows["turns"][1]["output_tokens"], rows["turns"][1]["counter"][:5]) == (2, "words")
     assert rows["episodes"][0]["kind"] == "rollout"
     with pytest.raises(DataError, match="both rollout 0 of task 'key'"):

@@ -23,7 +23,7 @@ from analysis.plan.level0 import Purchase
 from analysis.plan.level1 import DEFAULT, band, options_of, plan_pilot
 from analysis.plan.model import Model, build
 from analysis.plan.pilot import Pilot
-from analysis.plan.predict import Option, Spending, predict, world_of
+from analysis.plan.predict import Option, SpendingLimits, predict, world_of
 from analysis.plan.read import read_pilot
 
 
@@ -164,13 +164,13 @@ def test_classes_are_of_one_kind_where_the_teacher_played(pilot: Pilot, classes:
 
 def test_all_bought_comes_near_the_teacher(pilot: Pilot, model: Model) -> None:
     options = options_of(pilot)
-    everything = predict(model, options, spending=Spending(1e9))
+    everything = predict(model, options, spending=SpendingLimits(1e9))
     whole = [at for at, option in enumerate(options) if option.recipe == "op-short" and option.r == 0.5]
     assert everything.J[:, whole].mean() == pytest.approx(np.nanmean(pilot.demos.R), abs=0.05)
 
 
 def test_every_option_spends_the_budget(pilot: Pilot, model: Model) -> None:
-    found = predict(model, options_of(pilot), spending=Spending(3e5))
+    found = predict(model, options_of(pilot), spending=SpendingLimits(3e5))
     known = found.unspent == 0
     assert found.tokens[known] == pytest.approx(np.full(known.sum(), 3e5), rel=0.1)
     assert (found.trained <= found.tokens * (1 + 1e-9)).all()
@@ -179,14 +179,16 @@ def test_every_option_spends_the_budget(pilot: Pilot, model: Model) -> None:
 
 def test_owned_tokens_teach_and_are_no_purchase(pilot: Pilot, model: Model) -> None:
     options = options_of(pilot)
-    alone = predict(model, options, spending=Spending(1e5))
-    owned = predict(model, options, spending=Spending(1e5, owned_demos=2e5))
+    alone = predict(model, options, spending=SpendingLimits(1e5))
+    owned = predict(model, options, spending=SpendingLimits(1e5, owned_demos=2e5))
     assert owned.J.mean() > alone.J.mean()
     assert owned.tokens == pytest.approx(alone.tokens, rel=0.1)
 
 
 def test_more_budget_does_not_hurt_on_average(pilot: Pilot, model: Model) -> None:
-    small, large = (predict(model, options_of(pilot), spending=Spending(b)).J.mean() for b in (1e5, 4e5))
+    small, large = (
+        predict(model, options_of(pilot), spending=SpendingLimits(b)).J.mean() for b in (1e5, 4e5)
+    )
     assert large > small
 
 
@@ -194,9 +196,9 @@ def test_predictions_do_not_depend_on_the_threads(
     pilot: Pilot, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = options_of(pilot)[:4]
-    several = predict(model, options, spending=Spending(1e5))
+    several = predict(model, options, spending=SpendingLimits(1e5))
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    np.testing.assert_array_equal(several.J, predict(model, options, spending=Spending(1e5)).J)
+    np.testing.assert_array_equal(several.J, predict(model, options, spending=SpendingLimits(1e5)).J)
 
 
 def test_plan_predicts_with_bands(pilot: Pilot) -> None:

@@ -18,7 +18,7 @@ from analysis.plan.larger import larger_pilot, lost_share, slope, thinned
 from analysis.plan.model import Model, build
 from analysis.plan.pilot import Pilot
 from analysis.plan.planner import plan
-from analysis.plan.predict import Option, Spending, predict
+from analysis.plan.predict import Option, SpendingLimits, predict
 from analysis.plan.read import read_pilot
 from analysis.plan.report import Plan, sentences
 from analysis.plan.trained import expected, learn_kappa
@@ -144,14 +144,14 @@ def test_lost_is_what_the_recommendation_would_not_buy(pilot: Pilot) -> None:
 
 def test_a_further_token_teaches_less_where_many_are_spent(pilot: Pilot, model: Model) -> None:
     option = Option("op-short", 3.0, 0.5)
-    poor, rich = (slope(model, option, Spending(n * pilot.tokens), seed=0) for n in (2.0, 40.0))
+    poor, rich = (slope(model, option, SpendingLimits(n * pilot.tokens), seed=0) for n in (2.0, 40.0))
     assert poor > rich >= 0
 
 
 def test_the_first_draws_are_the_same(pilot: Pilot, model: Model) -> None:
     options = [Option("op-short", 1.0, 0.5), Option("pure-bc", np.inf, 0.0)]
     few, all_ = (
-        predict(m, options, spending=Spending(5.0 * pilot.tokens)) for m in (thinned(model, 5), model)
+        predict(m, options, spending=SpendingLimits(5.0 * pilot.tokens)) for m in (thinned(model, 5), model)
     )
     assert few.J.shape == (5, 2)
     # Only the stretch of draws whose ends nearly meet looks at the others.
@@ -160,7 +160,7 @@ def test_the_first_draws_are_the_same(pilot: Pilot, model: Model) -> None:
 
 def test_the_pilots_price_lowers_the_number_of_tasks(pilot: Pilot, model: Model, wide: Plan) -> None:
     options = [Option("op-short", K, r) for K in (1.0, 3.0) for r in (0.5, 1.0)]
-    spending = Spending(5.0 * pilot.tokens)
+    spending = SpendingLimits(5.0 * pilot.tokens)
     J = predict(model, options, spending=spending).J
     known = {(o.recipe, o.K, o.r) for o in options}
     kept = tuple(c for c in wide.candidates if (c.recipe, c.K, c.r_tokens) in known)

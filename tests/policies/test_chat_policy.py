@@ -18,7 +18,7 @@ from agentloop.ledger.metered import ServerLost
 from agentloop.policies.chat import ChatPolicy, _wait, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec, address, identity, parse_chat
 from agentloop.policies.tool_text import calls_in, tool_messages, turn_text
-from agentloop.run.collect import Spending
+from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Message
 from benchmarks.mock_server import Mock
 from occupancy.record.errors import InputError, RunError
@@ -134,7 +134,13 @@ def test_a_teacher_that_never_answers_is_no_result(tmp_path: Path) -> None:
         raise CallFailed("<html>", kind="malformed", retry=True, billed="perhaps")
 
     with pytest.raises(RunError, match=r"the teacher failed in all 4 episodes .*<html>"):
-        run_of(tmp_path / "run", RECIPE, teacher=broken, tasks="2", spending=Spending(retries=1, backoff_s=0))
+        run_of(
+            tmp_path / "run",
+            RECIPE,
+            teacher=broken,
+            tasks="2",
+            spending=SpendingLimits(retries=1, backoff_s=0),
+        )
 
 
 def test_the_key_is_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +160,7 @@ def test_the_key_is_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 def test_a_lost_server_stops_the_run_and_no_failure_becomes_data(tmp_path: Path) -> None:
     mock = Mock({"drop": 1.0})
     with pytest.raises(ServerLost, match="bring its server back"):
-        asyncio.run(collected(tmp_path / "run", mock, spending=Spending(retries=2, backoff_s=0)))
+        asyncio.run(collected(tmp_path / "run", mock, spending=SpendingLimits(retries=2, backoff_s=0)))
     run = open_run(tmp_path / "run")
     assert not rows(run, "episodes")
     # What was open when the run stopped was written down before its call, which may not have begun.

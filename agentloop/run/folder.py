@@ -1,0 +1,124 @@
+"""The folder of a run that begins or goes on: what is compared, what is refused, which units are left.
+
+Units whose environment did not open are tried again by the same command, also once all others are done.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from agentloop.run.types import Unit
+from agentloop.types import Status
+from occupancy.record.errors import DataError, RunError
+from occupancy.record.recipe import Recipe
+from occupancy.record.rows import Key, Rows
+from occupancy.runs import Run, create_run, open_run
+
+WITHDRAWN = ".withdrawn-"
+BROKEN = (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)
+
+
+def open_or_create(
+    folder: Path, recipe: Recipe, info: Mapping[str, Any], *, made_with: Mapping[str, str]
+) -> Run:
+    """The run of these settings in `folder`, new or begun; DataError where it was begun with others.
+
+    made_with  what a new run also records, and a resume does not compare
+    """
+    if not (folder / "run.json").exists():
+        versions = {name: version(name) for name in ("numpy", "pyarrow")}
+        versions |= {"fewsteps": _own_version(), "python": platform.python_version()}
+        return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
+    run = open_run(folder)
+    # Older runs lack these entries: they ended on no parse status, and their tasks are taken as the same.
+    older: dict[str, Any] = {"task_hash": info.get("task_hash"), "end_on": []}
+    begun = {**older, **run.recipe.to_dict(), **run.info}
+    asked = {**recipe.to_dict(), "name": run.recipe.name, **info, "recipe_hash": recipe.hash}
+    for name, value in asked.items():
+        if begun.get(name) != value:
+            raise DataError(
+                f"{folder} was started with {name}={begun.get(name)!r}, now {name}={value!r} is asked: "
+                f"repeat its settings to resume it, or name a new folder"
+            )
+    refuse_duplicates(run)
+    return run
+
+
+def refuse_duplicates(run: Run) -> None:
+    """DataError where an episode is there twice: its turns would be counted, and trained on, twice."""
+    ids = run.read("episodes", columns=["episode_id"])["episode_id"]
+    for row in ids.value_counts().to_pylist() if len(ids) > len(ids.unique()) else ():
+        if row["counts"] > 1:
+            raise DataError(
+                f"{run.folder} holds episode {row['values']} {row['counts']} times: a part was copied, or "
+                f"two runs were put into one folder; take one of its parts away"
+            )
+
+
+def units_left(units: Sequence[Unit], run: Run) -> list[Unit]:
+    """The units whose rows are not in the run yet."""
+    columns = ["kind", "task_id", "rollout", "continuation", "replicate"]
+    episodes = (run.read("episodes", columns=columns)[name].to_pylist() for name in columns)
+    done = {(kind, task, max(numbers)) for kind, task, *numbers in zip(*episodes, strict=True)}
+    return [unit for unit in units if _place(unit.key) not in done]
+
+
+def _place(key: Key) -> tuple[str, str, int]:
+    return key.kind, key.task_id, max(key.rollout, key.continuation, key.replicate)
+
+
+def never_began(rows: Rows) -> str | None:
+    """The environment's error, where a unit is one episode that failed before its first turn; else None."""
+    episodes = rows.get("episodes", ())
+    if len(episodes) != 1 or episodes[0]["status"] not in BROKEN or episodes[0]["length"]:
+        return None
+    return str(episodes[0]["error"])
+
+
+def withdraw_unopened(run: Run) -> bool:
+    """Take back the parts that say only what did not open; whether there are or have been any.
+
+    Nothing is deleted: such a part, which holds no turn, is renamed to `.withdrawn-…` and no longer read.
+    """
+    parts = run.folder / "parts"
+    for part in sorted(parts.glob("[0-9]*")):
+        if _unopened(part):
+            part.rename(parts / f"{WITHDRAWN}{part.name}-{len(list(parts.glob(WITHDRAWN + '*')))}")
+    return any(parts.glob(WITHDRAWN + "*"))
+
+
+def _unopened(part: Path) -> bool:
+    if (part / "turns.parquet").exists() or not (part / "episodes.parquet").exists():
+        return False
+    rows = pq.read_table(part / "episodes.parquet", columns=["status", "length"], partitioning=None)
+    return all(row["status"] in BROKEN and not row["length"] for row in rows.to_pylist())
+
+
+def refuse_failures_alone(run: Run) -> None:
+    """RunError where the environment, or a model, failed in every episode of its own: that is no result."""
+    rows = run.read("episodes", columns=["kind", "status", "error"]).to_pylist()
+    taught = [row for row in rows if row["kind"] in ("continuation", "demo")]
+    played = [row for row in rows if row["kind"] in ("rollout", "evaluation")]
+    for what, ended, failures in (
+        ("environment", rows, BROKEN),
+        ("teacher", taught, (Status.TEACHER_FAILED,)),
+        ("student", played, (Status.STUDENT_FAILED,)),
+    ):
+        if ended and all(row["status"] in failures for row in ended):
+            raise RunError(
+                f"the {what} failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
+                f"repair it, and collect into a new folder"
+            )
+
+
+def _own_version() -> str:
+    try:
+        return version("fewsteps")
+    except PackageNotFoundError:
+        return "run from its source, not installed"

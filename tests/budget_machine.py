@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agentloop.ledger.budget import Budget
 from agentloop.ledger.metered import LocalBilling, Meter, metered
-from agentloop.ledger.prices import Price
 from agentloop.ledger.store import Ledger
 from agentloop.types import Answer, Ask, CallFailed, Message, PolicyFailed, Traits, Usage
 from occupancy.record.errors import BudgetStopped, RunError
+from occupancy.record.prices import Price
 
 MOST = 100
 PRICE = Price(input=3, cached_input=1, output=7)

@@ -120,11 +120,11 @@ def _collect(given: argparse.Namespace) -> int:
     import asyncio
 
     from agentloop.commands.arguments import environment_settings, read_n, read_recipe, read_text, turns
-    from agentloop.ledger.prices import read_prices
     from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import address, identity
     from agentloop.run.settings import SWITCH_PROMPT, Settings, SpendingLimits
     from occupancy.record.errors import BudgetStopped, InputError
+    from occupancy.record.prices import read_prices
     from occupancy.record.recipe import Recipe
     from occupancy.record.specs import settings as settings_of
 

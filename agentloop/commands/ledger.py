@@ -38,8 +38,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _ledger(given: argparse.Namespace) -> int:
     import json
 
-    from agentloop.ledger.prices import read_prices
     from agentloop.ledger.report import account_of
+    from occupancy.record.prices import read_prices
     from occupancy.record.specs import settings
     from occupancy.runs import open_run
 

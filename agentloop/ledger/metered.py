@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentloop.ledger.budget import Budget
-from agentloop.ledger.prices import Price
 from agentloop.ledger.store import CallKey, Charge, Ledger, key_of
 from agentloop.types import (
     Answer,
@@ -23,6 +22,7 @@ from agentloop.types import (
     traits_of,
 )
 from occupancy.record.errors import InputError, RunError
+from occupancy.record.prices import Price
 
 OVERHEAD_TOKENS = 32
 """Most tokens that a chat template writes around one message."""

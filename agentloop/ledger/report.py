@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from agentloop.ledger.prices import PICO, Prices
 from agentloop.ledger.store import Ledger
 from agentloop.types import Usage
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.prices import PICO, PriceTable
 from occupancy.runs import Run
 
 _SUMS = """
@@ -52,7 +52,7 @@ def refuse_lost_ledger(run: Run) -> None:
 
 
 def account_of(
-    run: Run, *, prices: Prices | None = None, provider: Mapping[str, int] | None = None
+    run: Run, *, prices: PriceTable | None = None, provider: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Costs by policy, failures, C_i and C_tr, and the reconciliation.
 
@@ -120,7 +120,7 @@ def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:
     return sums
 
 
-def _money(row: dict[str, Any], prices: Prices | None) -> float | None:
+def _money(row: dict[str, Any], prices: PriceTable | None) -> float | None:
     """Cost of a policy in the currency: by the table that is given, else as it was charged."""
     if prices is None:
         return None if row["charged_money"] is None else row["charged_money"] / PICO

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from agentloop.ledger.budget import Budget, ContinuationBudget, Continuations
 from agentloop.ledger.metered import Billing, LocalBilling, Meter, metered
-from agentloop.ledger.prices import PICO
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import named
@@ -26,6 +25,7 @@ from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
 from agentloop.types import Environments, Policy, Replay, Task, can_fork, traits_of
 from occupancy.record.errors import InputError, RecipeError
+from occupancy.record.prices import PICO
 from occupancy.record.rows import Key, storable
 from occupancy.runs import Run, only_writer
 

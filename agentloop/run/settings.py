@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 from agentloop.ledger.budget import AXES
-from agentloop.ledger.prices import Prices
 from occupancy.record.errors import InputError
+from occupancy.record.prices import PriceTable
 from occupancy.record.recipe import INF, Recipe
 from occupancy.record.rows import Rows
 
@@ -133,7 +133,7 @@ class SpendingLimits:
     matched: bool = False
     """Pass the budget by less than one continuation, instead of staying below it: recipes that are compared
     spend the same."""
-    prices: Prices | None = None
+    prices: PriceTable | None = None
     turn_tokens: int | None = None
     """Most output tokens of one teacher turn, where the policy itself names no limit."""
     retries: int = 5

@@ -8,10 +8,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.specs import Count, NotNegative, Seed, amount, option
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
+
+    from analysis.plan.costs import Prices
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,10 +31,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     plan.add_argument(
         "--budget",
-        type=float,
+        type=option(amount),
         required=True,
         metavar="N",
-        help="teacher tokens to buy, the pilot's included; money on the money axis",
+        help="teacher tokens to buy such as 300k or 1.2M, the pilot's included; money on the money axis",
     )
     plan.add_argument(
         "--axis",
@@ -48,15 +52,15 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     plan.add_argument(
         "--prices",
         metavar="FILE.toml",
-        help="money for a million tokens: output, prompt, cached; and context, fixed for each one",
+        help="price table in TOML, the same as for `collect`",
     )
     plan.add_argument(
         "--pool",
-        type=int,
+        type=option(Count),
         metavar="N",
         help="tasks that the budget can be spread over (default: the pilot's)",
     )
-    plan.add_argument("--seed", type=int, default=0, help="of the bootstrap (default 0)")
+    plan.add_argument("--seed", type=option(Seed), default=0, help="of the bootstrap (default 0)")
     plan.add_argument(
         "--calibrate",
         nargs="+",
@@ -94,12 +98,14 @@ def _add_design(plan: argparse.ArgumentParser) -> None:
         "pilot design", "how large a pilot to buy, before anything is bought; guesses are printed"
     )
     design.add_argument("--design", action="store_true", help="design a pilot instead of reading one")
-    design.add_argument("--replicates", type=int, metavar="N", help="hand-backs for each of their depths")
+    design.add_argument(
+        "--replicates", type=option(Count), metavar="N", help="hand-backs for each of their depths"
+    )
     for name, meaning in GUESSES.items():
         design.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,
-            type=int if name == "T_max" else float,
+            type=option(Count if name == "T_max" else NotNegative),
             metavar="N" if name == "T_max" else "X",
             help=meaning,
         )
@@ -121,7 +127,6 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _design(arguments: argparse.Namespace) -> int:
-    from analysis.plan.costs import Prices
     from analysis.plan.design import design, table
     from analysis.plan.guesses import Guesses, from_run
 
@@ -132,7 +137,7 @@ def _design(arguments: argparse.Namespace) -> int:
     found = design(
         budget=arguments.budget,
         axis=arguments.axis,
-        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
+        prices=_prices(arguments),
         pool=arguments.pool,
         replicates=arguments.replicates,
         guesses=guesses,
@@ -141,10 +146,20 @@ def _design(arguments: argparse.Namespace) -> int:
     return _show(arguments, found.to_dict(), lambda: table(found), found.command)
 
 
+def _prices(arguments: argparse.Namespace) -> Prices | None:
+    """The teacher's prices, where a table is given."""
+    from analysis.plan.costs import Prices
+    from occupancy.runs import open_run
+
+    if arguments.prices is None:
+        return None
+    teacher = "" if arguments.run is None else open_run(arguments.run).recipe.teacher
+    return Prices.from_toml(arguments.prices, teacher=teacher)
+
+
 def _plan_run(arguments: argparse.Namespace) -> int:
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from analysis.plan.costs import Prices
     from analysis.plan.planner import plan
     from analysis.plan.purchase import commands
     from analysis.plan.report import table
@@ -154,7 +169,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         budget=arguments.budget,
         axis=arguments.axis,
         already=arguments.already,
-        prices=Prices.from_toml(arguments.prices) if arguments.prices else None,
+        prices=_prices(arguments),
         pool=arguments.pool,
         seed=arguments.seed,
         what_if=arguments.what_if,

@@ -8,8 +8,6 @@ where all turns share one token cap, and where the context is compacted.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import numpy as np
 
 from analysis.plan.pilot import Contexts, Floats, Pilot, TeacherTurns, ratio
 from occupancy.record.errors import InputError
+from occupancy.record.prices import PICO, read_prices
 
 AXES = ("inference", "training", "money")
 
@@ -42,20 +41,13 @@ class Prices:
             raise InputError("all prices are 0: expected at least one above; use --axis inference instead")
 
     @classmethod
-    def from_toml(cls, file: str | Path) -> Prices:
-        """Read `output`, `prompt`, `cached` (for a million tokens) and `context` from a TOML file."""
-        try:
-            given: Mapping[str, Any] = tomllib.loads(Path(file).read_text("utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"the price table {file} cannot be read: {error}") from error
-        known = {f.name for f in fields(cls)}
-        wrong = sorted(set(given) - known) or ([] if "output" in given else ["output"])
-        if wrong:
-            raise InputError(
-                f"the price table {file} has an unknown or missing entry {wrong[0]!r}: expected `output`, "
-                f"and where they apply `prompt`, `cached` and `context`, in money for a million tokens"
-            )
-        return cls(**given)
+    def from_toml(cls, file: str | Path, *, teacher: str = "") -> Prices:
+        """The teacher's prices in a table that `collect` reads too; see `occupancy.record.prices`."""
+        table = read_prices(file)
+        price, million = table.find(teacher), PICO // 10**6
+        return cls(
+            price.output / million, price.input / million, price.cached_input / million, table.context / PICO
+        )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def answers(
     for question in questions:
         name, _, value = question.partition("=")
         if name == "prices":
-            other = replace(purchase, prices=Prices.from_toml(value))
+            other = replace(purchase, prices=Prices.from_toml(value, teacher=pilot.recipe.teacher))
             answered.append(_moved(question, found, replan(pilot, other)))
         elif name == "T_max":
             cut = _shorter(folder, question, pilot)

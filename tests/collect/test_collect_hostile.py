@@ -17,12 +17,12 @@ from toy_runs import attempts, rows, run_of
 from toy_world import Bounded, Corridor, Corridors, drunk, expert
 
 from agentloop.commands.arguments import read_n
-from agentloop.ledger.prices import read_prices
 from agentloop.run.collect import Settings, SpendingLimits
 from agentloop.run.evaluate import Evaluation, evaluate
 from agentloop.types import Answer, Ask, CallFailed, Reply, Task
 from analysis.cli import main
 from occupancy.record.errors import BudgetStopped, DataError, InputError, RunError
+from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
 

@@ -14,11 +14,11 @@ from toy_world import Bounded, Corridors, drunk, expert
 
 from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.matched import Proof, collect_matched
-from agentloop.ledger.prices import read_prices
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, SpendingLimits, collect
 from agentloop.types import CallFailed, Policy
 from occupancy.record.errors import BudgetStopped, InputError, RunError
+from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
 

@@ -61,7 +61,7 @@ def test_recipes_with_one_budget_print_their_proof(
 
 def test_money_prices_each_token_once(tmp_path: Path) -> None:
     """5,005 fresh and 257,955 cached prompt tokens, as in a public report of a double charge."""
-    from agentloop.ledger.prices import read_prices
+    from occupancy.record.prices import read_prices
 
     file = tmp_path / "prices.toml"
     file.write_text('currency = "USD"\n[models."m"]\ninput = 1.25\ncached_input = 0.625\noutput = 10\n')
@@ -122,7 +122,7 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixt
     for text, told in [
         ("currency = 1", "expected currency and"),
         ('currency = "x"\n[models.m]\ninput = 1', "expected input, output"),
-        ('currency = "x"\n[models.m]\ninput = -1\noutput = 2', "expected a price"),
+        ('currency = "x"\n[models.m]\ninput = -1\noutput = 2', "m.input = -1: expected a number"),
         ("nothing", "cannot be read"),
     ]:
         table.write_text(text)

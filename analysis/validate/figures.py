@@ -10,7 +10,7 @@ from simulate.pipelines.figures import COLOURS, DPI
 if TYPE_CHECKING:
     import pandas as pd
 
-NOT_DRAWN = ("planner, pilot free", "K=2 r=0.5", "K=5 r=0.5")
+NOT_DRAWN = ("planner, pilot not charged", "op-short K=2 r=0.5", "op-short K=5 r=0.5")
 """Rules that the tables have, and that would crowd the bars."""
 
 
@@ -38,7 +38,7 @@ def regret_figure(found: dict[str, Any]) -> Any:
             colour = COLOURS[row % len(COLOURS)]
             axis.bar(places, means, width, yerr=errors, color=colour, label=rule, error_kw={"lw": 0.7})
         axis.set_xticks([i + 0.35 for i in range(len(families))], list(families))
-        axis.set_title(f"budget: {multiple} pilot prices", fontsize=9)
+        axis.set_title(f"budget: {multiple} times the pilot's cost", fontsize=9)
     axes[0].set_ylabel("regret, pass@1 (pilot charged)")
     axes[-1].legend(fontsize=6, frameon=False)
     return figure
@@ -55,7 +55,7 @@ def band_figure(banded: pd.DataFrame) -> Any:
             axis.plot(part["J"], part["predicted"], ".", color=colour, ms=3, label=name)
         axis.axline((1, 1), slope=1, color="#111111", lw=0.7)
         axis.set(xlim=(here["J"].min() - 0.005, 1), ylim=(here["low"].quantile(0.04), 1.005))
-        axis.set_title(f"budget: {multiple} pilot prices", fontsize=9)
+        axis.set_title(f"budget: {multiple} times the pilot's cost", fontsize=9)
         axis.set_xlabel("true pass@1")
     axes[0].set_ylabel("predicted pass@1, 90 % band")
     axes[0].legend(fontsize=6, frameon=False)

@@ -1,9 +1,8 @@
-"""Planner and truth side by side: what a plan said in drawn worlds, and what would have come of it.
+"""Planner and truth side by side: what a plan says in drawn worlds, and what would really come of it.
 
-In each world a pilot is played and planned from at several budgets. The planner's choice is then played
-with the budget less the pilot's price, and so are all candidates, to see what the plan's predictions are
-worth; the pilot's own traces are trained on beside what they buy. Fixed rules need no pilot and get the
-whole budget.
+In each world a pilot is played and planned from at several budgets. The planner's choice and all its candidates
+are then played with the budget less the pilot's cost, and the pilot's traces are trained on beside what they
+buy. Fixed rules need no pilot and get the whole budget.
 """
 
 from __future__ import annotations
@@ -19,31 +18,68 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.planner import plan
-from analysis.plan.read import teacher_tokens
-from analysis.plan.report import Candidate, Plan
 from occupancy import RunError, preset
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF, K_text
-from occupancy.runs import create_run, open_run
+from occupancy.record.rows import Rows
+from occupancy.runs import create_run
 from simulate.pilots.as_text import as_text
-from simulate.pilots.playing import POOL, PilotSize, labels_of, pilot_rows
-from simulate.pilots.small_runs import SmallRun, train_small
+from simulate.pilots.playing import POOL, TEACHER, PilotSize, labels_of, pilot_rows
+from simulate.pilots.trainer import WorldTrainer
 from simulate.pipelines.outcome import Owned, truth
 from simulate.worlds.families import MIXED, Family, draw_worlds, family
 from simulate.worlds.types import World
 from simulate.worlds.worldfile import read_world_file
 
 MULTIPLES = (5, 20)
-"""Budgets, in prices of the pilot."""
-RULE_R = 0.5
-"""Share of fixed rules, and of plans that say nothing about r."""
-RULES = (*(("op-short", float(K), RULE_R) for K in (1, 2, 3, 5, INF)), ("pure-bc", INF, 0.0))
-SHOWN = (("op-critical", INF, 0.75),)
-"""A rule beside them that nobody would call the obvious one; see docs/planner.md."""
+"""Budgets, as multiples of the pilot's cost in teacher tokens."""
+EPISODES = 400
+"""Of the evaluation by which the small runs of the rule "one run at B/4" are ranked."""
 Row = dict[str, Any]
-Option = tuple[str, float, float]
-"""Recipe, K and r by tokens."""
+Trainer = Callable[[Sequence[Path], int], dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to spend the budget, and what a planner predicts of it."""
+
+    recipe: str
+    K: float
+    r: float
+    """By tokens."""
+    traces: str = "all"
+    """Which of the pilot's traces are trained on: all or success."""
+    predicted: float | None = None
+    """pass@1, with its 90 % interval."""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Label of the arm in tables."""
+        if self.recipe == "pure-bc":
+            return self.recipe
+        K = f" K={K_text(self.K)}" if self.recipe in ("op-short", "op-failed") else ""
+        return f"{self.recipe}{K} r={self.r:g}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan: what it recommends among what it compared."""
+
+    status: str
+    recommended: Arm
+    candidates: tuple[Arm, ...]
+
+
+Planner = Callable[[Path, int, int, int, Trainer | None], Planned]
+"""(pilot folder, budget in teacher tokens, tasks on offer, seed, trainer or None) -> plan."""
+RULES = (
+    *(Arm("op-short", float(K), 0.5) for K in (1, 2, 3, 5, INF)),
+    *(Arm(recipe, INF, r) for recipe in ("op-success", "op-critical") for r in (0.75, 1.0)),
+    Arm("op-failed", INF, 1.0),
+    Arm("pure-bc", INF, 0.0),
+)
 
 
 @dataclass(frozen=True)
@@ -53,18 +89,14 @@ class Effort:
     size: PilotSize = PilotSize()  # noqa: RUF009 - frozen
     multiples: tuple[int, ...] = MULTIPLES
     se: float | None = 0.001
-    """Standard error of every truth; None for just `truth_seeds`."""
+    """Standard error of every true pass@1 of a tabular student; None for just `truth_seeds`."""
     truth_seeds: int = 32
-    calibrate: bool = False
-    """Plans are calibrated by two students, trained on half of the pilot and on all of it."""
+    log_linear_seeds: int = 6
+    """Pipelines of every arm where students train by gradient steps: a thousand times as slow."""
+    trained: bool = False
+    """The planner may train students on the pilot."""
     contexts: str = "ids"
     """What the pilot records of its contexts: a key of `as_text.CONTEXTS`."""
-
-    def __post_init__(self) -> None:
-        if self.calibrate and self.contexts != "ids":
-            raise InputError(
-                f"--calibrate with --contexts {self.contexts}: trainings are read by ids; drop one of them"
-            )
 
 
 def worlds_to_judge(spec: str, count: int, *, seed: int) -> list[tuple[str, World]]:
@@ -79,6 +111,7 @@ def worlds_to_judge(spec: str, count: int, *, seed: int) -> list[tuple[str, Worl
 def judge_worlds(
     worlds: Sequence[tuple[str, World]],
     *,
+    planner: Planner,
     effort: Effort,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
@@ -86,43 +119,51 @@ def judge_worlds(
     """Rows of options and of plans of all worlds, in their order whatever the number of workers."""
     options: list[Row] = []
     plans: list[Row] = []
-    for done, (new_options, new_plans) in enumerate(_each(worlds, effort, workers), 1):
+    one = partial(judge, planner=planner, effort=effort)
+    for done, (new_options, new_plans) in enumerate(_each(one, worlds, workers), 1):
         options += new_options
         plans += new_plans
         progress(done, len(worlds))
     return options, plans
 
 
-def judge(numbered: tuple[int, tuple[str, World]], *, effort: Effort) -> tuple[list[Row], list[Row]]:
+def judge(
+    numbered: tuple[int, tuple[str, World]], *, planner: Planner, effort: Effort
+) -> tuple[list[Row], list[Row]]:
     """One world, its number being the seed of its pilot: rows of options played, and of plans made.
 
-    role of an option: planner (its choice) and candidate at what is left after the pilot; only (the best
-    guess among op-short and pure BC, likewise); free (the planner's choice, had the pilot cost nothing and
-    taught nothing), rule and shown at the whole budget.
+    Roles of an option: planner (its choice) and candidate, at what is left after the pilot; free (the
+    planner's choice had the pilot cost nothing and taught nothing), rule, and quarter (the best rule of one
+    run of each at a quarter of the budget, those runs not charged) at the whole budget.
     """
     number, (name, world) = numbered
     options: list[Row] = []
     plans: list[Row] = []
     with TemporaryDirectory() as folder:
         pilot, shuffled = (Path(folder) / kind for kind in ("pilot", "shuffled"))
-        owned = _write_pilots(world, pilot, shuffled, effort=effort, seed=number)
-        price = sum(teacher_tokens(pilot))
-        small = _trained(world, pilot, seed=number) if effort.calibrate else []
+        rows = _write_pilots(world, pilot, shuffled, effort=effort, seed=number)
+        price = sum(turn["output_tokens"] for turn in rows["turns"] if turn["author"] == TEACHER)
+        owned = {
+            traces: labels_of(world, rows, only_success=traces == "success") for traces in ("all", "success")
+        }
+        trainer = WorldTrainer(world) if effort.trained else None
         for multiple in effort.multiples:
             whole = multiple * price
-            found = plan(pilot, budget=whole, seed=number, pool=POOL, calibrate=small)
-            control = plan(shuffled, budget=whole, seed=number, pool=POOL)
+            found = planner(pilot, whole, POOL, number, trainer)
+            control = planner(shuffled, whole, POOL, number, None)
             at = {"world": world.name, "family": name, "multiple": multiple, "price": price}
-            plans.append(at | _decision(found) | {"shuffled_status": control.status})
-            played = _played(world, found, owned, whole=whole, price=price, effort=effort)
-            options += (at | row for row in played)
+            decision = {"status": found.status, "candidates": len(found.candidates)}
+            plans.append(at | decision | {"shuffled_status": control.status})
+            play = _Played(world, owned, whole=whole, left=whole - price, effort=effort)
+            options += (at | row for row in _rows(play, found, seed=number))
     return options, plans
 
 
 def _each(
-    worlds: Sequence[tuple[str, World]], effort: Effort, workers: int
+    one: Callable[[tuple[int, tuple[str, World]]], tuple[list[Row], list[Row]]],
+    worlds: Sequence[tuple[str, World]],
+    workers: int,
 ) -> Iterator[tuple[list[Row], list[Row]]]:
-    one = partial(judge, effort=effort)
     if workers == 1:
         yield from map(one, enumerate(worlds))
         return
@@ -139,83 +180,73 @@ def _families(spec: str) -> list[Family]:
     return [family(name.strip()) for name in (spec or ",".join(MIXED)).split(",")]
 
 
-def _write_pilots(world: World, pilot: Path, shuffled: Path, *, effort: Effort, seed: int) -> Owned:
-    """A pilot, and the same one with its rewards shuffled over all episodes: it says nothing about K."""
+def _write_pilots(world: World, pilot: Path, shuffled: Path, *, effort: Effort, seed: int) -> Rows:
+    """A pilot's rows; its folder, and one with its rewards shuffled over all episodes, which says nothing."""
     recipe, info, played = pilot_rows(world, size=effort.size, seed=seed)
     rows = as_text(played, contexts=effort.contexts)
     create_run(pilot, recipe, info).commit(rows)
     rewards = np.random.default_rng(seed).permutation([row["R"] for row in rows["episodes"]])
     lies = [row | {"R": float(R)} for row, R in zip(rows["episodes"], rewards, strict=True)]
     create_run(shuffled, recipe, info).commit(rows | {"episodes": lies})
-    return labels_of(world, played)
+    return played
 
 
-def _trained(world: World, pilot: Path, *, seed: int) -> list[Path]:
-    """Students trained on parts of the pilot: no teacher token is bought for them."""
-    folders = []
-    for share in (0.5, 1.0):
-        folders.append(pilot.parent / f"trained-{share:g}")
-        train_small(world, open_run(pilot), folders[-1], size=SmallRun(share=share), seed=seed)
-    return folders
-
-
-def _decision(found: Plan) -> Row:
-    return {
-        "status": found.status,
-        "level": found.level,
-        "fall_back": found.fall_back,
-        "not_worse": len(found.not_worse),
-        "candidates": len(found.candidates),
-    }
-
-
-def _played(
-    world: World, found: Plan, owned: Owned, *, whole: int, price: int, effort: Effort
-) -> Iterator[Row]:
-    left, T = whole - price, world.horizon
-    known: dict[tuple[Option, int], Row] = {}
-
-    def play(option: Option, budget: int) -> Row:
-        if (option, budget) not in known:
-            known[option, budget] = _truth(
-                world, option, budget=budget, T=T, owned=owned if budget == left else None, effort=effort
-            )
-        return known[option, budget]
-
-    chosen = _option(found.recommended)
-    yield {"role": "planner"} | _said(found.recommended) | play(chosen, left)
-    yield {"role": "free"} | _said(None) | play(chosen, whole)
-    plain = [c for c in found.candidates if c.recipe in ("op-short", "pure-bc") and c.value is not None]
-    guess = max(plain, key=lambda c: c.value or 0.0, default=found.recommended)
-    if found.fall_back:
-        guess = found.recommended
-    yield {"role": "only"} | _said(None) | play(_option(guess), left)
+def _rows(play: _Played, found: Planned, *, seed: int) -> Iterator[Row]:
+    yield {"role": "planner"} | play(found.recommended, charged=True)
+    yield {"role": "free"} | play(found.recommended, charged=False)
     for candidate in found.candidates:
-        yield {"role": "candidate"} | _said(candidate) | play(_option(candidate), left)
-    for role, rules in (("rule", RULES), ("shown", SHOWN)):
-        for rule in rules:
-            yield {"role": role} | _said(None) | play(rule, whole)
+        yield {"role": "candidate"} | play(candidate, charged=True)
+    for rule in RULES:
+        yield {"role": "rule"} | play(rule, charged=False)
+    yield {"role": "quarter"} | play(play.best_of_small_runs(seed), charged=False)
 
 
-def _option(candidate: Candidate) -> Option:
-    r = RULE_R if candidate.r_tokens is None else candidate.r_tokens
-    return candidate.recipe, candidate.K, r
+class _Played:
+    """True outcomes of arms at one budget in one world, each played once."""
 
+    def __init__(
+        self, world: World, owned: dict[str, Owned], *, whole: int, left: int, effort: Effort
+    ) -> None:
+        self.world, self.owned, self.effort = world, owned, effort
+        self.whole, self.left = whole, left
+        self.known: dict[tuple[Arm, bool], Row] = {}
 
-def _said(candidate: Candidate | None) -> Row:
-    names = {"value": "value", "predicted": "pass_at_1", "low": "low", "high": "high"}
-    return {column: None if candidate is None else getattr(candidate, name) for column, name in names.items()}
+    def __call__(self, arm: Arm, *, charged: bool) -> Row:
+        """The arm, its prediction where the pilot is charged, and J; None if the budget cannot be spent."""
+        what = Arm(arm.recipe, arm.K, arm.r, arm.traces if charged else "all")
+        if (what, charged) not in self.known:
+            budget, owned = (self.left, self.owned[arm.traces]) if charged else (self.whole, None)
+            self.known[what, charged] = self.outcome(what, budget, owned)
+        told = arm if charged else what
+        prediction = {"predicted": told.predicted, "low": told.low, "high": told.high}
+        return self.known[what, charged] | prediction
 
+    def outcome(self, arm: Arm, budget: int, owned: Owned | None) -> Row:
+        """J of an arm with its standard error over seeds, and C_i."""
+        row: Row = {"arm": arm.name, "recipe": arm.recipe, "K": str(K_text(arm.K)), "r": arm.r}
+        row |= {"traces": arm.traces, "budget": budget}
+        slow = self.world.student.in_tokens
+        seeds = self.effort.log_linear_seeds if slow else self.effort.truth_seeds
+        try:
+            found = self.truth(arm, budget, owned=owned, seeds=seeds, se=None if slow else self.effort.se)
+        except RunError as unspendable:
+            return row | {"J": None, "se": None, "C_i": None, "note": str(unspendable)}
+        return row | {"J": found.mean, "se": found.se, "C_i": found.C_i, "note": ""}
 
-def _truth(world: World, option: Option, *, budget: int, T: int, owned: Owned | None, effort: Effort) -> Row:
-    """J of an option; None where its filters accept so little that the budget cannot be spent."""
-    name, K, r = option
-    recipe = preset(name, T_max=T, **({"K": K} if name == "op-short" else {}))
-    row: Row = {"recipe": name, "K": str(K_text(K)), "r": r, "budget": budget}
-    try:
-        outcome = truth(
-            world, recipe, budget=budget, r=r, owned=owned, seeds=effort.truth_seeds, se=effort.se
-        )
-    except RunError as unspendable:
-        return row | {"J": None, "se": None, "C_i": None, "note": str(unspendable)}
-    return row | {"J": outcome.mean, "se": outcome.se, "C_i": outcome.C_i, "note": ""}
+    def truth(self, arm: Arm, budget: int, **settings: Any) -> Any:
+        """`simulate.truth` of an arm."""
+        K = {"K": arm.K} if arm.recipe in ("op-short", "op-failed") else {}
+        recipe = preset(arm.recipe, T_max=self.world.horizon, **K)
+        return truth(self.world, recipe, budget=budget, r=arm.r, **settings)
+
+    def best_of_small_runs(self, seed: int) -> Arm:
+        """The rule whose one run at a quarter of the budget does best on 400 episodes."""
+        rng = np.random.default_rng([seed, 4])
+        scores = []
+        for rule in RULES:
+            try:
+                J = self.truth(rule, self.whole // 4, seeds=1, seed=seed + 1).mean
+            except RunError:
+                J = 0.0
+            scores.append(rng.binomial(EPISODES, min(J, 1.0)))
+        return RULES[int(np.argmax(scores))]

@@ -1,4 +1,4 @@
-"""What a validation says: regret of planner and fixed rules, coverage, rank correlation, control."""
+"""Summary of a validation: regret of planner and rules by family, coverage, rank correlation, control."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAN = ["world", "multiple"]
-PLANNERS = {
-    "planner": "planner",
-    "free": "planner, pilot free",
-    "only": "planner, op-short and BC only",
-}
-SHOWN = "not a rule: "
+PLANNERS = {"planner": "planner", "free": "planner, pilot not charged"}
+QUARTER = "best of one run of each rule at B/4"
+RANDOM = "a random candidate"
+RIVALS = (QUARTER, RANDOM)
 ALL = "all"
 
 
@@ -25,27 +23,27 @@ def frames(options: list[Row], plans: list[Row]) -> tuple[pd.DataFrame, pd.DataF
     """Tidy tables: one row an option played, one row a plan made."""
     import pandas as pd
 
-    numbers = ["J", "se", "C_i", "value", "predicted", "low", "high"]
+    numbers = ["J", "se", "C_i", "predicted", "low", "high"]
     table = pd.DataFrame(options)
     return table.astype(dict.fromkeys(numbers, float)), pd.DataFrame(plans)
 
 
 def regrets(options: pd.DataFrame) -> pd.DataFrame:
     """One row a world, multiple and rule: J of the best option played there minus the rule's."""
+    import pandas as pd
+
     best = options.groupby(PLAN)["J"].max().rename("best").reset_index()
-    ruled = options[options["role"].isin((*PLANNERS, "rule", "shown"))].merge(best, on=PLAN)
-    short = "K=" + ruled["K"] + " r=" + ruled["r"].map("{:g}".format)
-    fixed = short.where(ruled["recipe"] == "op-short", ruled["recipe"])
-    fixed = fixed.where(
-        ruled["role"] != "shown", SHOWN + ruled["recipe"] + " r=" + ruled["r"].map("{:g}".format)
-    )
-    ruled["rule"] = ruled["role"].map(PLANNERS).fillna(fixed)
-    ruled["regret"] = ruled["best"] - ruled["J"]
-    return ruled[["world", "family", "multiple", "rule", "regret"]]
+    ruled = options[options["role"] != "candidate"]
+    names = ruled["role"].map(PLANNERS | {"quarter": QUARTER}).fillna(ruled["arm"])
+    drawn = options[options["role"] == "candidate"].groupby([*PLAN, "family"], sort=False)["J"].mean()
+    rows = pd.concat([ruled.assign(rule=names), drawn.reset_index().assign(rule=RANDOM)]).merge(best, on=PLAN)
+    rows["regret"] = rows["best"] - rows["J"]
+    return rows[["world", "family", "multiple", "rule", "regret"]]
 
 
 def by_plan(options: pd.DataFrame) -> pd.DataFrame:
-    """One row a plan: share of its bands that cover the truth, and Spearman's rank correlation with it.
+    """One row a plan: fraction of its 90 % bands that hold the truth, Spearman's rank correlation with it,
+    and mean error of prediction.
 
     NaN where a plan has no bands, or fewer than three candidates.
     """
@@ -56,7 +54,7 @@ def by_plan(options: pd.DataFrame) -> pd.DataFrame:
         known = part[part["J"].notna()]
         banded = known[known["low"].notna()]
         inside = banded["J"].between(banded["low"], banded["high"])
-        rank = known["value"].rank().corr(known["J"].rank()) if len(known) > 2 else np.nan
+        rank = known["predicted"].rank().corr(known["J"].rank()) if len(known) > 2 else np.nan
         row = {"coverage": inside.mean() if len(banded) else np.nan, "rank": rank}
         row["error"] = (banded["predicted"] - banded["J"]).mean() if len(banded) else np.nan
         rows.append(dict(zip([*PLAN, "family"], keys, strict=True)) | row)
@@ -75,7 +73,7 @@ def summary(options: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
     for multiple, made in plans.groupby("multiple"):
         own = quality[quality["multiple"] == multiple]
         mine = regret[regret["multiple"] == multiple]
-        rules = ~mine["rule"].isin(PLANNERS.values()) & ~mine["rule"].str.startswith(SHOWN)
+        rules = ~mine["rule"].isin((*PLANNERS.values(), *RIVALS))
         fixed = mine[rules].groupby("rule", sort=False)["regret"].mean()
         out["budgets"][str(multiple)] = {
             "regret": {
@@ -87,8 +85,6 @@ def summary(options: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
             "error": _families(own, "error"),
             "shuffled_no_preference": float((made["shuffled_status"] == "no_preference").mean()),
             "statuses": {str(k): int(n) for k, n in made["status"].value_counts().items()},
-            "levels": {str(k): int(n) for k, n in made["level"].value_counts().items()},
-            "fall_backs": int(made["fall_back"].sum()),
         }
     return out
 

@@ -28,7 +28,7 @@ from occupancy.record.rows import (
 )
 from occupancy.runs import Run, create_run
 from simulate.pipelines.outcome import Owned
-from simulate.worlds.types import World
+from simulate.worlds.types import Float64, World
 
 STUDENT, TEACHER = "student", "teacher"
 
@@ -130,16 +130,20 @@ def pilot_rows(
     return player.recipe, info, merged(*parts)
 
 
-def labels_of(world: World, rows: Rows) -> Owned:
-    """The teacher's actions in a pilot's rows by context [X, A], in turns or tokens as the student counts."""
+def labels_of(world: World, rows: Rows, *, only_success: bool = False) -> Owned:
+    """The teacher's actions in a pilot's rows by context, counted as the world's student counts data."""
     owned = Owned(np.zeros_like(world.base), np.zeros_like(world.base))
+    kept = {row["episode_id"] for row in rows["episodes"] if row["R"] or not only_success}
     for turn in rows["turns"]:
-        if turn["author"] == TEACHER:
-            table = owned.demos if turn["kind"] == "demo" else owned.on_policy
-            table[world.contexts[turn["state_id"]], int(turn["text"].rsplit(" ", 1)[1])] += (
-                turn["output_tokens"] if world.student.in_tokens else 1.0
-            )
+        if turn["author"] == TEACHER and turn["episode_id"] in kept:
+            add_label(world, turn, owned.demos if turn["kind"] == "demo" else owned.on_policy)
     return owned
+
+
+def add_label(world: World, turn: Row, data: Float64) -> None:
+    """Add a teacher's turn to data [X, A]: 1, or its tokens. Its text names context and action."""
+    words = turn["text"].split()
+    data[int(words[2]), int(words[4])] += turn["output_tokens"] if world.student.in_tokens else 1.0
 
 
 def _attempt(player: _Player, size: PilotSize, key: Key, start: int, rng: Any) -> Iterator[Rows]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from analysis.plan.read import read_pilot
-from analysis.validate.judge import Effort
 from occupancy.record.errors import InputError
 from occupancy.runs import create_run
 from simulate.pilots.as_text import CONTEXTS, as_text
@@ -65,5 +64,3 @@ def test_words_name_a_context_and_nothing_names_none(
 def test_what_cannot_be_is_refused(played: tuple[object, dict[str, object], Rows]) -> None:
     with pytest.raises(InputError, match="expected one of ids, words"):
         as_text(played[2], contexts="pictures")
-    with pytest.raises(InputError, match="drop one of them"):
-        Effort(calibrate=True, contexts="words")

@@ -22,16 +22,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     validate = actions.add_parser(
         "validate",
         help="compare the planner with fixed rules in worlds whose outcome is known",
-        description="Draw worlds, play a pilot in each, plan from it at budgets of 5 and 20 times the pilot's cost, "
-        "and compare with the true outcome of every candidate and of every fixed rule.",
+        description="Draw worlds, play a pilot in each, plan from it at budgets of 5 and 20 times the "
+        "pilot's cost, and compare with the true outcome of every candidate and of every fixed rule.",
         epilog=f"example: {_EXAMPLE}",
     )
     validate.add_argument(
         "--worlds",
         default="",
         metavar="FILE.toml|NAMES",
-        help="a family's file, or families by name (default short,middle,long,any; desk,maze,search have hopeless "
-        "tasks, teachers that fail and students that generalise)",
+        help="a family's file, or families by name (default short,middle,long,any)",
     )
     validate.add_argument("--seeds", type=int, default=40, help="worlds, in equal shares (default 40)")
     validate.add_argument("--seed", type=int, default=0, help="which worlds are drawn (default 0)")
@@ -44,8 +43,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--contexts",
         choices=("ids", "words", "shared", "nothing"),
         default="ids",
-        help="what pilots record of contexts: ids; or, as in text, ids that never recur, and observations that "
-        "name each context, that four contexts share, or that are all alike (default ids)",
+        help="what pilots record of contexts: ids; or, as in text, ids that never recur, and observations "
+        "that name each context, that four contexts share, or that are all alike (default ids)",
     )
     validate.add_argument("--workers", type=int, help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
@@ -112,15 +111,14 @@ def _table(multiple: str, part: dict[str, Any]) -> RenderableType:
     from rich.table import Table
 
     families = list(next(iter(part["regret"].values())))
-    title = f"Regret at {multiple} times the pilot's cost: points of pass@1, ± standard error; the planner pays its pilot"
+    title = (
+        f"Regret, points of pass@1, budget {multiple} times the pilot's cost; only the planner pays it"
+    )
     rows = Table("rule", *families, title=title, title_justify="left")
     for rule, cells in part["regret"].items():
         rows.add_row(rule, *(_cell(cells[name], scale=100) for name in families))
-    for name, label in (
-        ("coverage", "90 % bands hold"),
-        ("rank", "rank correlation"),
-        ("error", "predicted - true"),
-    ):
+    quality = {"coverage": "90 % bands hold", "rank": "rank correlation", "error": "predicted - true"}
+    for name, label in quality.items():
         rows.add_row(label, *(_cell(part[name].get(f, {"mean": None}), scale=1) for f in families))
     statuses = ", ".join(f"{n} {status}" for status, n in part["statuses"].items())
     return Group(

@@ -1,8 +1,8 @@
 """Planner and truth side by side: what a plan says in drawn worlds, and what would really come of it.
 
-In each world a pilot is played and planned from at several budgets. The planner's choice and all its candidates
-are then played with the budget less the pilot's cost, and the pilot's traces are trained on beside what they
-buy. Fixed rules need no pilot and get the whole budget.
+In each world a pilot is played and planned from at several budgets. The planner's choice and all its
+candidates are then played with the budget less the pilot's cost, and the pilot's traces are trained on beside
+what they buy. Fixed rules need no pilot and get the whole budget.
 """
 
 from __future__ import annotations

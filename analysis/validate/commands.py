@@ -111,9 +111,7 @@ def _table(multiple: str, part: dict[str, Any]) -> RenderableType:
     from rich.table import Table
 
     families = list(next(iter(part["regret"].values())))
-    title = (
-        f"Regret, points of pass@1, budget {multiple} times the pilot's cost; only the planner pays it"
-    )
+    title = f"Regret, points of pass@1, budget {multiple} times the pilot's cost; only the planner pays it"
     rows = Table("rule", *families, title=title, title_justify="left")
     for rule, cells in part["regret"].items():
         rows.add_row(rule, *(_cell(cells[name], scale=100) for name in families))

@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from agentloop.policies.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
 from agentloop.render.codec import encode_turn, load_codec
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from agentloop.types import Environment, Message, Replay, Reply, Task
 from benchmarks.busy import ENGINE, WORKER, Cores, Gpu, machine
 from occupancy.record.recipe import preset
@@ -171,9 +171,7 @@ async def run_loop(
     cpu, began = time.process_time(), time.perf_counter()
     settings = Settings(recipe=recipe, student="vllm", teacher="expert", tasks=tasks)
     with Cores() as cores, Gpu() as gpu:
-        await collect(
-            folder, settings, environments=worlds, student=policy, teacher=teacher, progress=progress
-        )
+        await collect(folder, Setup(settings, worlds, policy, teacher), progress=progress)
     wall = time.perf_counter() - began
     return {
         "wall_s": wall,

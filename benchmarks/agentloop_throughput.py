@@ -28,7 +28,7 @@ if __name__ == "__main__":
 from toy_world import Corridors, drunk, expert
 
 from agentloop.policies.by_name import open_policy
-from agentloop.run.collect import Settings, SpendingLimits, collect
+from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.types import Ask, Message, Policy, Task
 from occupancy.record.recipe import preset
 
@@ -58,15 +58,7 @@ def measure(
         settings = Settings(recipe=RECIPE, student="drunk", teacher="expert", tasks=str(tasks))
         worlds = ManyCorridors(workers=at_once)
         spending = SpendingLimits(budget=10**12, turn_tokens=64)
-        await collect(
-            folder,
-            settings,
-            environments=worlds,
-            student=student,
-            teacher=teacher,
-            spending=spending,
-            progress=progress,
-        )
+        await collect(folder, Setup(settings, worlds, student, teacher, spending), progress=progress)
         for policy in close:
             await policy.close()
 

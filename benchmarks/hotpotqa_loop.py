@@ -22,7 +22,7 @@ from hotpotqa_search import machine
 from agentloop.environments.hotpotqa.catalogue import SCALED
 from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
 from agentloop.policies.by_name import open_policy
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
 from occupancy.runs import Run
 
@@ -70,7 +70,7 @@ def collected(folder: Path, made: HotpotQA, *, K: int) -> None:
     )
     began, clock = time.process_time(), time.perf_counter()
     student, teacher = open_policy("scripted", made), open_policy("teacher", made)
-    run = asyncio.run(collect(folder, settings, environments=made, student=student, teacher=teacher))
+    run = asyncio.run(collect(folder, Setup(settings, made, student, teacher)))
     print(f"collect op-short K={K}, n={SCALED.n} on paper-train: {rate(run, began, clock)}")
 
 

@@ -34,7 +34,7 @@ from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import open_policy
 from agentloop.policies.chat_spec import identity
 from agentloop.run import units
-from agentloop.run.collect import Settings, SpendingLimits, collect
+from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.run.summary import summarise
 from agentloop.run.types import seed_of
 from occupancy.record.recipe import preset
@@ -171,9 +171,8 @@ def _collect(folder: Path, tasks: int, port: int) -> None:
         settings = Settings(
             recipe=RECIPE, tasks=str(tasks), **{who: identity(name) for who, name in names.items()}
         )
-        await collect(
-            folder, settings, environments=worlds, spending=SpendingLimits(backoff_s=0.01), **policies
-        )
+        spending = SpendingLimits(backoff_s=0.01)
+        await collect(folder, Setup(settings, worlds, spending=spending, **policies))
         for policy in policies.values():
             await policy.close()  # type: ignore[attr-defined]
 

@@ -8,7 +8,7 @@ from toy_world import Corridors
 
 from agentloop.policies.by_name import open_policy
 from agentloop.policies.chat_spec import identity
-from agentloop.run.collect import Settings, SpendingLimits, collect
+from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from benchmarks.mock_server import Mock
 from occupancy.record.recipe import preset
 from occupancy.runs import Run
@@ -25,13 +25,9 @@ async def collected(
     worlds = Corridors(workers=8)
     policies = {who: open_policy(name, worlds) for who, name in names.items()}
     try:
-        return await collect(
-            folder,
-            Settings(recipe=RECIPE, tasks="8", **{who: identity(name) for who, name in names.items()}),
-            environments=worlds,
-            spending=spending or SpendingLimits(backoff_s=0),
-            **policies,
-        )
+        settings = Settings(recipe=RECIPE, tasks="8", **{who: identity(name) for who, name in names.items()})
+        spending = spending or SpendingLimits(backoff_s=0)
+        return await collect(folder, Setup(settings, worlds, spending=spending, **policies))
     finally:
         for policy in policies.values():
             await policy.close()  # type: ignore[attr-defined]

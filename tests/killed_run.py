@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from toy_world import Corridors, drunk, expert
 
 from agentloop.run import units
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from agentloop.types import Answer, Ask
 from occupancy.record.recipe import preset
 
@@ -40,7 +40,7 @@ async def slow_expert(ask: Ask) -> Answer:
 
 def collect_into(folder: Path) -> None:
     units.COMMIT_EVERY_S = 0.0  # parts tell the killer how far the run is
-    asyncio.run(collect(folder, SETTINGS, environments=Corridors(), student=drunk, teacher=slow_expert))
+    asyncio.run(collect(folder, Setup(SETTINGS, Corridors(), drunk, slow_expert)))
 
 
 def collect_under_fire(folder: Path, *, kills: int, seed: int) -> int:

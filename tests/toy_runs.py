@@ -9,7 +9,7 @@ from typing import Any
 from toy_world import Corridors, drunk, expert
 
 from agentloop.ledger.store import Ledger
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from occupancy.record.recipe import Recipe
 from occupancy.runs import Run
 
@@ -21,16 +21,7 @@ def run_of(
     given = Settings(
         recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
     )
-    return asyncio.run(
-        collect(
-            folder,
-            given,
-            environments=worlds,
-            student=student,
-            teacher=teacher,
-            spending=spending,
-        )
-    )
+    return asyncio.run(collect(folder, Setup(given, worlds, student, teacher, spending or SpendingLimits())))
 
 
 def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> list[dict[str, Any]]:

@@ -33,7 +33,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--recipe",
         action="append",
         default=[],
-        help="a preset, or a TOML file (default: op-short); given several times: all with the same --budget",
+        help="a preset, or a TOML file (default: op-short); given several times, each is collected into "
+        "OUT/NAME and has the whole --budget for itself",
     )
     collect.add_argument(
         "--set",
@@ -100,7 +101,8 @@ def _add_spending(collect: argparse.ArgumentParser) -> None:
         "--budget",
         type=option(amount),
         metavar="N",
-        help="teacher tokens such as 300k or 1.2M, or money (default: no limit)",
+        help="teacher tokens such as 300k or 1.2M, or money; with several --recipe, for each of them "
+        "(default: no limit)",
     )
     spending.add_argument(
         "--axis",
@@ -193,16 +195,19 @@ def _collect(given: argparse.Namespace) -> int:
 
 async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> int:
     from agentloop.run.collect import collect
+    from agentloop.run.types import Setup
 
-    await collect(given.out, settings, **seams)
+    progress = seams.pop("progress")
+    await collect(given.out, Setup(settings, **seams), progress=progress)
     _show(given, status="finished")
     return 0
 
 
 async def _on_ray(given: argparse.Namespace, settings: Settings, spending: SpendingLimits) -> int:
-    from agentloop.run.on_ray import collect_on_ray
+    from agentloop.run.on_ray import Machines, collect_on_ray
 
-    await collect_on_ray(given.out, settings, _seams(given), machines=given.ray, spending=spending)
+    machines = Machines(given.ray)
+    await collect_on_ray(given.out, settings, _seams(given), machines=machines, spending=spending)
     _show(given, status="finished")
     return 0
 
@@ -210,13 +215,14 @@ async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spend
 async def _matched_on_ray(
     given: argparse.Namespace, settings: dict[str, Settings], spending: SpendingLimits
 ) -> int:
-    from agentloop.ledger.matched import match
-    from agentloop.run.on_ray import collect_on_ray
+    from agentloop.ledger.matched import collect_matched
+    from agentloop.run.on_ray import Machines, collect_on_ray
 
-    async def one(place: Path, wanted: Settings, limited: SpendingLimits) -> None:
-        await collect_on_ray(place, wanted, _seams(given), machines=given.ray, spending=limited)
+    async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
+        machines = Machines(given.ray)
+        await collect_on_ray(place, wanted, _seams(given), machines=machines, spending=limits)
 
-    return _prove(given, await match(given.out, settings, spending, one))
+    return _prove(given, await collect_matched(given.out, settings, spending, one))
 
 
 def _seams(given: argparse.Namespace) -> Seams:
@@ -228,8 +234,15 @@ def _seams(given: argparse.Namespace) -> Seams:
 
 async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
     from agentloop.ledger.matched import collect_matched
+    from agentloop.run.collect import collect
+    from agentloop.run.types import Setup
 
-    return _prove(given, await collect_matched(given.out, settings, **seams))
+    progress, spending = seams.pop("progress"), seams.pop("spending")
+
+    async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
+        await collect(place, Setup(wanted, spending=limits, **seams), progress=progress)
+
+    return _prove(given, await collect_matched(given.out, settings, spending, one))
 
 
 def _prove(given: argparse.Namespace, proof: Proof) -> int:

@@ -107,7 +107,7 @@ def print_proof(proof: Proof) -> None:
         "recipe",
         "spent",
         "over budget",
-        "dearest continuation",
+        "largest continuation",
         "C_i",
         "C_tr",
         "traces",

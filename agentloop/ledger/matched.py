@@ -1,7 +1,8 @@
-"""Several recipes with the same spending, and the proof that it is the same.
+"""Several recipes that each spend the same budget, and the proof that they did.
 
-Each recipe gets a run folder of its own and goes on until its spending passes the budget, which it does by
-less than one continuation. A recipe that runs out of tasks before has spent less and is not matched.
+Each recipe has a run folder and the whole budget of its own. It is collected until its spending passes the
+budget, which it does by less than one continuation. A recipe that runs out of tasks has spent less and is
+reported as not matched.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.ledger.store import Ledger
-from agentloop.run.collect import collect
 from agentloop.run.settings import Settings, SpendingLimits
-from agentloop.run.units import Progress
-from agentloop.types import Environments, Policy
 from occupancy.record.errors import BudgetStopped, InputError
 from occupancy.runs import Run, open_run
 
@@ -29,7 +27,7 @@ class Match:
     spent: int
     """On the axis: C_i, C_tr, or 10^-12 of the currency."""
     largest: int
-    """The dearest continuation of the run, on the same axis."""
+    """Tokens of the run's most expensive continuation, on the same axis."""
     C_i: int
     C_tr: int
     traces: int
@@ -53,7 +51,7 @@ class Proof:
 
     @property
     def matched(self) -> bool:
-        """Every recipe reached the budget and passed it by no more than its own dearest continuation."""
+        """Every recipe reached the budget and passed it by no more than its own largest continuation."""
         return all(m.reached and 0 <= m.spent - self.budget <= m.largest for m in self.matches)
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,48 +68,25 @@ class Proof:
 async def collect_matched(
     folder: str | Path,
     settings: Mapping[str, Settings],
-    *,
-    environments: Environments,
-    student: Policy,
-    teacher: Policy,
     spending: SpendingLimits,
-    progress: Progress = lambda done, total, rows: None,
+    collect_one: Callable[[Path, Settings, SpendingLimits], Awaitable[object]],
 ) -> Proof:
-    """Collect each of the named settings into `folder`/NAME for the same budget; inference or training."""
+    """Let `collect_one` collect each of the named settings into `folder`/NAME, each with the same budget.
 
-    async def one(place: Path, wanted: Settings, limited: SpendingLimits) -> None:
-        await collect(
-            place,
-            wanted,
-            environments=environments,
-            student=student,
-            teacher=teacher,
-            spending=limited,
-            progress=progress,
-        )
-
-    return await match(folder, settings, spending, one)
-
-
-async def match(
-    folder: str | Path,
-    settings: Mapping[str, Settings],
-    spending: SpendingLimits,
-    one: Callable[[Path, Settings, SpendingLimits], Awaitable[object]],
-) -> Proof:
-    """Let `one` collect each of the named settings into `folder`/NAME with the same spending."""
+    Raises:
+        InputError: No budget, or one of money, which the ledger cannot compare by continuations.
+    """
     if spending.budget is None or spending.axis == "money":
         raise InputError(
-            f"several recipes with budget {spending.budget} on the axis {spending.axis}: give --budget "
-            "TOKENS with "
-            f"--axis inference or training"
+            f"several recipes with budget {spending.budget} on axis {spending.axis}: give --budget TOKENS, "
+            f"the same for each of them, with --axis inference or training"
         )
     matches = []
     limit = int(spending.budget)
     for name, wanted in settings.items():
         stopped = False
         try:
-            await one(Path(folder) / name, wanted, replace(spending, matched=True))
+            await collect_one(Path(folder) / name, wanted, replace(spending, matched=True))
         except BudgetStopped:
             stopped = True
         matches.append(
@@ -126,12 +101,11 @@ def _match(name: str, run: Run, axis: str, *, limit: int, stopped: bool) -> Matc
     try:
         C_i = ledger.account().output_tokens
         spent = sum(C_tr) if axis == "training" else ledger.charged("inference")
-        (dearest,) = ledger.query(
-            "select coalesce(max(tokens), 0) as tokens from (select sum(charged_tokens) as tokens from "
-            "attempts "
-            "where role = 'teacher' group by episode_id)"
+        (most,) = ledger.query(
+            "select coalesce(max(tokens), 0) as tokens from (select sum(charged_tokens) as tokens "
+            "from attempts where role = 'teacher' group by episode_id)"
         )
     finally:
         ledger.close()
-    largest = max(C_tr, default=0) if axis == "training" else dearest["tokens"]
+    largest = max(C_tr, default=0) if axis == "training" else most["tokens"]
     return Match(name, str(run.folder), spent, largest, C_i, sum(C_tr), len(C_tr), stopped or spent >= limit)

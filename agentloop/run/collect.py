@@ -34,35 +34,30 @@ MOST_UNITS = 10_000_000
 
 
 async def collect(
-    folder: str | Path,
-    settings: Settings,
-    *,
-    environments: Environments,
-    student: Policy,
-    teacher: Policy,
-    spending: SpendingLimits | None = None,
-    progress: Progress = lambda done, total, rows: None,
+    folder: str | Path, setup: Setup, *, progress: Progress = lambda done, total, rows: None
 ) -> Run:
     """Collect into `folder`, or go on where a killed or stopped run ended; returns the finished run.
+
+    Args:
+        folder: The run folder.
+        setup: What is collected, with which environments and policies, within which budget.
+        progress: Called after every commit.
 
     Raises:
         BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget goes on.
         RunError: A disk or a server failed: the same call goes on once that is repaired.
     """
-    spending = spending or SpendingLimits()
-    run, units = begin_run(folder, settings, environments)
+    settings, spending = setup.settings, setup.spending
+    run, units = begin_run(folder, settings, setup.environments)
     with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
         billing = billing_of(settings, spending, ledger)
-        setup = setup_of(
-            Setup(settings, environments, student, teacher, spending),
-            billing=billing.__getitem__,
-            continuation_budget=continuation_budget(run, spending, billing["teacher"]),
-        )
+        limit = continuation_budget(run, spending, billing["teacher"])
+        metered_setup = with_meters(setup, billing.__getitem__, continuation_budget=limit)
         return await play_units(
             units,
             run,
-            lambda unit: play_unit(unit, setup),
-            at_once=environments.capacity,
+            lambda unit: play_unit(unit, metered_setup),
+            at_once=setup.environments.capacity,
             progress=progress,
         )
 
@@ -192,8 +187,8 @@ def _call_budget(spending: SpendingLimits, ledger: Ledger) -> Budget | None:
     return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
 
 
-def setup_of(
-    setup: Setup, *, billing: Callable[[str], Billing], continuation_budget: Continuations | None
+def with_meters(
+    setup: Setup, billing: Callable[[str], Billing], *, continuation_budget: Continuations | None
 ) -> Setup:
     """The setup with its policies metered: every paid call goes through the billing of its role."""
     paid_student = traits_of(setup.student).paid

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentloop.ledger.store import CallKey, Charge, Ledger
 from agentloop.run.algorithm import play_unit
-from agentloop.run.collect import begin_run, billing_of, continuation_budget, setup_of
+from agentloop.run.collect import begin_run, billing_of, continuation_budget, with_meters
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import NotOpened, Setup, Unit
 from agentloop.run.units import Progress, play_units
@@ -43,27 +43,37 @@ class Seams:
         return environments, open_policy(self.student, environments), open_policy(self.teacher, environments)
 
 
+@dataclass(frozen=True)
+class Machines:
+    """Ray actors, and what each of them takes of its node."""
+
+    count: int
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError(f"--ray {self.count}: expected at least 1 machine")
+
+
 async def collect_on_ray(
     folder: str | Path,
     settings: Settings,
     seams: Seams,
     *,
-    machines: int,
-    cpus: float = 1.0,
-    gpus: float = 0.0,
+    machines: Machines,
     spending: SpendingLimits | None = None,
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
-    """Like `collect`, on `machines` actors with `cpus` and `gpus` each; `ray.init` first for a cluster.
+    """Like `collect`, on many machines; call `ray.init` first for a cluster.
 
-    Raises RunError when every actor has died.
+    Raises:
+        RunError: Every machine has died.
     """
     try:
         import ray
     except ImportError as error:
         raise MissingExtra("ray", "ray") from error
-    if machines < 1:
-        raise InputError(f"--ray {machines}: expected at least 1 machine")
     spending = spending or SpendingLimits()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
@@ -74,8 +84,8 @@ async def collect_on_ray(
         crew = _Crew(ray, keeper)
         given = (seams, settings, spending)
         try:
-            crew.hire(machines, given, slots=environments.capacity, num_cpus=cpus, num_gpus=gpus)
-            at_once = machines * environments.capacity
+            crew.hire(machines, given, slots=environments.capacity)
+            at_once = machines.count * environments.capacity
             return await play_units(units, run, crew.play, at_once=at_once, progress=progress)
         finally:
             crew.dismiss()
@@ -213,9 +223,9 @@ class Worker:
     def __init__(
         self, keeper: Any, name: str, seams: Seams, settings: Settings, spending: SpendingLimits
     ) -> None:
-        self._setup = setup_of(
+        self._setup = with_meters(
             Setup(settings, *seams.open(), spending),
-            billing=lambda role: RemoteBilling(keeper, name, role),
+            lambda role: RemoteBilling(keeper, name, role),
             continuation_budget=RemoteContinuations(keeper, name) if spending.by_continuation else None,
         )
 
@@ -233,9 +243,10 @@ class _Crew:
         self._alive: dict[str, Any] = {}
         self._free: asyncio.Queue[str] = asyncio.Queue()
 
-    def hire(self, machines: int, given: tuple[Any, ...], *, slots: int, **resources: float) -> None:
+    def hire(self, machines: Machines, given: tuple[Any, ...], *, slots: int) -> None:
+        resources = {"num_cpus": machines.cpus, "num_gpus": machines.gpus}
         actor = self._ray.remote(max_concurrency=slots, scheduling_strategy="SPREAD", **resources)(Worker)
-        for i in range(machines):
+        for i in range(machines.count):
             name = f"machine {i}"
             self._alive[name] = actor.remote(self._keeper, name, *given)
         for name in [name for _ in range(slots) for name in self._alive]:

@@ -10,7 +10,7 @@ import pytest
 
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import open_environments, open_policy
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.cut import truncate
 from occupancy.record.recipe import preset
 from occupancy.runs import Run
@@ -26,7 +26,7 @@ async def collect_at(K: int | str, folder: Path, tasks: Path) -> Run:
     )
     student, teacher = open_policy(STUDENT, games), open_policy("expert", games)
     try:
-        return await collect(folder, settings, environments=games, student=student, teacher=teacher)
+        return await collect(folder, Setup(settings, games, student, teacher))
     finally:
         await games.close()
 

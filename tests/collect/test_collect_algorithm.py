@@ -15,7 +15,7 @@ import pytest
 from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.cut import truncate
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Reply, Task
@@ -248,10 +248,7 @@ def test_other_settings_on_the_same_folder_are_refused(tmp_path: Path) -> None:
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     async def both() -> None:
         settings = Settings(recipe=OP_SHORT, student="drunk", teacher="expert", tasks="8")
-        one, two = (
-            collect(tmp_path / "run", settings, environments=Corridors(), student=drunk, teacher=expert)
-            for _ in range(2)
-        )
+        one, two = (collect(tmp_path / "run", Setup(settings, Corridors(), drunk, expert)) for _ in range(2))
         await asyncio.gather(one, two)
 
     with pytest.raises(RunError, match="being written"):

@@ -16,7 +16,7 @@ from toy_runs import attempts, rows, run_of
 from toy_world import Bounded
 
 from agentloop.run.collect import Settings, SpendingLimits
-from agentloop.run.on_ray import Seams, collect_on_ray
+from agentloop.run.on_ray import Machines, Seams, collect_on_ray
 from agentloop.types import Answer, Ask, CallFailed, Usage
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import preset
@@ -56,7 +56,11 @@ def collected(folder: Path, **spending: Any) -> Run:
     settings = Settings(recipe=RECIPE, student="drunk", teacher="expert", tasks="12", seed=3)
     return asyncio.run(
         collect_on_ray(
-            folder, settings, SEAMS, machines=2, spending=SpendingLimits(**spending) if spending else None
+            folder,
+            settings,
+            SEAMS,
+            machines=Machines(2),
+            spending=SpendingLimits(**spending) if spending else None,
         )
     )
 

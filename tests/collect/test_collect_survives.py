@@ -17,7 +17,7 @@ from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
 from agentloop.run import units
-from agentloop.run.collect import Settings, SpendingLimits, collect
+from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.types import Answer, Ask, CallFailed
 from occupancy.record.errors import RunError
 from occupancy.record.recipe import preset
@@ -114,11 +114,7 @@ def test_a_server_that_comes_back_elsewhere_is_the_same_run(tmp_path: Path) -> N
         return asyncio.run(
             collect(
                 tmp_path / "run",
-                settings,
-                environments=Corridors(),
-                student=drunk,
-                teacher=teacher,
-                spending=SpendingLimits(retries=2, backoff_s=0),
+                Setup(settings, Corridors(), drunk, teacher, SpendingLimits(retries=2, backoff_s=0)),
             )
         )
 

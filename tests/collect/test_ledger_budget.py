@@ -15,7 +15,7 @@ from toy_world import Bounded, Corridors, drunk, expert
 from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.matched import Proof, collect_matched
 from agentloop.ledger.store import Ledger
-from agentloop.run.collect import Settings, SpendingLimits, collect
+from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.types import CallFailed, Policy
 from occupancy.record.errors import BudgetStopped, InputError, RunError
 from occupancy.record.prices import read_prices
@@ -180,7 +180,7 @@ def test_settings_say_what_is_wrong(tmp_path: Path) -> None:
         Settings(recipe=RECIPE, student="s", teacher="t", tasks="1", switch_prompt="when?")
     settings_ = Settings(recipe=RECIPE, student="s", teacher="t", tasks="2", n_of_task={"corridor/9": 1})
     with pytest.raises(InputError, match="corridor/9"):
-        asyncio.run(collect(tmp_path, settings_, environments=Corridors(), student=drunk, teacher=expert))
+        asyncio.run(collect(tmp_path, Setup(settings_, Corridors(), drunk, expert)))
 
 
 def test_n_of_single_tasks_wins_over_the_recipes(tmp_path: Path) -> None:
@@ -202,16 +202,11 @@ def test_recipes_can_be_matched_to_within_one_continuation(tmp_path: Path, axis:
     }
 
     def matched(budget: int, folder: Path) -> Proof:
-        return asyncio.run(
-            collect_matched(
-                folder,
-                settings_,
-                environments=Corridors(workers=8),
-                student=drunk,
-                teacher=expert,
-                spending=SpendingLimits(budget, axis=axis),
-            )
-        )
+        async def collect_one(place: Path, wanted: Settings, spending: SpendingLimits) -> None:
+            await collect(place, Setup(wanted, Corridors(workers=8), drunk, expert, spending))
+
+        spending = SpendingLimits(budget, axis=axis)
+        return asyncio.run(collect_matched(folder, settings_, spending, collect_one))
 
     proof = matched(1500, tmp_path / "runs")
     assert proof.matched, proof

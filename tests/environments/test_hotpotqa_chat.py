@@ -15,7 +15,7 @@ from hotpotqa_world import world
 from agentloop.environments.hotpotqa.actions import TOOLS
 from agentloop.environments.hotpotqa.environment import HotpotQA
 from agentloop.policies.by_name import open_policy
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from occupancy.record.recipe import preset
 
 pytest.importorskip("openai")
@@ -52,7 +52,7 @@ async def demonstrated(folder: Path, made: HotpotQA) -> tuple[list[dict[str, Any
         recipe = preset("pure-bc", T_max=5)
         settings = Settings(recipe=recipe, student="teacher", teacher="m", tasks=f"@{file}")
         student = open_policy("teacher", made)
-        run = await collect(folder / "run", settings, environments=made, student=student, teacher=teacher)
+        run = await collect(folder / "run", Setup(settings, made, student, teacher))
         await teacher.close()  # type: ignore[attr-defined]
     (episode,) = run.read("episodes").to_pylist()
     assert (episode["R"], episode["length"], episode["status"]) == (1.0, 2, "finished")

@@ -15,7 +15,7 @@ from agentloop.environments.hotpotqa.__main__ import main as hotpotqa_main
 from agentloop.environments.hotpotqa.catalogue import SCALED
 from agentloop.environments.hotpotqa.rescore import rescore
 from agentloop.policies.by_name import open_policy
-from agentloop.run.collect import Settings, collect
+from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.cut import truncate
 from analysis.cli import main
 from occupancy.record.errors import DataError
@@ -28,7 +28,7 @@ def collected(folder: Path, K: int | str, *, format: str = "tags") -> Run:
     recipe = preset("op-short", n=3, K=K, T_max=5)
     settings = Settings(recipe=recipe, student="scripted", teacher="teacher", tasks="train", seed=1)
     student, teacher = open_policy("scripted", made), open_policy("teacher", made)
-    return asyncio.run(collect(folder, settings, environments=made, student=student, teacher=teacher))
+    return asyncio.run(collect(folder, Setup(settings, made, student, teacher)))
 
 
 def rows(run: Run, table: str) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def cheapest_task(run: Run) -> str:
 def test_a_slice_of_the_recording_repeats_from_the_games(tmp_path: Path, data_dir: Path) -> None:
     from agentloop.environments.alfworld.pool import open_alfworld
     from agentloop.policies.by_name import open_policy
-    from agentloop.run.collect import Settings, collect
+    from agentloop.run.collect import Settings, Setup, collect
 
     recorded = open_run(PILOT)
     task, info = cheapest_task(recorded), recorded.info
@@ -54,9 +54,7 @@ def test_a_slice_of_the_recording_repeats_from_the_games(tmp_path: Path, data_di
         )
         student, teacher = (open_policy(info[who], games) for who in ("student", "teacher"))
         try:
-            return await collect(
-                tmp_path / "run", settings, environments=games, student=student, teacher=teacher
-            )
+            return await collect(tmp_path / "run", Setup(settings, games, student, teacher))
         finally:
             await games.close()
 

@@ -81,6 +81,7 @@ def show_traces(arguments: argparse.Namespace) -> int:
     from agentloop.render import LengthRule, Overflow, load_codec
     from agentloop.render.trace_page import trace_page
     from agentloop.render.traces import count, render_run
+    from occupancy.record.pages import write
     from occupancy.runs import open_run
 
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
@@ -99,7 +100,7 @@ def show_traces(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.html:
         page = trace_page([as_json(t, codec) for t in shown], counts, title=f"Traces of {arguments.run}")
-        Path(arguments.html).write_text(page, "utf-8", errors="replace")
+        write(Path(arguments.html), page)
         return 0
     _print(shown, counts, codec)
     return 0

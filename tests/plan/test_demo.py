@@ -92,13 +92,17 @@ def test_a_predicted_plan_has_its_page_and_figure(tmp_path: Path) -> None:
     found = plan(run.folder, budget=3e5, already=[run.folder], pool=500)
     assert found.level == 1
     figure = plan_figure(found, tmp_path / "plan.png")
+    info = run.info | {name: f"<script>{name}</script>" for name in ("seed", "tasks", "student", "teacher")}
+    (run.folder / "run.json").write_text(json.dumps(info), "utf-8")
     page = plan_page([found], pilot=run.folder, figure=figure, file=tmp_path / "plan.html").read_text("utf-8")
     assert page.count("<tr class=") == len(found.candidates)
-    assert page.count("<tr class='best'>") == (0 if found.fall_back else 1)
+    assert page.count('<tr class="best">') == (0 if found.fall_back else 1)
     for c in found.candidates:
         assert f"<td>{c.pass_at_1:.3f} ({c.low:.3f} to {c.high:.3f})</td>" in page
+    assert page.count("&lt;script&gt;") == 4
+    assert "<script" not in page, "whatever run.json holds is escaped"
     assert "None" not in page
-    assert "nan" not in page.replace(page[page.index("base64") : page.index("'>", page.index("base64"))], "")
+    assert "nan" not in page.replace(page[page.index("base64") : page.index('">', page.index("base64"))], "")
 
 
 def test_demo_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,5 +116,5 @@ def test_where_nothing_is_preferred_nothing_is_shown_as_worse(tmp_path: Path) ->
     alike = replace(found, status="no_preference", not_worse=found.candidates)
     figure = plan_figure(alike, tmp_path / "plan.png")
     page = plan_page([alike], pilot=run.folder, figure=figure, file=tmp_path / "plan.html").read_text("utf-8")
-    assert page.count("<tr class='best'>") == 1, "the best guess"
-    assert page.count("<tr class='kept'>") == len(found.candidates) - 1
+    assert page.count('<tr class="best">') == 1, "the best guess"
+    assert page.count('<tr class="kept">') == len(found.candidates) - 1

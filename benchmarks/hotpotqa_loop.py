@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hotpotqa_search import machine
 
-from agentloop.environments.hotpotqa.catalogue import SCALED
 from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
 from agentloop.policies.by_name import open_policy
 from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
+from occupancy.record.recipe import preset
 from occupancy.runs import Run
 
 
@@ -42,7 +42,7 @@ def main() -> None:
             ("teacher", "train", 1),
             ("teacher", "test", 1),
             ("scripted", "train", 1),
-            ("scripted", "test", SCALED.evaluations),
+            ("scripted", "test", 8),
         ):
             evaluated(folder / f"{policy}-{tasks}", made, policy, tasks, attempts)
         for i in range(given.repeats):
@@ -66,12 +66,15 @@ def evaluated(folder: Path, made: HotpotQA, policy: str, tasks: str, attempts: i
 
 def collected(folder: Path, made: HotpotQA, *, K: int) -> None:
     settings = Settings(
-        SCALED.recipe(K, teacher="teacher"), student="scripted", teacher="teacher", tasks="paper-train"
+        preset("op-short", n=3, K=K, T_max=5, teacher="teacher"),
+        student="scripted",
+        teacher="teacher",
+        tasks="paper-train",
     )
     began, clock = time.process_time(), time.perf_counter()
     student, teacher = open_policy("scripted", made), open_policy("teacher", made)
     run = asyncio.run(collect(folder, Setup(settings, made, student, teacher)))
-    print(f"collect op-short K={K}, n={SCALED.n} on paper-train: {rate(run, began, clock)}")
+    print(f"collect op-short K={K}, n=3 on paper-train: {rate(run, began, clock)}")
 
 
 def rate(run: Run, began: float, clock: float) -> str:

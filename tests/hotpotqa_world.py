@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 
 from agentloop.environments.hotpotqa.catalogue import SCALED, Catalogue
 from agentloop.environments.hotpotqa.environment import HotpotQA, Rules
-from agentloop.environments.hotpotqa.observation import words_and_marks
 from agentloop.environments.hotpotqa.prompts import DEFAULTS
 from agentloop.environments.hotpotqa.questions import Question
 from agentloop.environments.hotpotqa.retrieval.passages import Passage
 from agentloop.environments.hotpotqa.retrieval.retriever import Retriever, RetrieverFailed
 from agentloop.environments.hotpotqa.scripted.view import words_of
+from agentloop.policies.scripted import words_and_marks
 
 PLACES = ("Aldor", "Brenik", "Corvale", "Dunmarsh", "Eskelund", "Farrowby", "Glimmen", "Hartholm")
 RIVERS = ("Ystra", "Quell", "Oban", "Murn", "Tavel", "Lisk", "Nemmer", "Wend")

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop.environments.alfworld.commands import parse_command
-from agentloop.environments.alfworld.expert import words_and_marks
 from agentloop.environments.alfworld.grammars import check_grammar, move_to_put, put_to_move, version
+from agentloop.policies.scripted import scripted_turn
+from agentloop.types import Usage
 from occupancy.record.errors import InputError, MissingExtra
 
 NAMES = st.builds("{} {}".format, st.text("abcdefgh", min_size=3, max_size=9), st.integers(1, 30))
@@ -68,7 +69,7 @@ def test_an_unknown_grammar_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(("text", "tokens"), [("look", 2), ("put mug 1 in/on desk 1", 9), ("", 1)])
 def test_words_and_marks_counts_the_end_of_turn_too(text: str, tokens: int) -> None:
-    assert words_and_marks(text) == tokens
+    assert scripted_turn(text).usage == Usage(tokens, "words-and-marks")
 
 
 def test_a_package_without_its_metadata_is_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop.environments.alfworld.games import Catalogue, Slice, parse_spec
+from agentloop.environments.alfworld.games import Catalogue
 from agentloop.environments.alfworld.sources import Downloaded, Packed, Record, find_source
+from agentloop.environments.task_specs import Slice, parse_spec
 from occupancy.record.errors import DataError, InputError
 
 KIND = "pick_and_place_simple"
@@ -48,19 +49,19 @@ def shelf() -> Catalogue:
     ],
 )
 def test_specs_are_read(spec: str, part: Slice) -> None:
-    assert parse_spec(spec) == part
+    assert parse_spec(spec, splits=["train", "valid_seen"]) == part
 
 
 @pytest.mark.parametrize("spec", ["", "train:", "train:x", "train:-3", "train:1-2-3", "a b", "train:5-"])
 def test_a_spec_that_is_none_is_refused_with_the_forms(spec: str) -> None:
     with pytest.raises(InputError, match=r"expected a split"):
-        parse_spec(spec)
+        parse_spec(spec, splits=["train", "valid_seen"])
 
 
 @pytest.mark.parametrize("spec", ["train:0", "train:9-9", "train:9-3"])
 def test_an_empty_spec_is_refused(spec: str) -> None:
     with pytest.raises(InputError, match="at least one"):
-        parse_spec(spec)
+        parse_spec(spec, splits=["train", "valid_seen"])
 
 
 def test_more_tasks_than_there_are_is_an_error_with_both_numbers(shelf: Catalogue) -> None:
@@ -69,7 +70,7 @@ def test_more_tasks_than_there_are_is_an_error_with_both_numbers(shelf: Catalogu
 
 
 def test_an_unknown_split_is_refused_with_the_known_ones(shelf: Catalogue) -> None:
-    with pytest.raises(InputError, match=r"'test'.*train, valid_seen"):
+    with pytest.raises(InputError, match=r"'test:3'.*train, valid_seen"):
         shelf.tasks("test:3")
 
 

@@ -15,9 +15,9 @@ from agentloop.environments.hotpotqa.observation import (
     harmless,
     observation,
     open_tokenizer,
-    words_and_marks,
 )
 from agentloop.environments.hotpotqa.retrieval.passages import Passage
+from agentloop.policies.scripted import words_and_marks
 
 TEXTS = st.lists(st.tuples(st.text(max_size=40), st.text(max_size=600)), min_size=1, max_size=5)
 HOSTILE = (

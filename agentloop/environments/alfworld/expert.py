@@ -11,16 +11,15 @@ of placements as `put` in both grammars, which is what it was written for.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentloop.types import Answer, Ask, Policy, PolicyFailed, Usage
+from agentloop.policies.scripted import scripted_turn
+from agentloop.types import Answer, Ask, Policy, PolicyFailed
 
 from .games import Game
 from .grammars import move_to_put, put_to_move
 
-COUNTER = "words-and-marks"
 MAX_STEPS = 10_000
 """The expert's own step limit is never met: the episode loop has T_max."""
 
@@ -99,16 +98,11 @@ def _task_params(game: Game) -> dict[str, Any]:
     return {**params, "task_type": game.task_type}
 
 
-def words_and_marks(text: str) -> int:
-    """Length of a turn by the counter `words-and-marks`: words, punctuation marks, and 1 for its end."""
-    return len(re.findall(r"\w+|[^\w\s]", text)) + 1
-
-
 def scripted_expert() -> Policy:
     """A policy that plays what the benchmark's expert says; the command is the whole text of its turn."""
 
     async def play(ask: Ask) -> Answer:
         command: str = await ask.env.ask("expert")
-        return Answer(text=command, usage=Usage(output=words_and_marks(command), counter=COUNTER))
+        return scripted_turn(command)
 
     return play

@@ -1,9 +1,4 @@
-"""The catalogue: which games a task spec names, and the text of a game.
-
-    valid_seen        every game of a split, in id order
-    train:60          60 games of `train`, drawn with a seed, without replacement
-    train:60-120      the next 60 of the same draw: disjoint from train:60
-    @file             one task id a line
+"""The catalogue of ALFWorld's games: which tasks a spec names (see `task_specs`), and the text of a game.
 
 A task id is the game's id, `<split>/<task>/<trial>`, and the game is also what errors are clustered by.
 """
@@ -11,8 +6,6 @@ A task id is the game's id, `<split>/<task>/<trial>`, and the game is also what 
 from __future__ import annotations
 
 import pickle
-import random
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,12 +16,11 @@ from typing import Any
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
 
+from ..task_specs import drawn, parse_spec, read_ids
 from .sources import Record, Source
 
 READ_AHEAD = 200
 """Games read in one pass over a packed split; a pass over all of train costs 0.7 CPU seconds."""
-
-SPEC = re.compile(r"(?P<split>\w+)(?::(?:(?P<start>\d+)-)?(?P<stop>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +37,6 @@ class Game:
     grammar_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Part of a split: positions [start, stop) of its seeded order, or all of it in id order."""
-
-    split: str
-    start: int = 0
-    stop: int | None = None
-
-
-def parse_spec(spec: str) -> Slice:
-    """A task spec other than `@file`; InputError when it is none."""
-    found = SPEC.fullmatch(spec)
-    if found is None:
-        raise InputError(
-            f"task spec {spec!r}: expected a split (valid_seen), split:N (train:60), split:A-B "
-            "(train:60-120) or @file"
-        )
-    start = int(found["start"] or 0)
-    stop = None if found["stop"] is None else int(found["stop"])
-    if stop is not None and stop <= start:
-        raise InputError(f"task spec {spec!r} names {stop - start} tasks: give at least one")
-    return Slice(found["split"], start, stop)
-
-
 class Catalogue:
     """The games of one folder; each split is indexed once, games are read when first opened."""
 
@@ -81,16 +49,9 @@ class Catalogue:
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`; InputError for an unknown split or id, or more tasks than there are."""
         if spec.startswith("@"):
-            return [self._task(game_id) for game_id in ids_in(Path(spec[1:]))]
-        part = parse_spec(spec)
-        ids = list(self._index(part.split))
-        if part.stop is not None:
-            if part.stop > len(ids):
-                raise InputError(
-                    f"task spec {spec!r} asks up to task {part.stop}: {part.split} has {len(ids)} games"
-                )
-            random.Random(f"{part.split}:{seed}").shuffle(ids)
-            ids = ids[part.start : part.stop]
+            return [self._task(game_id) for game_id in read_ids(Path(spec[1:]))]
+        part = parse_spec(spec, splits=self._source.splits())
+        ids = drawn(list(self._index(part.split)), part, seed=f"{part.split}:{seed}")
         self._split_of.update((game_id, part.split) for game_id in ids if game_id not in self._split_of)
         return [self._task(game_id) for game_id in ids]
 
@@ -137,24 +98,5 @@ class Catalogue:
 
     def _index(self, split: str) -> dict[str, str]:
         if split not in self._kinds:
-            if split not in self._source.splits():
-                raise InputError(f"split {split!r}: the data folder has {', '.join(self._source.splits())}")
             self._kinds[split] = self._source.index(split)
         return self._kinds[split]
-
-
-def ids_in(path: Path) -> list[str]:
-    """Task ids of a file, one a line; InputError when it is unreadable, empty, or names one twice."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"task file {path}: cannot be read ({error}); expected one task id a line"
-        ) from error
-    ids = [line.strip() for line in lines if line.strip()]
-    if not ids:
-        raise InputError(f"task file {path} is empty: expected one task id a line")
-    if len(set(ids)) < len(ids):
-        twice = next(game_id for game_id in ids if ids.count(game_id) > 1)
-        raise InputError(f"task file {path} names {twice} more than once: give each task once")
-    return ids

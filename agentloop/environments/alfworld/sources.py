@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from occupancy.record.errors import DataError, InputError
 
+from ..task_specs import data_folders
 from . import grammars
 
 ALIASES = {"train": "train_all"}
@@ -60,19 +60,15 @@ class Source(Protocol):
 
 def find_source() -> Source:
     """The source in the folder that FEWSTEPS_DATA names, or in its subfolder `alfworld`."""
-    setting = os.environ.get("FEWSTEPS_DATA")
-    if not setting:
-        raise InputError(
-            f"FEWSTEPS_DATA is not set: set it to the folder of the ALFWorld games. {HOW_TO_GET}"
-        )
-    for folder in (Path(setting) / "alfworld", Path(setting)):
+    folders = data_folders("alfworld", HOW_TO_GET)
+    for folder in folders:
         if (folder / "logic").is_dir() and any(folder.glob("*.jsonl.xz")):
             return Packed(folder)
         if (folder / "json_2.1.1").is_dir():
             return Downloaded(folder / "json_2.1.1")
     raise InputError(
-        f"FEWSTEPS_DATA={setting!r} holds no ALFWorld games: expected json_2.1.1/ in it or in its subfolder "
-        f"alfworld/. {HOW_TO_GET}"
+        f"FEWSTEPS_DATA={str(folders[1])!r} holds no ALFWorld games: expected json_2.1.1/ in it or in its "
+        f"subfolder alfworld/. {HOW_TO_GET}"
     )
 
 

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agentloop.policies.scripted import settings_from
-from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed, Usage
+from agentloop.policies.scripted import scripted_turn, settings_from
+from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed
 from occupancy.record.specs import Count, NotNegative, Share, check
 
 from .commands import parse_command
-from .expert import COUNTER, words_and_marks
 
 GIVEN_UP = "inventory"
 """What a student that has given up plays to the end; it plays it for no other reason."""
@@ -120,6 +119,6 @@ def scripted_student(settings: StudentSettings) -> Policy:
         command = choose(
             turns_in(ask.context), advice, await ask.env.ask("admissible"), settings, random.Random(ask.seed)
         )
-        return Answer(text=command, usage=Usage(output=words_and_marks(command), counter=COUNTER))
+        return scripted_turn(command)
 
     return play

@@ -1,10 +1,6 @@
-"""Which questions a task spec names.
+"""Which questions a task spec names: those of `task_specs`, with levels, and the paper's parts.
 
-    test                 every question of a split, in id order
-    train/medium         those of one level
-    train/medium:60      60 of them, drawn with the run's seed, without replacement
-    train/medium:60-120  the next 60 of the same draw: disjoint from the first
-    @file                one task id a line
+    train/medium:60                            60 questions of one level, drawn with the run's seed
     paper-train, paper-held-out, paper-test    the paper's setting, the same for every seed
 
 A task id is `<split>/<question id>`; the question is what errors are clustered by.
@@ -13,41 +9,25 @@ A task id is `<split>/<question id>`; the question is what errors are clustered 
 from __future__ import annotations
 
 import hashlib
-import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentloop.types import Task
 from occupancy.record.errors import InputError
-from occupancy.record.recipe import Recipe, preset
 
+from ..task_specs import drawn, parse_spec, read_ids
 from .questions import LEVELS, SPLITS, Question, is_official, read_questions
-
-SPEC = re.compile(r"(?P<split>\w+)(?:/(?P<level>\w+))?(?::(?:(?P<start>\d+)-)?(?P<stop>\d+))?")
 
 
 @dataclass(frozen=True)
 class Study:
-    """The paper's HotpotQA setting (section 5): what is trained, chosen and tested on, and how often."""
+    """The paper's tasks (section 5): what is collected on, and what checkpoints are chosen by."""
 
     train: int
     """Medium questions of the train split to collect on."""
     held_out: int
     """Medium questions of the train split, others than those, to choose checkpoints by."""
-    n: int = 3
-    """Student rollouts a question."""
-    K: tuple[int, ...] = (1, 2, 3, 4, 5)
-    T_max: int = 5
-    temperature: float = 1.0
-    """Of student and teacher."""
-    evaluations: int = 8
-    """Of the full test split."""
-
-    def recipe(self, K: int, *, teacher: str) -> Recipe:
-        """OP-Short at this K."""
-        return preset("op-short", n=self.n, K=K, T_max=self.T_max, teacher=teacher)
 
 
 OFFICIAL = Study(train=1_000, held_out=3_000)
@@ -81,25 +61,12 @@ class Catalogue:
 
     def _named(self, spec: str, seed: int) -> Sequence[Question]:
         if spec.startswith("@"):
-            return [self.question(line) for line in _lines(Path(spec[1:]))]
+            return [self.question(line) for line in read_ids(Path(spec[1:]))]
         if spec.startswith("paper-"):
             return self._paper(spec)
-        found = SPEC.fullmatch(spec)
-        if found is None or found["split"] not in SPLITS or (found["level"] or "easy") not in LEVELS:
-            raise InputError(
-                f"task spec {spec!r}: expected one of {', '.join(SPLITS)}, with /{', /'.join(LEVELS)} for a "
-                f"level, :N or :A-B for a part; or @file, paper-train, paper-held-out, paper-test"
-            )
-        pool = self._pool(found["split"], found["level"])
-        if found["stop"] is None:
-            return pool
-        start, stop = int(found["start"] or 0), int(found["stop"])
-        if not start < stop <= len(pool):
-            raise InputError(
-                f"task spec {spec!r}: expected 0 <= A < B <= {len(pool)}, the questions there are"
-            )
-        random.Random(f"{found['split']}/{found['level']}:{seed}").shuffle(pool)
-        return pool[start:stop]
+        part = parse_spec(spec, splits=SPLITS, levels=LEVELS)
+        order = f"{part.split}/{part.level or None}:{seed}"
+        return drawn(self._pool(part.split, part.level), part, seed=order)
 
     def _paper(self, spec: str) -> Sequence[Question]:
         """Parts that no seed changes, so that what is held out of one run is held out of all."""
@@ -113,14 +80,14 @@ class Catalogue:
         parts = {
             "paper-train": medium[:train],
             "paper-held-out": medium[train : train + held_out],
-            "paper-test": self._pool("test", None),
+            "paper-test": self._pool("test"),
         }
         if spec not in parts:
             raise InputError(f"task spec {spec!r}: expected one of {', '.join(parts)}")
         return parts[spec]
 
-    def _pool(self, split: str, level: str | None) -> list[Question]:
-        return [q for q in self.questions if q.split == split and level in (None, q.level)]
+    def _pool(self, split: str, level: str = "") -> list[Question]:
+        return [q for q in self.questions if q.split == split and level in ("", q.level)]
 
 
 def open_catalogue(folder: Path) -> Catalogue:
@@ -136,15 +103,3 @@ def task_id(question: Question) -> str:
 def _task(question: Question) -> Task:
     kind = f"{question.level}-{question.type}"
     return Task(task_id(question), question.question_id, question.split, kind)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        ids = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"task file {path}: cannot be read ({error}); expected one task id a line"
-        ) from error
-    if not ids or len(set(ids)) < len(ids):
-        raise InputError(f"task file {path}: {len(ids)} ids, {len(set(ids))} different; give each task once")
-    return ids

@@ -20,7 +20,7 @@ from occupancy.record.errors import InputError
 
 from .actions import STOP, TOOLS, check_format, parse_action
 from .catalogue import Catalogue, open_catalogue
-from .observation import LEAST_BUDGET, WORDS_AND_MARKS, Ends, harmless, observation, open_tokenizer
+from .observation import LEAST_BUDGET, Ends, harmless, observation, open_tokenizer
 from .prompts import Prompts, load_prompts
 from .questions import Question, find_folder
 from .retrieval import open_retriever
@@ -181,7 +181,7 @@ def open_hotpotqa(
     turns: int = T_MAX,
     k: int = 3,
     passage_tokens: int = 500,
-    tokenizer: str = WORDS_AND_MARKS,
+    tokenizer: str = scripted.WORDS_AND_MARKS,
     scoring: str = "exact",
     retriever: str = "bm25",
     corpus: str = "",

@@ -12,29 +12,23 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from agentloop.policies.scripted import WORDS_AND_MARKS, words_and_marks
 from occupancy.record.errors import InputError, MissingExtra
 
 from .retrieval.passages import Passage
 
 Ends = Callable[[str], Sequence[int]]
 """A tokenizer for budgets: the end of each token, as an offset into the text."""
-WORDS_AND_MARKS = "words-and-marks"
 LEAST_BUDGET = 64
 """Tokens; tags, notices and a line for each passage need them."""
 ELLIPSIS = " …"
 
 _TAG = re.compile(r"<(?=[/|\uff5c!]?[^\W\d])")
-_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 
 
 def harmless(text: str) -> str:
     """Text from outside on one line, with nothing in it that reads as a tag or a special token."""
     return _TAG.sub("&lt;", " ".join(text.split()))
-
-
-def words_and_marks(text: str) -> list[int]:
-    """Ends of words and punctuation marks: a budget that needs no tokenizer."""
-    return [found.end() for found in _WORD_OR_MARK.finditer(text)]
 
 
 @cache

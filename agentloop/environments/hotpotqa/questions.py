@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import DataError, InputError
+
+from ..task_specs import data_folders
 
 PACKED = ("questions.parquet", "corpus.parquet")
 OFFICIAL_TRAIN = "hotpot_train_v1.1.json"
@@ -48,15 +49,13 @@ class Question:
 
 def find_folder() -> Path:
     """The folder of the questions: what FEWSTEPS_DATA names, or its subfolder hotpotqa."""
-    setting = os.environ.get("FEWSTEPS_DATA")
-    if not setting:
-        raise InputError(f"FEWSTEPS_DATA is not set: set it to the folder with the questions. {HOW_TO_GET}")
-    for folder in (Path(setting) / "hotpotqa", Path(setting)):
+    folders = data_folders("hotpotqa", HOW_TO_GET)
+    for folder in folders:
         if (folder / PACKED[0]).is_file() or (folder / OFFICIAL_TRAIN).is_file():
             return folder
     raise InputError(
-        f"FEWSTEPS_DATA={setting!r} holds no HotpotQA: expected {PACKED[0]} or {OFFICIAL_TRAIN} in it or in "
-        f"its subfolder hotpotqa. {HOW_TO_GET}"
+        f"FEWSTEPS_DATA={str(folders[1])!r} holds no HotpotQA: expected {PACKED[0]} or {OFFICIAL_TRAIN} in "
+        f"it or in its subfolder hotpotqa. {HOW_TO_GET}"
     )
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from agentloop.policies.scripted import settings_from
+from agentloop.policies.scripted import scripted_turn, settings_from
 from agentloop.types import Answer, Ask, Policy
 from occupancy.record.specs import Count, NotNegative, Share, check
 
 from ..actions import write_turn
 from . import wording
-from .teacher import counted, guess, query_for
+from .teacher import guess, query_for
 from .view import View, named_in
 from .wording import say
 
@@ -60,7 +60,7 @@ def scripted_student(settings: StudentSettings) -> Policy:
 
     async def play(ask: Ask) -> Answer:
         view: View = await ask.env.ask("view")
-        return counted(stumble(view, settings, random.Random(ask.seed)))
+        return scripted_turn(stumble(view, settings, random.Random(ask.seed)))
 
     return play
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 import re
 
-from agentloop.types import Answer, Ask, Policy, Usage
+from agentloop.policies.scripted import scripted_turn
+from agentloop.types import Answer, Ask, Policy
 
 from ..actions import write_turn
-from ..observation import WORDS_AND_MARKS, words_and_marks
 from ..scoring import normalise
 from . import wording
 from .view import View, named_in, words_of
@@ -37,14 +37,9 @@ def scripted_teacher() -> Policy:
 
     async def play(ask: Ask) -> Answer:
         view: View = await ask.env.ask("view")
-        return counted(teach(view, random.Random(ask.seed)))
+        return scripted_turn(teach(view, random.Random(ask.seed)))
 
     return play
-
-
-def counted(text: str) -> Answer:
-    """A scripted policy's turn; its tokens are words, marks, and one for the end."""
-    return Answer(text, Usage(output=len(words_and_marks(text)) + 1, counter=WORDS_AND_MARKS))
 
 
 def teach(view: View, rng: random.Random) -> str:

@@ -1,0 +1,92 @@
+"""Which tasks a spec names, and where a benchmark's data are.
+
+valid_seen        every task of a split, in id order
+train:60          60 tasks of `train`, drawn with a seed, without replacement
+train:60-120      the next 60 of the same draw: disjoint from train:60
+train/medium:60   the same among the tasks of one level, for a benchmark that has levels
+@file             one task id a line
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from occupancy.record.errors import InputError
+
+T = TypeVar("T")
+_SPEC = re.compile(r"(?P<split>\w+)(?:/(?P<level>\w+))?(?::(?:(?P<start>\d+)-)?(?P<stop>\d+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Part of a split: positions [start, stop) of its seeded order, or all of it in id order."""
+
+    split: str
+    start: int = 0
+    stop: int | None = None
+    level: str = ""
+
+
+def parse_spec(spec: str, *, splits: Sequence[str], levels: Sequence[str] = ()) -> Slice:
+    """The part of a split that a spec other than `@file` names; InputError where it names none."""
+    found = _SPEC.fullmatch(spec)
+    level = (found and found["level"]) or ""
+    if found is None or (level and level not in levels):
+        by_level = f", /{' or /'.join(levels)} behind the split for a level" if levels else ""
+        raise InputError(
+            f"task spec {spec!r}: expected a split ({splits[0]}), split:N (train:60), split:A-B "
+            f"(train:60-120){by_level}, or @file"
+        )
+    if found["split"] not in splits:
+        raise InputError(f"task spec {spec!r} names no split: expected one of {', '.join(splits)}")
+    start, stop = int(found["start"] or 0), None if found["stop"] is None else int(found["stop"])
+    if stop is not None and stop <= start:
+        raise InputError(f"task spec {spec!r} names {stop - start} tasks: expected at least one")
+    return Slice(found["split"], start, stop, level)
+
+
+def drawn(pool: Sequence[T], part: Slice, *, seed: str) -> list[T]:
+    """The tasks of `pool`, in id order, that `part` names; its order is drawn with `seed`.
+
+    Raises:
+        InputError: more tasks than there are.
+    """
+    order = list(pool)
+    if part.stop is None:
+        return order
+    if part.stop > len(order):
+        raise InputError(
+            f"the task spec asks up to task {part.stop}: {part.split} has {len(order)}, expected no more"
+        )
+    random.Random(seed).shuffle(order)
+    return order[part.start : part.stop]
+
+
+def read_ids(file: Path) -> list[str]:
+    """Task ids of a file, one a line; InputError where it cannot be read, is empty, or names one twice."""
+    try:
+        ids = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"task file {file}: cannot be read ({error}); expected one task id a line"
+        ) from error
+    if not ids:
+        raise InputError(f"task file {file} is empty: expected one task id a line")
+    if twice := [task_id for task_id, count in Counter(ids).items() if count > 1]:
+        raise InputError(f"task file {file} names {twice[0]} more than once: expected each task once")
+    return ids
+
+
+def data_folders(name: str, how_to_get: str) -> tuple[Path, Path]:
+    """Where the data of benchmark `name` may be: the subfolder `name` of FEWSTEPS_DATA, or that folder."""
+    setting = os.environ.get("FEWSTEPS_DATA")
+    if not setting:
+        raise InputError(f"FEWSTEPS_DATA is not set: set it to the folder of the {name} data. {how_to_get}")
+    return Path(setting) / name, Path(setting)

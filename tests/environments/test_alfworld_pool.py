@@ -266,5 +266,5 @@ def test_the_benchmark_says_what_it_is() -> None:
     assert pool.policy("gpt") is None
     for name in pool.policies:
         assert pool.policy(name) is not None
-    with pytest.raises(InputError, match="'laps' is unknown"):
+    with pytest.raises(InputError, match="no setting 'laps'"):
         pool.policy("scripted:laps=1")

@@ -78,13 +78,14 @@ class Run:
         """
         whole = schema(table)
         order = [name for name in _ORDER if name in whole.names]
-        needed = whole.names if columns is None else list(dict.fromkeys([*columns, *order]))
+        unique = ["episode_id"] if table == "episodes" else []
+        needed = whole.names if columns is None else list(dict.fromkeys([*columns, *order, *unique]))
         wanted = pa.schema([whole.field(name) for name in needed], whole.metadata)
         parts = [_read_part(file, table, wanted) for file in self.files(table)]
         rows = pa.concat_tables(parts) if parts else wanted.empty_table()
         rows = rows.sort_by([(name, "ascending") for name in order])
-        if table == "episodes":
-            self._refuse_twice(rows.select(order))
+        if unique:
+            self._refuse_twice(rows["episode_id"])
         return rows if columns is None else rows.select(list(columns))
 
     def files(self, table: str) -> list[Path]:
@@ -126,16 +127,14 @@ class Run:
             raise DataError(f"{part} has {unlisted[0]}.parquet, which {_LIST} does not list: remove the file")
         return rows
 
-    def _refuse_twice(self, key: pa.Table) -> None:
+    def _refuse_twice(self, ids: pa.ChunkedArray) -> None:
         """Refuse episodes that occur twice: their turns would count, and be trained on, twice."""
-        counts = key.group_by(key.column_names).aggregate([([], "count_all")])
-        if len(counts) < len(key):
-            row = next(row for row in counts.to_pylist() if row["count_all"] > 1)
-            raise DataError(
-                f"{self.folder} holds {row['kind']} {row['rollout']} of {row['task_id']} "
-                f"{row['count_all']} times: a part was copied, or two runs were put into one folder; remove "
-                f"one of the parts"
-            )
+        for row in ids.value_counts().to_pylist() if len(ids) > len(ids.unique()) else ():
+            if row["counts"] > 1:
+                raise DataError(
+                    f"{self.folder} holds episode {row['values']} {row['counts']} times: a part was copied, "
+                    f"or two runs were put into one folder; remove one of the parts"
+                )
 
     def commit(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""

@@ -16,8 +16,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
-
 from agentloop.ledger.metered import LocalBilling, Meter, metered
 from agentloop.ledger.store import Ledger
 from agentloop.run.algorithm import play_unit
@@ -31,7 +29,7 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key
 from occupancy.runs import Run, only_writer
-from occupancy.statistics.clusters import ClusterSums, ratio
+from occupancy.statistics.clusters import clustered_ratio
 
 
 @dataclass(frozen=True)
@@ -147,19 +145,15 @@ def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
         rows: One an attempt, with cluster_id, attempt and score.
         at: Threshold of success.
     """
-    clusters: dict[str, list[bool]] = defaultdict(list)
-    for row in rows:
-        clusters[row["cluster_id"]].append(row["score"] >= at)
-    C, n = len(clusters), len(rows)
-    won = np.array([[sum(attempts)] for attempts in clusters.values()], np.float64)
-    played = np.array([len(attempts) for attempts in clusters.values()], np.float64)
-    found = ratio(ClusterSums(won, played, np.arange(C), float(n)))
-    mean = float(found.value[0])
-    cluster_se = None if found.standard_error is None else float(found.standard_error[0])
+    clusters = [row["cluster_id"] for row in rows]
+    won = [row["score"] >= at for row in rows]
+    rate, error = clustered_ratio(won, [1.0] * len(rows), cluster=clusters)
+    mean, C = float(rate), len(set(clusters))
+    cluster_se = float(error) if C > 1 else None
     by_attempt = _by_attempt(rows, at)
     E = len(by_attempt)
     evaluation_se = stdev(by_attempt) / sqrt(E) if E > 1 else None
-    return Estimate(mean, *_interval(mean, cluster_se, C), cluster_se, evaluation_se, n, C, E)
+    return Estimate(mean, *_interval(mean, cluster_se, C), cluster_se, evaluation_se, len(rows), C, E)
 
 
 def _interval(mean: float, cluster_se: float | None, C: int) -> tuple[float | None, float | None, str]:

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
+from occupancy.statistics.clusters import clustered_ratio, kish, sums_by_cluster
+from occupancy.statistics.coverage import good_turing
 
 LEAST_TASKS = 20
 """Fewer clusters than this give no standard error worth the name."""
@@ -237,9 +239,8 @@ class Pilot:
 
     @property
     def ess(self) -> float:
-        """Effective contexts once the pilot is reweighted to pooled: (sum T)^2 / sum T^2 (Kish)."""
-        T = self.contexts.T.astype(float)
-        return float(T.sum() ** 2 / max((T**2).sum(), 1.0))
+        """Effective sample size (Kish) of the contexts, reweighted to pooled."""
+        return kish(self.contexts.T)
 
     @property
     def missing_mass(self) -> float:
@@ -247,28 +248,12 @@ class Pilot:
         ids = self.contexts.context_id
         if not len(ids) or (ids == "").any():
             return math.nan
-        return float((np.unique(ids, return_counts=True)[1] == 1).sum() / len(ids))
+        return good_turing(ids)[0]
+
+
+by_cluster = sums_by_cluster
 
 
 def ratio(numerator: Floats, denominator: Floats, *, cluster: Ints, n_clusters: int) -> tuple[Floats, Floats]:
-    """Ratio of sums with its standard error clustered by task, a column at a time.
-
-    numerator, denominator: [C, ...]; cluster: [C]. Returns the ratio and its SE, both [...].
-    var = Q/(Q-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the Q clusters that hold data.
-    """
-    A = by_cluster(numerator, cluster=cluster, n_clusters=n_clusters)
-    B = by_cluster(denominator, cluster=cluster, n_clusters=n_clusters)
-    total = B.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        estimate = A.sum(0) / total
-        used = np.maximum((B != 0).sum(0), 2)
-        residual = np.where(B != 0, A - estimate * B, 0.0)
-        error = np.sqrt(used / (used - 1) * (residual**2).sum(0)) / total
-    return estimate, error
-
-
-def by_cluster(values: Floats, *, cluster: Ints, n_clusters: int) -> Floats:
-    """Sums of values [C, ...] over each cluster: [Q, ...]."""
-    sums = np.zeros((n_clusters, *values.shape[1:]))
-    np.add.at(sums, cluster, values)
-    return sums
+    """Ratio of sums [...] with its standard error clustered by task; NaN with a single cluster."""
+    return clustered_ratio(numerator, denominator, cluster=cluster)

@@ -1,12 +1,13 @@
-"""Sums by task, the clusters of every standard error, and the ratio estimate that they give.
+"""Ratio estimates with standard errors clustered by task: every mean and share in the project is one.
 
-The estimate is R = sum_q A_q / sum_q B_q and its variance the delta method's
-C/(C-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the C tasks with weight (Cochran, Sampling Techniques,
-1977, section 6.3). A single task says nothing about other tasks: the standard error is then None.
+The estimate is R = sum_q A_q / sum_q B_q over tasks q, and its variance by the delta method
+C/(C-1) sum_q (A_q - R B_q)^2 / (sum_q B_q)^2 over the C tasks with B_q != 0 (Cochran, Sampling Techniques,
+1977, section 6.3). With a single task the standard error is undefined: None, or NaN in one column of many.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Ratio:
     value: Float64
     """[D]"""
     standard_error: Float64 | None
-    """[D] by the delta method; None with a single cluster of weight."""
+    """[D] by the delta method; None, or NaN in a column of several, with a single cluster of weight."""
 
 
 def cluster_sums(
@@ -98,18 +99,66 @@ def partial_sums(
 def ratio(sums: ClusterSums, *, over: int | None = None) -> Ratio:
     """Mean of every feature over contexts, or its ratio to feature number `over`, with standard errors.
 
-    Raises DataError where the feature to divide by sums to zero.
+    Args:
+        sums: Sums by task, from `cluster_sums`.
+        over: Feature to divide by; by default the weight, which gives the mean.
+
+    Raises:
+        DataError: The feature to divide by sums to zero.
     """
     A = sums.numerators
     B = sums.denominators if over is None else A[:, over]
     if B.sum() == 0:
         raise DataError(f"feature {over} sums to zero over all contexts: nothing can be divided by it")
-    R = A.sum(axis=0) / B.sum()
-    C = sums.n_weighted
-    if C < 2:
-        return Ratio(R, None)
-    residuals = ((A - R * B[:, None]) ** 2).sum(axis=0)
-    return Ratio(R, np.sqrt(residuals * C / (C - 1)) / abs(B.sum()))
+    R, error = _ratio_of_sums(A, B[:, None], np.asarray(sums.n_weighted))
+    return Ratio(R, None if sums.n_weighted < 2 else error)
+
+
+def clustered_ratio(
+    numerators: npt.ArrayLike, denominators: npt.ArrayLike, *, cluster: npt.ArrayLike
+) -> tuple[Float64, Float64]:
+    """Sum of the numerators over sum of the denominators, and its standard error clustered by `cluster`.
+
+    Args:
+        numerators: [n, ...] one row an observation.
+        denominators: [n, ...] of the same shape; ones give the mean.
+        cluster: [n] cluster of each row: integers or text.
+
+    Returns:
+        The ratio and its standard error, both [...]; NaN where all denominators are 0, and the error also
+        where fewer than two clusters have a denominator.
+
+    Example:
+        >>> clustered_ratio([1.0, 0.0, 1.0], [1.0, 1.0, 1.0], cluster=["a", "a", "b"])
+    """
+    tasks, q = np.unique(cluster, return_inverse=True)
+    A = sums_by_cluster(np.asarray(numerators, np.float64), cluster=q, n_clusters=len(tasks))
+    B = sums_by_cluster(np.asarray(denominators, np.float64), cluster=q, n_clusters=len(tasks))
+    return _ratio_of_sums(A, B, (B != 0).sum(axis=0))
+
+
+def sums_by_cluster(values: Float64, *, cluster: Int64, n_clusters: int) -> Float64:
+    """[n_clusters, ...] sums of values [n, ...] over the rows of each cluster [n]."""
+    sums = np.zeros((n_clusters, *values.shape[1:]))
+    np.add.at(sums, cluster, values)
+    return sums
+
+
+def kish(weights: npt.ArrayLike) -> float:
+    """Effective sample size (sum w)^2 / sum w^2 of weights [n] (Kish 1965); NaN where all are 0."""
+    w = np.asarray(weights, np.float64)
+    squares = float((w * w).sum())
+    return float(w.sum()) ** 2 / squares if squares else math.nan
+
+
+def _ratio_of_sums(A: Float64, B: Float64, C: Int64) -> tuple[Float64, Float64]:
+    """Ratio [...] of A to B [Q, ...] and its standard error, over C clusters with weight."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = B.sum(axis=0)
+        R = A.sum(axis=0) / total
+        residuals = ((A - R * B) ** 2).sum(axis=0)
+        variance = residuals * C / np.where(C > 1, C - 1, np.nan)
+        return R, np.sqrt(variance) / np.abs(total)
 
 
 def clusters(trajectories: Trajectories) -> tuple[Int64, Int64]:

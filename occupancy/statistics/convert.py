@@ -1,8 +1,8 @@
-"""A sample of contexts drawn under one convention, weighted so that it stands for another.
+"""Weights that convert a sample of contexts from one convention to another.
 
 Algorithm 1 keeps one context a rollout. Under Unif{1..T} its law is trajectory-uniform, and weighting it by
-T makes its averages pooled ones. The weights lie between 1 and T_max, so they cannot blow up; what they
-cost is told by Kish's effective sample size.
+T makes its averages pooled ones. The weights are between 1 and T_max; the effective sample size (Kish) is the
+number of equally weighted contexts with the same variance.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.types import Float64, Int64
+from occupancy.statistics.clusters import kish
 
 CONVERTIBLE = ("pooled", "trajectory", "task")
 
@@ -25,7 +26,7 @@ class Conversion:
     weights: Float64
     """[n] with mean 1."""
     ess: float
-    """Kish effective sample size, (sum v)^2 / sum v^2, at most n."""
+    """Effective sample size (Kish), at most n."""
 
 
 def convert(lengths: npt.ArrayLike, tasks: npt.ArrayLike, *, source: str, target: str) -> Conversion:
@@ -55,11 +56,6 @@ def convert(lengths: npt.ArrayLike, tasks: npt.ArrayLike, *, source: str, target
         v = 1 / (_mean_length(T, q, source) * weight[source])
     v /= v.mean()
     return Conversion(v, kish(v))
-
-
-def kish(weights: Float64) -> float:
-    """(sum w)^2 / sum w^2: how many equal weights would give the variance of these."""
-    return float(weights.sum() ** 2 / (weights * weights).sum())
 
 
 def _mean_length(T: Float64, tasks: Int64, source: str) -> Float64:

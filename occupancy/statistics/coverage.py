@@ -1,12 +1,13 @@
-"""How much of the learner's occupancy has been seen: missing mass, and coverage by a training set.
+"""Missing mass of an occupancy (Good-Turing), and its coverage by a training set.
 
-A new context comes from a new task, so what counts as unseen is what no other task has visited: the
-leave-one-task-out share is the Good-Turing estimate at the level of clusters, with its clustered error.
-The share of single contexts (f1 / n) is the classical one, for contexts drawn independently.
+New contexts come from new tasks, so a state is unseen if no other task has visited it: `by_task` is the
+leave-one-task-out form of the Good-Turing estimate, with a clustered standard error. `by_turn`, f1 / n, is
+the classical estimate for contexts drawn independently.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,13 +39,15 @@ def missing_mass(trajectories: Trajectories, *, convention: str) -> MissingMass:
     pairs = np.unique(owner * S + trajectories.states)
     tasks_of_state = np.bincount(pairs % S, minlength=S) if S else np.empty(0, np.int64)
     alone = (tasks_of_state == 1)[trajectories.states]
-    counts = np.bincount(trajectories.states, minlength=S)
-    singletons = int((counts == 1).sum())
-    return MissingMass(
-        mean(_with_features(trajectories, alone), convention=convention),
-        singletons / trajectories.n_turns,
-        singletons,
-    )
+    by_turn, singletons = good_turing(trajectories.states)
+    return MissingMass(mean(_with_features(trajectories, alone), convention=convention), by_turn, singletons)
+
+
+def good_turing(ids: npt.ArrayLike) -> tuple[float, int]:
+    """f1 / n and f1: the estimated mass of unseen values (Good 1953), f1 of the n observed ids being single."""
+    values = np.asarray(ids)
+    singletons = int((np.unique(values, return_counts=True)[1] == 1).sum())
+    return singletons / len(values) if len(values) else math.nan, singletons
 
 
 def coverage(trajectories: Trajectories, training_states: npt.ArrayLike, *, convention: str) -> Mean:

@@ -44,7 +44,7 @@ def missing_mass(trajectories: Trajectories, *, convention: str) -> MissingMass:
 
 
 def good_turing(ids: npt.ArrayLike) -> tuple[float, int]:
-    """f1 / n and f1: the estimated mass of unseen values (Good 1953), f1 of the n observed ids being single."""
+    """Estimated mass of unseen values f1 / n (Good 1953), and f1: the values that occur once among n ids."""
     values = np.asarray(ids)
     singletons = int((np.unique(values, return_counts=True)[1] == 1).sum())
     return singletons / len(values) if len(values) else math.nan, singletons

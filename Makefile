@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BASE := $(VENV)/.base
 READY := $(VENV)/.ready
+BENCH := $(VENV)/.bench
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lint format bench clean
@@ -26,7 +27,7 @@ format: $(READY)
 	$(VENV)/bin/ruff check --fix-only .
 	$(VENV)/bin/ruff format .
 
-bench: $(READY)
+bench: $(BENCH)
 	$(VENV)/bin/python -m benchmarks
 
 clean:
@@ -45,4 +46,9 @@ $(BASE): locks/build.txt locks/dev.txt pyproject.toml
 $(READY): $(BASE) locks/torch.txt
 	$(PIP) --no-deps -r locks/dev.txt
 	$(PIP) -c locks/dev.txt -r locks/torch.txt
+	touch $@
+
+# The libraries that the benchmarks compare with.
+$(BENCH): $(READY) locks/bench.txt
+	$(PIP) --no-deps -r locks/bench.txt
 	touch $@

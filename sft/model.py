@@ -155,7 +155,7 @@ def _with_lora(model: nn.Module, rank: int) -> nn.Module:
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     with warnings.catch_warnings():
         # peft still reads a name that transformers has deprecated.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        warnings.simplefilter("ignore", FutureWarning)
         return get_peft_model(model, config)
 
 

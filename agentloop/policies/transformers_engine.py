@@ -24,6 +24,11 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
         import transformers
     except ImportError as error:
         raise MissingExtra("transformers with torch", "agents") from error
+    if not hasattr(transformers, "ContinuousBatchingConfig"):
+        raise InputError(
+            f"transformers {transformers.__version__} has no ContinuousBatchingConfig: expected 5.8 or later; "
+            f"run: pip install 'transformers>=5.8'"
+        )
     cuda = torch.cuda.is_available()
     # bfloat16 is several times slower than float32 on most CPUs.
     dtype = spec.dtype if spec.dtype != "auto" or cuda else "float32"

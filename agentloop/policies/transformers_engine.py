@@ -26,7 +26,7 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
         raise MissingExtra("transformers with torch", "agents") from error
     if not hasattr(transformers, "ContinuousBatchingConfig"):
         raise InputError(
-            f"transformers {transformers.__version__} has no ContinuousBatchingConfig: expected 5.8 or later; "
+            f"transformers {transformers.__version__} lacks ContinuousBatchingConfig: expected 5.8 or newer; "
             f"run: pip install 'transformers>=5.8'"
         )
     cuda = torch.cuda.is_available()

@@ -8,6 +8,7 @@ reported as not matched.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,12 @@ async def collect_matched(
 
 def _match(name: str, run: Run, axis: str, *, limit: int, stopped: bool) -> Match:
     C_tr = run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    try:
+    with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         C_i = ledger.account().output_tokens
         spent = sum(C_tr) if axis == "training" else ledger.charged("inference")
         (most,) = ledger.query(
             "select coalesce(max(tokens), 0) as tokens from (select sum(charged_tokens) as tokens "
             "from attempts where role = 'teacher' group by episode_id)"
         )
-    finally:
-        ledger.close()
     largest = max(C_tr, default=0) if axis == "training" else most["tokens"]
     return Match(name, str(run.folder), spent, largest, C_i, sum(C_tr), len(C_tr), stopped or spent >= limit)

@@ -1,9 +1,10 @@
-"""The account of a run: what was asked, what it cost, and whether ledger, tables and provider agree."""
+"""The account of a run: its calls, their cost, and whether ledger, tables and provider agree."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from agentloop.ledger.store import Ledger
@@ -30,71 +31,60 @@ select role, policy, count(*) as attempts,
     sum(charged_money) as charged_money
 from attempts group by role, policy order by role desc, policy
 """
+_ANSWERED = """
+select episode_id, t, output_tokens, state from attempts
+where role = 'teacher' and state in ('settled', 'orphaned') and t > 0
+"""
 
 
 def refuse_lost_ledger(run: Run) -> None:
-    """DataError where tables hold teacher turns that the ledger does not: what they cost is not known."""
+    """DataError where the tables hold teacher turns that the ledger lacks: their cost is unknown."""
     bought = run.read("turns", columns=["author"])["author"].to_pylist().count("teacher")
     file, known = run.folder / "ledger.sqlite", 0
     if bought and file.exists():
-        ledger = Ledger(file, read_only=True)
-        (row,) = ledger.query(
-            "select count(*) as n from attempts where role = 'teacher' and t > 0 "
-            "and state in ('settled', 'orphaned')"
-        )
-        known = row["n"]
-        ledger.close()
+        with closing(Ledger(file, read_only=True)) as ledger:
+            known = len(ledger.query(_ANSWERED))
     if known < bought:
         raise DataError(
             f"{file} knows {known:,} teacher turns, but the run holds {bought:,}: restore the ledger; "
-            f"without it nobody can say what the run has cost"
+            f"without it the cost of the run is unknown"
         )
 
 
 def account_of(
     run: Run, *, prices: PriceTable | None = None, provider: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Costs by policy, failures, C_i and C_tr, and the reconciliation.
+    """Costs by policy, failures, C_i and C_tr, and whether ledger, tables and provider agree.
 
-    provider   what the provider's own account says: output, prompt or calls, over all policies
+    Args:
+        run: The run.
+        prices: Price table; None: as each attempt was charged.
+        provider: What the provider's own account says: output, prompt or calls, over all policies.
+
+    Raises:
+        DataError: The ledger lacks turns that the run holds.
+        InputError: `provider` has another name.
     """
     refuse_lost_ledger(run)
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    try:
-        policies = ledger.query(_SUMS)
-        failures = ledger.query(
-            "select failure as kind, count(*) as attempts from attempts where state = 'failed' group by "
-            "failure"
-        )
-        answered = ledger.query(
-            "select episode_id, t, output_tokens, state from attempts "
-            "where role = 'teacher' and state in ('settled', 'orphaned') and t > 0"
-        )
-        asked = ledger.query(
-            "select coalesce(sum(output_tokens), 0) as tokens from attempts where role = 'teacher' and t = 0"
-        )
-        failed_usage = ledger.query(
-            "select coalesce(sum(output_tokens), 0) as tokens from attempts where role = 'teacher' "
-            "and state = 'failed'"
-        )
-        by_task = Counter(
-            row["episode_id"].rpartition("#")[0]
-            for row in ledger.query("select episode_id from attempts where state = 'failed'")
-        )
-    finally:
-        ledger.close()
+    with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
+        policies, answered = ledger.query(_SUMS), ledger.query(_ANSWERED)
+        failed = ledger.query("select * from attempts where state = 'failed'")
+        asked = ledger.query("select * from attempts where role = 'teacher' and t = 0 and state != 'failed'")
     for row in policies:
         row["money"] = _money(row, prices)
     C_i = sum(row["output_tokens"] for row in policies if row["role"] == "teacher")
     tables = _tables(run, answered)
-    tables |= {"switch_questions": asked[0]["tokens"], "failed_with_usage": failed_usage[0]["tokens"]}
+    tables["switch_questions"] = sum(row["output_tokens"] or 0 for row in asked)
+    tables["failed_with_usage"] = sum(row["output_tokens"] or 0 for row in failed if row["role"] == "teacher")
     return {
         "folder": str(run.folder),
         "recipe": run.recipe.name,
         "currency": None if prices is None else prices.currency,
         "policies": policies,
-        "failures": {row["kind"]: row["attempts"] for row in failures},
-        "tasks_with_failures": dict(by_task.most_common(20)),
+        "failures": dict(sorted(Counter(row["failure"] for row in failed).items())),
+        "tasks_with_failures": dict(
+            Counter(row["episode_id"].rpartition("#")[0] for row in failed).most_common(20)
+        ),
         "C_i": C_i,
         "C_tr": sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()),
         "tables": tables | {"agree": C_i == sum(tables.values())},

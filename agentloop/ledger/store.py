@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ create table if not exists attempts (
     unique (episode_id, t, attempt)
 ) strict
 """
+_LOST = "update attempts set state = 'lost', billed = 'perhaps' where state = 'open'"
 Work = Callable[[sqlite3.Connection], Any]
 
 
@@ -85,8 +86,7 @@ class Account:
 
     attempts: int
     output_tokens: int
-    """C_i: the teacher's output tokens in every attempt that says or lets us count them, before any
-    filter."""
+    """C_i: the teacher's output tokens of every attempt where they are known, before any filter."""
     failed: int
     """Attempts that got no answer."""
     lost: int
@@ -98,11 +98,12 @@ class Account:
 class Ledger:
     """SQLite in WAL mode; one process writes, any number read.
 
-    Rows of concurrent calls are committed together by a thread of the ledger's own: a commit reaches the
-    disk before anybody goes on, and nobody waits longer than two commits.
+    A thread commits the rows of concurrent calls together: each call goes on once its row is on the disk,
+    after at most two commits.
     """
 
     def __init__(self, file: Path, *, read_only: bool = False) -> None:
+        self._read_only = read_only
         try:
             if read_only:
                 self._read(file)
@@ -110,7 +111,7 @@ class Ledger:
                 self._write_and_read(file)
         except sqlite3.Error as error:
             raise RunError(
-                f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or see to the disk"
+                f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or repair the disk"
             ) from error
 
     def _read(self, file: Path) -> None:
@@ -126,7 +127,7 @@ class Ledger:
         # A commit survives a power cut, not only the death of the process.
         self._db.execute("pragma synchronous = full")
         self._db.execute(_SCHEMA)
-        self._db.execute("update attempts set state = 'lost', billed = 'perhaps' where state = 'open'")
+        self._db.execute(_LOST)
         self._reader = sqlite3.connect(file, isolation_level=None)
         (self._resumed,) = self._reader.execute("select exists (select 1 from attempts)").fetchone()
         self._thread = ThreadPoolExecutor(1, "ledger")
@@ -135,18 +136,16 @@ class Ledger:
 
     def close(self) -> None:
         """Write what is queued and close the file."""
-        if hasattr(self, "_db"):
-            self._thread.shutdown(wait=True)
-            # A call that was given up before its row was known to be written stays open until here.
-            lost = "update attempts set state = 'lost', billed = 'perhaps' where state = 'open'"
-            queued, self._queue = self._queue, []
-            try:
-                self._commit([*(work for work, _ in queued), lambda db: db.execute(lost)])
-            finally:
+        try:
+            if not self._read_only:
+                self._thread.shutdown(wait=True)
+                queued, self._queue = self._queue, []
+                # A call that was given up before its row was known to be written stays open until here.
+                self._commit([*(work for work, _ in queued), lambda db: db.execute(_LOST)])
+        finally:
+            if not self._read_only:
                 self._db.close()
-                self._reader.close()
-            return
-        self._reader.close()
+            self._reader.close()
 
     def stored(self, key: CallKey) -> Answer | None:
         """The answer already bought for this turn in this very context."""
@@ -186,16 +185,8 @@ class Ledger:
 
     async def settle(self, attempt_id: int, answer: Answer, *, cost: Charge) -> None:
         """Record the answer and its usage."""
-        text = _answer_json(answer)
-        values = (*_usage(answer.usage), answer.finish_reason, text, cost.tokens, cost.money)
-        await self._write(
-            lambda db: db.execute(
-                "update attempts set state = 'settled', billed = 'yes', settled_at = ?, output_tokens = ?, "
-                "reasoning_tokens = ?, prompt_tokens = ?, cached_tokens = ?, counter = ?, usage = ?, "
-                "finish_reason = ?, answer = ?, charged_tokens = ?, charged_money = ? where id = ?",
-                (time.time(), *values, attempt_id),
-            )
-        )
+        found = {"state": "settled", "billed": "yes", "finish_reason": answer.finish_reason}
+        await self._end(attempt_id, found | {"answer": _answer_json(answer)}, answer.usage, cost)
 
     async def fail(self, attempt_id: int, error: PolicyFailed | EnvironmentFailed, *, cost: Charge) -> None:
         """Record that the attempt got no answer, and whether it may have been billed all the same."""
@@ -203,16 +194,27 @@ class Ledger:
         billed, usage = "no", None
         if isinstance(error, CallFailed):
             kind, billed, usage = error.kind, error.billed, error.usage
-        counts = (None,) * 6 if usage is None else _usage(usage)
-        values = (billed, *counts, kind, storable(str(error)), cost.tokens, cost.money)
-        await self._write(
-            lambda db: db.execute(
-                "update attempts set state = 'failed', settled_at = ?, billed = ?, output_tokens = ?, "
-                "reasoning_tokens = ?, prompt_tokens = ?, cached_tokens = ?, counter = ?, usage = ?, "
-                "failure = ?, error = ?, charged_tokens = ?, charged_money = ? where id = ?",
-                (time.time(), *values, attempt_id),
-            )
-        )
+        found = {"state": "failed", "billed": billed, "failure": kind, "error": storable(str(error))}
+        await self._end(attempt_id, found, usage, cost)
+
+    async def _end(self, attempt_id: int, found: dict[str, Any], usage: Usage | None, cost: Charge) -> None:
+        cells = found | {
+            "settled_at": time.time(),
+            "charged_tokens": cost.tokens,
+            "charged_money": cost.money,
+        }
+        if usage is not None:
+            cells |= {
+                "output_tokens": usage.output,
+                "reasoning_tokens": usage.reasoning,
+                "prompt_tokens": usage.prompt,
+                "cached_tokens": usage.cached,
+                "counter": usage.counter,
+                "usage": "reported" if usage.reported else "local",
+            }
+        columns = ", ".join(f"{name} = :{name}" for name in cells)
+        query = f"update attempts set {columns} where id = :id"
+        await self._write(lambda db: db.execute(query, cells | {"id": attempt_id}))
 
     def abandon(self, attempt_id: int) -> None:
         """Record a call that nobody waits for any more: it may have been billed, its reservation stays."""
@@ -244,7 +246,7 @@ class Ledger:
         return self.query("select * from attempts order by episode_id, t, attempt")
 
     def query(self, sql: str) -> list[dict[str, Any]]:
-        """Rows of a question to the ledger, as dicts."""
+        """Rows of a query to the ledger, as dicts."""
         cursor = self._reader.execute(sql)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
@@ -295,35 +297,13 @@ class Ledger:
         except sqlite3.Error as error:
             raise RunError(
                 f"the ledger cannot be written ({error}): make room on the disk and run the same command "
-                "again; "
-                f"what was bought is kept"
+                f"again; what was bought is kept"
             ) from error
         return results
 
 
-def _usage(usage: Usage) -> tuple[int | str | None, ...]:
-    source = "reported" if usage.reported else "local"
-    return (usage.output, usage.reasoning, usage.prompt, usage.cached, usage.counter, source)
-
-
 def _answer_json(answer: Answer) -> str:
-    usage = answer.usage
-    return json.dumps(
-        {
-            "text": answer.text,
-            "usage": [
-                usage.output,
-                usage.counter,
-                usage.reasoning,
-                usage.prompt,
-                usage.cached,
-                usage.reported,
-            ],
-            "finish_reason": answer.finish_reason,
-            "token_ids": answer.token_ids,
-            "logprob": answer.logprob,
-        }
-    )
+    return json.dumps(asdict(answer) | {"usage": astuple(answer.usage)})
 
 
 def _answer(text: str) -> Answer:

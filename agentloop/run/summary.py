@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 from agentloop.ledger.report import refuse_lost_ledger
@@ -23,9 +24,8 @@ def summarise(run: Run) -> dict[str, Any]:
     episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
     traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()
     outcomes = Counter(run.read("proposals", columns=["outcome"])["outcome"].to_pylist())
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    account = ledger.account()
-    ledger.close()
+    with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
+        account = ledger.account()
     repeated = _repeated(run)
     kinds = sorted({episode["kind"] for episode in episodes})
     return {
@@ -81,9 +81,8 @@ def _warnings(run: Run, repeated: int) -> list[str]:
     if not repeated or run.recipe.n == 1:
         return []
     return [
-        f"{repeated} rollouts repeat another rollout of their task word for word: the student may draw "
-        "nothing "
-        f"at random, or all of its workers draw the same"
+        f"{repeated} rollouts repeat another rollout of their task word for word: the student may not "
+        f"sample, or all of its workers sample with the same seed"
     ]
 
 

@@ -1,14 +1,14 @@
-"""The embedded retriever: BM25 by bm25s with PyStemmer, built once, stored, memory-mapped.
+"""The embedded retriever: Lucene's BM25, built once, stored, memory-mapped.
 
-Lucene's BM25 with k1 1.5 and b 0.75 over title and text, English stop words out, Snowball stems
-(Robertson and Zaragoza 2009; Kamphuis et al. 2020 for the variant). A stored index is
+k1 1.5 and b 0.75 over title and text, English stop words out, Snowball stems by PyStemmer (Robertson and
+Zaragoza 2009; Kamphuis et al. 2020 for the variant). A stored index is
 
     passages.arrow                         the passages themselves
-    data.npy, indices.npy, indptr.npy      the scores by token, as bm25s computes them
-    vocabulary.json                        token numbers
+    data.npy, indices.npy, indptr.npy      scores by word, see `score_words`
+    vocabulary.json                        number of each word
     index.json                             what it was made of and with, and the stop words; written last
 
-bm25s is needed to build an index and not to open one.
+Letters: N passages, V words, E pairs of a word and a passage that holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
@@ -28,20 +30,27 @@ from typing import Any
 
 from occupancy.record.errors import DataError, InputError, MissingExtra
 
-from .passages import Corpus, Passage, Told, store
+from .passages import Corpus, Passage, Show, store
 
 K1, B = 1.5, 0.75
 FORMAT = 1
 ARRAYS = ("data", "indices", "indptr")
+STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there "
+        "these they this to was will with",
+    )
+)
 _WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
 def quiet(stage: str, done: int) -> None:
-    """Tell nobody."""
+    """Show nothing."""
 
 
-def on_stderr(stage: str, done: int) -> None:
-    """Tell a person at a terminal; a log file gets no such lines."""
+def on_terminal(stage: str, done: int) -> None:
+    """A line on standard error where that is a terminal; a log file gets none."""
     if sys.stderr.isatty():
         sys.stderr.write(f"index: {stage}, {done:,} passages\n")
 
@@ -54,7 +63,7 @@ class Bm25:
     name: str
     """Method, package versions and the passages' hash: what a result depends on."""
     scores: Any
-    """(data, indices, indptr): scores and passages of token i stand at indptr[i] to indptr[i + 1]."""
+    """(data, indices, indptr): see `score_words`."""
     vocabulary: dict[str, int]
     stemmer: Any
     stop: frozenset[str]
@@ -77,14 +86,11 @@ class Bm25:
         ]
 
     def words(self, text: str) -> list[str]:
-        """Stems of the words that count: what bm25s.tokenize gives, without its set-up for each call."""
-        stems: list[str] = self.stemmer.stemWords(
-            [w for w in _WORD.findall(text.lower()) if w not in self.stop]
-        )
-        return stems
+        """Stems of the words that count."""
+        return _words(text, self.stemmer, self.stop)
 
 
-def open_bm25(files: Sequence[Path], *, cache: Path | None = None, told: Told = on_stderr) -> Bm25:
+def open_bm25(files: Sequence[Path], *, cache: Path | None = None, show: Show = on_terminal) -> Bm25:
     """Open the stored index of these corpus files; built first where there is none yet.
 
     cache   folder of stored indexes; None: fewsteps/hotpotqa in XDG_CACHE_HOME, else in ~/.cache
@@ -95,7 +101,7 @@ def open_bm25(files: Sequence[Path], *, cache: Path | None = None, told: Told = 
     home = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewsteps" / "hotpotqa"
     folder = home / _key(files)
     if not (folder / "index.json").is_file():
-        _build_aside(files, folder, told)
+        _build_aside(files, folder, show)
     return load_bm25(folder)
 
 
@@ -110,55 +116,48 @@ def load_bm25(folder: Path) -> Bm25:
         scores = tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
         corpus = Corpus(folder / "passages.arrow")
     except (OSError, ValueError) as error:
-        raise DataError(f"{folder}: no usable index ({error}); delete the folder to build it anew") from error
+        raise DataError(f"{folder}: no usable index ({error}); delete it, and it is built again") from error
     if len(corpus) != made["passages"] or len(scores[2]) < len(vocabulary) + 1:
         raise DataError(
             f"{folder}: {len(corpus)} passages and {len(scores[2])} offsets, expected {made['passages']} and "
-            f"more than {len(vocabulary)}; delete the folder to build it anew"
+            f"more than {len(vocabulary)}; delete it, and it is built again"
         )
     return Bm25(corpus, made["name"], scores, vocabulary, stemmer, frozenset(made["stop_words"]))
 
 
-def build_bm25(files: Sequence[Path], folder: Path, *, told: Told = quiet) -> None:
+def build_bm25(files: Sequence[Path], folder: Path, *, show: Show = quiet) -> None:
     """Build an index into the empty `folder`."""
     import numpy as np
 
     stemmer = _stemmer()
-    bm25s = import_bm25s()
-    digest = store(files, folder / "passages.arrow", told=told)
+    digest = store(files, folder / "passages.arrow", show=show)
     texts = Corpus(folder / "passages.arrow").indexed()
-    bars = sys.stderr.isatty()
-    tokens = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=bars)
-    if not any(map(len, tokens.ids)):
+    vocabulary, scores = score_words(_words(text, stemmer, STOP_WORDS) for text in texts)
+    if not vocabulary:
         raise DataError(
             f"{', '.join(map(str, files))}: no word to search by in {len(texts)} passages: they are "
             f"empty, or hold stop words and single letters only"
         )
-    told("tokenised", len(texts))
-    index = bm25s.BM25(method="lucene", k1=K1, b=B)
-    index.index(tokens, show_progress=bars)
-    told("scored", len(texts))
-    for name in ARRAYS:
-        np.save(folder / f"{name}.npy", index.scores[name])
-    # bm25s adds an empty word of its own, without scores.
-    vocabulary = {word: token for word, token in index.vocab_dict.items() if word}
+    show("scored", len(texts))
+    for name, values in zip(ARRAYS, scores, strict=True):
+        np.save(folder / f"{name}.npy", values)
     (folder / "vocabulary.json").write_text(json.dumps(vocabulary), "utf-8")
     made = {
-        "name": f"bm25s {version('bm25s')} lucene k1={K1} b={B}, PyStemmer {version('PyStemmer')}, "
+        "name": f"bm25 lucene k1={K1} b={B}, PyStemmer {version('PyStemmer')}, "
         f"{len(texts)} passages {digest}",
         "passages": len(texts),
-        "stop_words": sorted(bm25s.stopwords.STOPWORDS_EN),
+        "stop_words": sorted(STOP_WORDS),
     }
     (folder / "index.json").write_text(json.dumps(made) + "\n", "utf-8")
-    told("stored", len(texts))
+    show("stored", len(texts))
 
 
-def _build_aside(files: Sequence[Path], folder: Path, told: Told) -> None:
+def _build_aside(files: Sequence[Path], folder: Path, show: Show) -> None:
     """Build under another name and rename, so that no half index is ever opened; the first of two wins."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
     try:
-        build_bm25(files, draft, told=told)
+        build_bm25(files, draft, show=show)
         draft.rename(folder)
     except OSError:
         if not (folder / "index.json").is_file():
@@ -172,22 +171,38 @@ def _key(files: Sequence[Path]) -> str:
     return blake2b(repr((FORMAT, stats)).encode(), digest_size=8).hexdigest()
 
 
-def import_bm25s() -> Any:
-    """bm25s, kept from starting jax: that would take a GPU's memory, and threads that no fork survives.
+def score_words(documents: Iterable[list[str]]) -> tuple[dict[str, int], tuple[Any, Any, Any]]:
+    """BM25 of every word in every document: (number of each word, (data, indices, indptr)).
 
-    It would only use jax to select the best documents, which `topk` does here.
+    data [E] float32 and indices [E] int32: scores and documents of word v, documents rising, are at
+    indptr[v] to indptr[v + 1]; indptr [V + 1] int64. A score is ln(1 + (N - n + .5) / (n + .5)) tf / (tf +
+    k1 (1 - b + b L / mean L)), with n documents that hold the word, tf its count and L the document's words.
     """
-    jax = sys.modules.get("jax")
-    sys.modules["jax"] = None  # type: ignore[assignment]
-    try:
-        import bm25s
-    except ImportError as error:
-        raise MissingExtra("bm25s", "hotpotqa") from error
-    finally:
-        del sys.modules["jax"]
-        if jax is not None:
-            sys.modules["jax"] = jax
-    return bm25s
+    import numpy as np
+
+    vocabulary: dict[str, int] = {}
+    words, holders, counts, lengths = (array("i") for _ in range(4))
+    for number, own in enumerate(documents):
+        lengths.append(len(own))
+        for text, count in Counter(own).items():
+            words.append(vocabulary.setdefault(text, len(vocabulary)))
+            holders.append(number)
+            counts.append(count)
+    word, holder, tf, length = (np.frombuffer(x, np.int32) for x in (words, holders, counts, lengths))
+    if not vocabulary:
+        return {}, (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64))
+    found = np.bincount(word)
+    idf = np.log1p((len(length) - found + 0.5) / (found + 0.5))
+    norm = K1 * (1 - B + B * length / length.mean())
+    # A stable order keeps the documents of a word rising.
+    order = np.argsort(word, kind="stable")
+    data = (idf[word] * tf / (tf + norm[holder])).astype(np.float32)[order]
+    return vocabulary, (data, holder[order], np.concatenate([[0], np.cumsum(found)]).astype(np.int64))
+
+
+def _words(text: str, stemmer: Any, stop: frozenset[str]) -> list[str]:
+    stems: list[str] = stemmer.stemWords([w for w in _WORD.findall(text.lower()) if w not in stop])
+    return stems
 
 
 def _stemmer() -> Any:

@@ -20,8 +20,8 @@ from occupancy.record.errors import DataError, InputError
 BLOCK = 50_000
 """Passages held as Python objects at a time while a file is read."""
 
-Told = Callable[[str, int], None]
-"""Told (stage, passages done) while something long runs."""
+Show = Callable[[str, int], None]
+"""Called with (stage, passages done) while an index is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Corpus:
         return [f"{title}\n{text}" for title, text in zip(titles, texts, strict=True)]
 
 
-def store(files: Sequence[Path], target: Path, *, told: Told) -> str:
+def store(files: Sequence[Path], target: Path, *, show: Show) -> str:
     """Write the passages of `files`, in order, as one Arrow file; the SHA-256 over them, 16 hex digits."""
     import pyarrow as pa
 
@@ -87,7 +87,7 @@ def store(files: Sequence[Path], target: Path, *, told: Told) -> str:
             arrays = [pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             done += len(block)
-            told("read", done)
+            show("read", done)
     if not done:
         raise DataError(f"{', '.join(map(str, files))}: no passage in it; expected at least one")
     return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The k best documents of a BM25 index whose scores are stored by token, as bm25s stores them."""
+"""The k best documents of a BM25 index whose scores are stored by word."""
 
 # ruff: noqa: PLR0917 - numba calls are fastest and plainest by position
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an episode is made of, and the two seams through which models and worlds come in.
+"""What an episode is made of, and the two protocols that models and environments implement.
 
 Message      one entry of a context, with its author
 Ask, Answer  what a policy is given for one turn, and what it gives back
@@ -76,7 +76,7 @@ class Replay(StrEnum):
 
 
 def _check(good: bool, name: str, value: object) -> None:
-    """What a policy or a world gives must fit the tables: said where it is made, before it is stored."""
+    """Refuse a value that does not fit the tables where it is made, before it is stored."""
     if not good:
         raise ValueError(f"{name} is {str(value)[:60]!r}: expected what agentloop.types says of it")
 
@@ -210,7 +210,7 @@ class Traits:
     tokenizer: str = ""
     """Name of the tokenizer of `token_ids`: ids are passed on only between equal names."""
     paid: bool = False
-    """Whether a call costs money, whoever makes it: then the student's calls are in the ledger too."""
+    """Whether a call costs money: then a student's calls are in the ledger too."""
 
 
 @runtime_checkable
@@ -275,7 +275,7 @@ class EnvironmentFailed(Exception):
 
 
 class Environment(Protocol):
-    """One task in one world. Not shared between concurrent episodes. Optional: `Normalises`, `Forks`."""
+    """One task; not shared between concurrent episodes. Optional: `Normalises`, `Forks`."""
 
     async def reset(self, seed: int) -> Reply:
         """Start an episode; the same seed gives the same first observation."""

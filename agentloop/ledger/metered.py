@@ -119,13 +119,13 @@ class Meter:
     """The policy as the run remembers it."""
     price: Price | None = None
     bounded: bool = False
-    """There is a budget: nothing may be asked whose cost has no bound."""
+    """There is a budget, so every call needs a bound on its cost."""
     money: bool = False
-    """That budget is of money."""
+    """The budget is in money."""
     turn_tokens: int | None = None
     """Most output tokens of a call, where the policy itself has no limit."""
     retries: int = 5
-    """Further attempts after one that failed for a reason that may pass."""
+    """Further attempts after a transient failure."""
     backoff_s: float = 0.5
     """Wait before the first retry; it doubles each time, up to a minute."""
     patience: int = 10

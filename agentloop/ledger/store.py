@@ -172,7 +172,7 @@ class Ledger:
             if row[0]:
                 where = "where episode_id = ? and t = ? and state ="
                 db.execute(f"update attempts set state = 'orphaned' {where} 'settled'", key)
-                # An episode is played in one place at a time: whoever had this call is gone.
+                # An episode is played in one place at a time: an open call is of a machine that died.
                 db.execute(f"update attempts set state = 'lost', billed = 'perhaps' {where} 'open'", key)
             return db.execute(
                 "insert into attempts (episode_id, t, attempt, context_id, role, policy, state, billed, "
@@ -217,7 +217,7 @@ class Ledger:
         await self._write(lambda db: db.execute(query, cells | {"id": attempt_id}))
 
     def abandon(self, attempt_id: int) -> None:
-        """Record a call that nobody waits for any more: it may have been billed, its reservation stays."""
+        """Record a call that was given up: it may have been billed, so its reservation stays."""
         self._write(
             lambda db: db.execute(
                 "update attempts set state = 'lost', billed = 'perhaps' where id = ?", (attempt_id,)
@@ -280,7 +280,7 @@ class Ledger:
                 future.set_result(result.result()[at])
             else:
                 future.set_exception(error)
-                future.exception()  # an abandoned attempt has nobody to read it
+                future.exception()  # nobody awaits an abandoned attempt
         self._flush()
 
     def _commit(self, batch: list[Work]) -> list[Any]:

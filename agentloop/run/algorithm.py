@@ -144,7 +144,7 @@ async def within_budget(opened: OpenTask) -> AsyncIterator[None]:
 
 
 async def play_episode(opened: OpenTask, spec: EpisodeSpec) -> Episode:
-    """Play one episode and write its rows; whatever fails in it is its status."""
+    """Play one episode and write its rows; a failure becomes its status."""
     setup, settings, key, began = opened.setup, opened.setup.settings, spec.key, time.monotonic()
     # Episodes of one rollout share their environment's seed: their prefixes must replay.
     seed = seed_of(settings.seed, key.task_id, "environment", max(key.rollout, 0))

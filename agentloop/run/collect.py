@@ -1,9 +1,8 @@
 """Collect a run: every task through Algorithm 1, many units at a time, written as they are finished.
 
-A unit is one proposal, or one demonstration; `algorithm.play_unit` plays it. Its rows are committed together,
-so a run that was killed knows which units are left. The same settings on the same folder go on where it
-stopped; other settings are refused by name. The budget is no such setting: a run that stopped at its budget
-is resumed with a larger one.
+A unit is one proposal or one demonstration; `algorithm.play_unit` plays it. Its rows are committed together,
+so that a resume knows which units are left. The same settings on the same folder resume a run, other settings
+are refused by name. The budget may change: a run that stopped at its budget is resumed with a larger one.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MOST_UNITS = 10_000_000
 async def collect(
     folder: str | Path, setup: Setup, *, progress: Progress = lambda done, total, rows: None
 ) -> Run:
-    """Collect into `folder`, or go on where a killed or stopped run ended; returns the finished run.
+    """Collect into `folder`, or resume a killed or stopped run; returns the finished run.
 
     Args:
         folder: The run folder.
@@ -44,8 +43,8 @@ async def collect(
         progress: Called after every commit.
 
     Raises:
-        BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget goes on.
-        RunError: A disk or a server failed: the same call goes on once that is repaired.
+        BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget resumes it.
+        RunError: A disk or a server failed: the same call resumes the run once that is repaired.
     """
     settings, spending = setup.settings, setup.spending
     run, units = begin_run(folder, settings, setup.environments)
@@ -127,7 +126,7 @@ def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:
 
 
 def _refuse(settings: Settings, environments: Environments) -> None:
-    """An error for a recipe that these environments, or the functions it names, cannot serve."""
+    """Refuse a recipe that the environments cannot serve, or whose functions cannot be imported."""
     recipe = settings.recipe
     if recipe.T_max > environments.T_max:
         raise RecipeError(

@@ -1,7 +1,7 @@
 """One episode: a policy plays turns in an environment until something ends it.
 
-Whatever goes wrong is caught at the seam where it happened, the model's or the environment's, and becomes
-the episode's status, once. An error of our own is nobody's data: it stops the run, which can be resumed.
+An exception of the model or of the environment becomes the episode's status. An error of fewsteps itself is
+no data: it stops the run, which can be resumed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """An episode: its whole history, whoever played it, and how it ended."""
+    """An episode: its whole history, by student and teacher, and how it ended."""
 
     history: History
     status: Status
@@ -70,7 +70,7 @@ class Episode:
         """R in [0, 1], or None: an episode that was capped or ended in an error has no terminal reward."""
         if self.status is Status.FINISHED:
             return self.history.turns[-1].reply.reward
-        # T_max is part of the task: whoever has not finished by then has failed.
+        # T_max is part of the task: an episode that has not finished by then has failed.
         failed = (Status.HORIZON, Status.TURN_LENGTH, Status.CONTEXT, Status.BAD_PARSE)
         return 0.0 if self.status in failed else None
 
@@ -166,7 +166,7 @@ async def _turn(
     except EnvironmentFailed as error:  # a scripted policy asks the environment
         return None, error.status, one_line(error)
     if answer.finish_reason == "length":
-        # A cut turn is never acted on: it is stored, and it ends the episode.
+        # A turn that was cut is stored and never played: it ends the episode.
         return _unanswered(ask.t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
     try:
         with boundary(EnvironmentFailed, "step"):
@@ -190,12 +190,12 @@ def _check_reward(reply: Reply) -> None:
 
 @contextmanager
 def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
-    """Turn whatever escapes a model, a world or a user's module into `failure`; our own errors pass."""
+    """Convert exceptions of a model, an environment or a user's module to `failure`; our own errors pass."""
     try:
         yield
     except (FewstepsError, PolicyFailed, EnvironmentFailed):
         raise
-    except Exception as error:  # the one place where foreign code may raise what it likes
+    except Exception as error:  # the only handler of arbitrary exceptions
         raise failure(f"{what} raised {type(error).__name__}: {error}{frame_of(error)}") from error
 
 

@@ -1,8 +1,8 @@
 """Evaluate a policy: every task `attempts` times, every attempt a row, and two standard errors.
 
-The two say different things. Over the evaluations, sd / sqrt(E) holds the policy's own noise on these very
-tasks. Clustered by task it also holds which tasks were drawn, and is the one to compare with other task sets
-(Miller 2024, section 2; ratio estimator with the tasks as clusters). Published bars are often the first.
+Over the E evaluations, sd / sqrt(E) measures the policy's own randomness on these tasks. Clustered by task,
+the standard error also covers the choice of tasks, and is the one for comparisons with other task sets
+(Miller 2024, section 2: ratio estimator with the tasks as clusters). Published bars are often the first.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A success rate with both standard errors, and where it lies with 95 %."""
+    """A success rate with both standard errors and a 95 % interval."""
 
     mean: float
     low: float | None
     high: float | None
     interval: str
-    """How low and high were made. t: by the error clustered by task. wilson: the tasks do not differ at all,
-    as where all was won, and that error says nothing. none: a single task, which says nothing of others."""
+    """Method of low and high. t: Student's t with the clustered standard error. wilson: that error is 0, as
+    where every attempt succeeded. none: a single task."""
     cluster_se: float | None
-    """Clustered by task; None with a single one."""
+    """Clustered by task; None with a single task."""
     evaluation_se: float | None
-    """Over the evaluations; None with a single one."""
+    """Over the evaluations; None with a single evaluation."""
     n: int
     """Attempts."""
     clusters: int
@@ -81,7 +81,7 @@ async def evaluate(
     policy: Policy,
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
-    """Evaluate into `folder`, or go on where a killed evaluation stopped; returns the finished run."""
+    """Evaluate into `folder`, or resume a killed evaluation; returns the finished run."""
     tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
     run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
@@ -119,7 +119,7 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
 
 
 def summarise_evaluation(run: Run) -> dict[str, Any]:
-    """Success of an evaluation run: all attempts, and those without the ones that ended in an error."""
+    """Success of an evaluation run, with and without the attempts that ended in an error."""
     rows = run.read("evaluations").to_pylist()
     if not rows:
         raise DataError(f"{run.folder} holds no evaluation: make one with `fewsteps evaluate`")
@@ -157,7 +157,7 @@ def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
 
 
 def _interval(mean: float, cluster_se: float | None, C: int) -> tuple[float | None, float | None, str]:
-    """95 % for a share over C clusters; Wilson (1927) with the clusters as its trials."""
+    """95 % interval of a success rate over C clusters; Wilson (1927) with the clusters as trials."""
     from scipy.stats import norm, t
 
     if cluster_se is None:

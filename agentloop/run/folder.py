@@ -1,6 +1,6 @@
-"""The folder of a run that begins or goes on: what is compared, what is refused, which units are left.
+"""The folder of a run that begins or is resumed: what is compared, what is refused, which units are left.
 
-Units whose environment did not open are tried again by the same command, also once all others are done.
+Units whose environment did not open are tried again by the same command, even when all others are done.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _unopened(part: Path) -> bool:
 
 
 def refuse_failures_alone(run: Run) -> None:
-    """RunError where the environment, or a model, failed in every episode of its own: that is no result."""
+    """RunError where the environment, the teacher or the student failed in all of its episodes."""
     rows = run.read("episodes", columns=["kind", "status", "error"]).to_pylist()
     taught = [row for row in rows if row["kind"] in ("continuation", "demo")]
     played = [row for row in rows if row["kind"] in ("rollout", "evaluation")]

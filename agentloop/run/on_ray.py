@@ -1,9 +1,9 @@
 """Collect on many machines: units as Ray tasks, one writer of the ledger and of the run folder.
 
-The process that calls `collect_on_ray` is the writer. An actor beside it holds the ledger and the budget;
-actors on the machines hold environments and policies, and ask it before and after every call that is paid. A
-machine that dies takes nothing with it but time: its units are done again elsewhere, its answered calls are
-in the ledger, and its open ones are counted as perhaps billed.
+The process that calls `collect_on_ray` writes the run folder. An actor on the same machine holds the ledger
+and the budget; actors on all machines hold environments and policies, and call it before and after every paid
+call. When a machine dies, its units are played again elsewhere, its answered calls are in the ledger, and its
+open calls count as perhaps billed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from occupancy.runs import Run, only_writer, open_run
 
 @dataclass(frozen=True)
 class Seams:
-    """What a machine opens for itself, by the names that the command line gives."""
+    """Environment and policies by their names on the command line: each machine opens its own."""
 
     environment: str
     student: str
@@ -95,7 +95,7 @@ async def collect_on_ray(
 
 
 class Keeper:
-    """The actor that holds the ledger; `worker` names the machine that asks."""
+    """The actor that holds the ledger; `worker` is the name of the calling machine."""
 
     def __init__(self, folder: Path, settings: Settings, spending: SpendingLimits) -> None:
         self._ledger = Ledger(folder / "ledger.sqlite")

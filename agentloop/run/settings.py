@@ -32,22 +32,22 @@ class Settings:
     n_of_task: Mapping[str, int] = field(default_factory=dict)
     """Proposals of single tasks, by task id; every other task gets the recipe's n."""
     served_by: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of the models' servers: written down, and free to change at a resume."""
+    """Addresses of the models' servers: recorded, and free to change at a resume."""
     wall_s: float | None = None
     """Seconds for one episode; None = no limit."""
     end_on: tuple[str, ...] = ()
     """Parse statuses, in the environment's words, that end an episode as `bad_parse`; 'any': all but ok.
-    Otherwise the environment's answer to such a turn goes into the context, and the episode goes on."""
+    Otherwise the environment's reply to such a turn goes into the context, and the episode continues."""
     switch_prompt: str = SWITCH_PROMPT
-    """What the teacher is asked under the law in which it decides when to take over."""
+    """The question to the teacher under the law 'teacher'; {T} is the number of turns."""
     switch_weights: str = ""
     """package.module:function that gives w_1 .. w_T of a rollout (an `Episode`), for the law 'weights'."""
     pilot: bool = False
     handback: tuple[int, ...] = (0, 1, 2, 3, 5)
-    """Pilot only: teacher turns after which the student takes over again. 0 measures the student's own
-    value of the context: the rollout that t' was drawn from does not, since t' depends on its length."""
+    """Pilot only: teacher turns k after which the student takes over again. k = 0 measures U_0, the student's
+    value of the context; the rollout does not, since t' depends on its length."""
     replicates: int = 2
-    """Pilot only: hand-backs for each k."""
+    """Pilot only: hand-backs at each k."""
     demo_tasks: int = 40
     """Pilot only: tasks of the list that also get a demonstration, from its start."""
 
@@ -117,13 +117,13 @@ def check_end_on(statuses: tuple[str, ...]) -> None:
 
 
 def task_hash(task_ids: Iterable[str]) -> str:
-    """16 hex digits for the tasks in their order: a file of ids may change under the same spec."""
+    """16 hex digits of the tasks in order, since the same spec may name other tasks later."""
     return blake2b("\n".join(task_ids).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
 class SpendingLimits:
-    """What a run may spend, and how it meets failures; may differ from one resume to the next."""
+    """The budget of a run, and its retries; may change at a resume."""
 
     budget: float | None = None
     """Tokens, or money in the price table's currency; None = no limit."""
@@ -131,13 +131,13 @@ class SpendingLimits:
     """inference: C_i, never exceeded. money: the same in money. training: C_tr, to within one
     continuation."""
     matched: bool = False
-    """Pass the budget by less than one continuation, instead of staying below it: recipes that are compared
+    """Pass the budget by less than one continuation instead of staying below it, so that several recipes
     spend the same."""
     prices: PriceTable | None = None
     turn_tokens: int | None = None
     """Most output tokens of one teacher turn, where the policy itself names no limit."""
     retries: int = 5
-    """Further attempts after a failure that may pass."""
+    """Further attempts after a transient failure."""
     backoff_s: float = 0.5
     """Wait before the first of them."""
 
@@ -157,7 +157,7 @@ class SpendingLimits:
 
     @property
     def by_continuation(self) -> bool:
-        """Whether the budget is passed by less than one continuation, and not kept call by call."""
+        """Whether the budget limits whole continuations and not single calls."""
         return self.budget is not None and (self.matched or self.axis == "training")
 
     def cost_of(self, rows: Rows) -> int:

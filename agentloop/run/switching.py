@@ -1,4 +1,4 @@
-"""When the teacher takes over: t' from the recipe's law, or from the teacher itself."""
+"""The switch turn t': drawn from the recipe's law, or named by the teacher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 async def draw_switch_turn(opened: OpenTask, rollout: Episode) -> Switch:
-    """t' for a rollout, or the reason to skip it; the teacher is asked last, since that costs tokens."""
+    """t' for a rollout, or why the proposal is skipped; filters come first, since a question costs."""
     recipe, skipped = opened.setup.settings.recipe, _skipped(opened, rollout)
     if recipe.switch.law == "teacher":
         return Switch(0, 0.0, skipped) if skipped else await _ask_teacher(opened, rollout)
@@ -34,7 +34,7 @@ def turns_before_switch(opened: OpenTask) -> int:
 
 
 def _draw(opened: OpenTask, rollout: Episode | None) -> Draw:
-    """t' by the recipe's law; the same draw before and after a live rollout, whose length it ignores."""
+    """t' by the recipe's law; a live switch is drawn without its rollout, the same before and after it."""
     settings, key = opened.setup.settings, opened.unit.key
     recipe = settings.recipe
     weights = None

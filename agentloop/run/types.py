@@ -21,7 +21,7 @@ from occupancy.record.rows import Key, Row, Rows
 
 
 def seed_of(*parts: object) -> int:
-    """63-bit seed of (run seed, task, purpose, proposal, …, turn), whatever the order of the work."""
+    """63-bit seed of (run seed, task, purpose, proposal, …, turn), independent of the order of the work."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 1
 
@@ -103,7 +103,7 @@ class Switch:
     t_prime: int
     """From 1; 0 where there is none."""
     probability: float
-    """Of t' given tau; 0 where there is none, or where the teacher decided and no law is known."""
+    """Of t' given tau; 0 where there is none, and where the teacher chose t'."""
     skipped: str = ""
     """Empty where the teacher takes over, else the proposal's outcome."""
 

@@ -171,7 +171,7 @@ def _lost(failure: NotOpened) -> RunError:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """One failure stops every worker; the first is the one to tell."""
+    """The first failure, which stopped every worker."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from agentloop.ledger.budget import Budget
 from agentloop.ledger.store import CallKey, Charge, Ledger, key_of
+from agentloop.retries import Retries, WaitTooLong, retried
 from agentloop.types import (
     Answer,
     Ask,
@@ -26,9 +25,6 @@ from occupancy.record.prices import Price
 
 OVERHEAD_TOKENS = 32
 """Most tokens that a chat template writes around one message."""
-
-MOST_WAIT_S = 600.0
-"""Longest wait that a server may ask for; a longer one stops the run."""
 
 
 class ServerLost(RunError):
@@ -154,29 +150,28 @@ class _Metered:
         self._failed_in_a_row = 0
 
     async def __call__(self, ask: Ask) -> Answer:
-        for attempt in range(self._meter.retries + 1):
-            try:
-                answer = await self._attempt(ask)
-            except CallFailed as failure:
-                if failure.kind == "forbidden":
-                    raise ServerLost(f"{self._who}: {failure}") from failure
-                if not failure.retry:
-                    self._failed_in_a_row = 0
-                    raise
-                if attempt == self._meter.retries:
-                    self._give_up(failure)
-                    raise
-                wait = self._wait(ask, attempt, failure)
-                if wait > MOST_WAIT_S:
-                    raise ServerLost(
-                        f"{self._who} asks to wait {wait:,.0f} s ({failure}): "
-                        f"run the same command again then; what was bought is kept"
-                    ) from failure
-                await asyncio.sleep(wait)
-            else:
-                self._failed_in_a_row = 0
-                return answer
-        raise AssertionError("the loop returns or raises")
+        retries = Retries(self._meter.retries, self._meter.backoff_s)
+        try:
+            answer = await retried(lambda: self._attempt(ask), retries, seed=ask.seed, asked_wait=_asked_wait)
+        except WaitTooLong as too_long:
+            raise ServerLost(
+                f"{self._who} {too_long} ({too_long.__cause__}): run the same command again then; what was "
+                f"bought is kept"
+            ) from too_long
+        except CallFailed as failure:
+            if failure.kind == "forbidden":
+                raise ServerLost(f"{self._who}: {failure}") from failure
+            self._failed_in_a_row = self._failed_in_a_row + 1 if failure.retry else 0
+            if failure.retry and (
+                failure.kind == "connection" or self._failed_in_a_row >= self._meter.patience
+            ):
+                raise ServerLost(
+                    f"{self._who} does not answer ({failure}): bring its server back and run the same "
+                    f"command again; what was bought is kept"
+                ) from failure
+            raise
+        self._failed_in_a_row = 0
+        return answer
 
     async def _attempt(self, ask: Ask) -> Answer:
         billing, price, most = self._meter.billing, self._meter.price, self._most(ask)
@@ -218,19 +213,10 @@ class _Metered:
         bound = prompt_bound(ask.context) + self.traits.more_prompt
         return Charge(tokens, price.most(prompt=bound, output=tokens))
 
-    def _wait(self, ask: Ask, attempt: int, failure: CallFailed) -> float:
-        # Seeded jitter: calls that failed together do not come back together, and no run is a lottery.
-        jitter = 0.5 + random.Random(ask.seed + attempt).random()
-        wait: float = min(self._meter.backoff_s * 2.0**attempt, 60.0) * jitter
-        return max(failure.wait_s or 0.0, wait)
 
-    def _give_up(self, failure: CallFailed) -> None:
-        self._failed_in_a_row += 1
-        if failure.kind == "connection" or self._failed_in_a_row >= self._meter.patience:
-            raise ServerLost(
-                f"{self._who} does not answer ({failure}): bring its server back and run the same command "
-                f"again; what was bought is kept"
-            ) from failure
+def _asked_wait(failure: Exception) -> float | None:
+    again = isinstance(failure, CallFailed) and failure.retry and failure.kind != "forbidden"
+    return (failure.wait_s or 0.0) if again and isinstance(failure, CallFailed) else None
 
 
 def prompt_bound(context: Sequence[Message]) -> int:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from math import isfinite
 from socket import gaierror
 from typing import Any
 
 from agentloop.policies.chat_spec import ChatSpec
 from agentloop.policies.tool_text import plain_messages, tool_messages, turn_text
+from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
 from occupancy.record.errors import MissingExtra
 
@@ -85,7 +84,7 @@ class ChatPolicy:
             raise _status_failure(
                 error.status_code,
                 self._clean(error.response.text[:2000]),
-                wait_s=_wait(error.response.headers.get("retry-after", "")),
+                wait_s=retry_after(error.response.headers.get("retry-after", "")),
             ) from None
         except (ValueError, openai.APIResponseValidationError) as error:
             raise _malformed(f"the response is no JSON: {self._clean(str(error))[:200]}", None) from None
@@ -236,16 +235,6 @@ def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exceptio
         return CallFailed(told, kind="server", retry=True, billed=billed, wait_s=wait_s)
     kind, billed = _STATUS.get(status, ("refused", "no"))
     return CallFailed(told, kind=kind, retry=status in _STATUS, billed=billed, wait_s=wait_s)
-
-
-def _wait(told: str) -> float | None:
-    """Seconds of a Retry-After header, which holds seconds or a date."""
-    try:
-        if told.replace(".", "", 1).isdigit():
-            return float(told)
-        return max(parsedate_to_datetime(told).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _malformed(what: str, usage: Usage | None) -> CallFailed:

@@ -15,9 +15,10 @@ from http_runs import RECIPE, collected
 from toy_runs import attempts, rows, run_of
 
 from agentloop.ledger.metered import ServerLost
-from agentloop.policies.chat import ChatPolicy, _wait, read_answer, read_usage
+from agentloop.policies.chat import ChatPolicy, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec, address, identity, parse_chat
 from agentloop.policies.tool_text import calls_in, tool_messages, turn_text
+from agentloop.retries import retry_after
 from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Message
 from benchmarks.mock_server import Mock
@@ -112,8 +113,8 @@ def test_nonsense_in_a_response_is_unknown_and_never_breaks_the_books() -> None:
 
 def test_a_wait_may_be_a_date_and_a_long_one_stops_the_run(tmp_path: Path) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
-    assert 80 < (_wait(later) or 0) <= 90
-    assert [_wait(told) for told in ("7", "2.5", "soon", "", "Wed, 21 Oct 2015 07:28:00 GMT")] == [
+    assert 80 < (retry_after(later) or 0) <= 90
+    assert [retry_after(told) for told in ("7", "2.5", "soon", "", "Wed, 21 Oct 2015 07:28:00 GMT")] == [
         7.0,
         2.5,
         None,

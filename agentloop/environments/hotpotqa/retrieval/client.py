@@ -4,7 +4,7 @@
     200                    {"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}
 
 Scores are always asked for: without them Search-R1's own server fails on any number of queries but two.
-Tried again, with growing pauses: no connection, a timeout, 429 and 5xx. Not tried again: other refusals,
+Tried again (`agentloop.retries`): no connection, a timeout, 429 and 5xx. Not tried again: other refusals,
 and an answer that makes no sense. Then the search fails, and with it its episode, as `retriever_failed`.
 """
 
@@ -15,8 +15,11 @@ from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
-from occupancy.record.errors import InputError, MissingExtra
+from agentloop.retries import Retries, WaitTooLong, retried, retry_after
+from occupancy.record.errors import MissingExtra
+from occupancy.record.specs import Count, NotNegative, Positive, check
 
 from .passages import Passage, split_contents
 from .retriever import Retriever, RetrieverFailed
@@ -29,28 +32,33 @@ Batch = list[tuple[str, asyncio.Future[list[Passage]]]]
 class Limits:
     """How a client asks."""
 
-    batch: int = 64
+    batch: Count = 64
     """Most queries a request."""
-    linger_s: float = 0.002
+    linger_s: NotNegative = 0.002
     """How long a query waits for company, seconds."""
-    concurrency: int = 8
+    concurrency: Count = 8
     """Most requests at a time."""
-    timeout_s: float = 30.0
+    timeout_s: Positive = 30.0
     """For one request, seconds."""
-    tries: int = 4
-    pause_s: float = 1.0
-    """Before the second try, seconds; twice as long before each further one."""
-    most_pause_s: float = 30.0
+    tries: Count = 4
+    pause_s: NotNegative = 1.0
+    """Mean wait before the second try, seconds; twice as long before each further one."""
+    most_pause_s: NotNegative = 30.0
 
     def __post_init__(self) -> None:
-        if min(self.batch, self.concurrency, self.tries) < 1:
-            raise InputError(f"{self}: expected batch, concurrency and tries of at least 1")
-        if self.timeout_s <= 0 or min(self.linger_s, self.pause_s, self.most_pause_s) < 0:
-            raise InputError(f"{self}: expected timeout_s above 0, linger_s and pauses of at least 0")
+        check(self)
 
 
 class _TryAgain(Exception):
     """The server may answer the same request later."""
+
+    def __init__(self, message: str, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+def _asked_wait(failure: Exception) -> float | None:
+    return failure.wait_s if isinstance(failure, _TryAgain) else None
 
 
 def remote(base: str, *, limits: Limits | None = None) -> Retriever:
@@ -118,15 +126,19 @@ class Client:
                 future.set_result(passages)
 
     async def _asked(self, queries: list[str], k: int) -> list[list[Passage]]:
-        for attempt in range(1, self._limits.tries + 1):
-            try:
-                async with self._free:
-                    return read_result(await self._posted(queries, k), len(queries))
-            except _TryAgain as error:
-                if attempt == self._limits.tries:
-                    raise RetrieverFailed(f"{self._url}: {error}, {attempt} times; is it running?") from error
-            await asyncio.sleep(min(self._limits.pause_s * 2 ** (attempt - 1), self._limits.most_pause_s))
-        raise AssertionError("every last try returns or raises")
+        async def once() -> list[list[Passage]]:
+            async with self._free:
+                return read_result(await self._posted(queries, k), len(queries))
+
+        limits = self._limits
+        retries = Retries(limits.tries - 1, limits.pause_s, limits.most_pause_s)
+        seed = crc32("\0".join(queries).encode("utf-8", "surrogatepass"))
+        try:
+            return await retried(once, retries, seed=seed, asked_wait=_asked_wait)
+        except _TryAgain as error:
+            raise RetrieverFailed(f"{self._url}: {error}, {limits.tries} times; is it running?") from error
+        except WaitTooLong as error:
+            raise RetrieverFailed(f"{self._url} {error} ({error.__cause__})") from error
 
     async def _posted(self, queries: list[str], k: int) -> Any:
         aiohttp = _aiohttp()
@@ -136,7 +148,8 @@ class Client:
         try:
             async with self._session.post(self._url, json=body) as response:
                 if response.status == 429 or response.status >= 500:
-                    raise _TryAgain(f"status {response.status}")
+                    wait_s = retry_after(response.headers.get("Retry-After", "")) or 0.0
+                    raise _TryAgain(f"status {response.status}", wait_s)
                 if response.status != 200:
                     said = " ".join((await response.text())[:200].split())
                     raise RetrieverFailed(f"{self._url}: status {response.status} ({said}), expected 200")

@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 mkdir -p benchmarks/dieharder
-for stream in ${*:-splitmix64-trajectories splitmix64-seeds numpy-philox philox4x32-trajectories philox4x32-seeds}; do
+for stream in ${*:-splitmix64-trajectories splitmix64-seeds numpy-philox}; do
     PYTHONPATH=. "${PYTHON:-python}" benchmarks/rng_stream.py "$stream" |
         dieharder -a -g 200 -Y 1 >"benchmarks/dieharder/$stream.log"
 done

@@ -1,4 +1,4 @@
-"""Switch times and the bootstrap against numpy: ns by process CPU time, both generators.
+"""Switch times and the bootstrap against numpy: ns by process CPU time.
 
 python -m benchmarks draws [--turns 1e7] [--runs 9]
 """
@@ -22,28 +22,19 @@ def main() -> None:
     given = arguments.parse_args()
     b = batch(int(given.turns), weights=True, features=True)
     B, T, random = len(b), b.lengths, np.random.default_rng(1)
-    columns = np.empty(B, np.int32), np.empty(B), np.empty(B, np.bool_)
-    streams = {
-        name: tuple(map(np.uint64, (rng.stream_key(1, 0), 1, 0, name == "philox4x32")))
-        for name in rng.GENERATORS
-    }
-    first = np.uint64(0)
+    out = kernels_draw.Drawn(np.empty(B, np.int32), np.empty(B), np.empty(B, np.bool_))
+    stream = kernels_draw.Stream(np.uint64(rng.stream_key(1, 0)), np.uint64(0))
     print(f"Unif{{1..T}}, {B:,} trajectories")
     report(
         {
-            f"kernel, {name}": cpu_ns(
-                lambda s=s: kernels_draw.draw_uniform(b.offsets, 0, s, first, *columns), runs=given.runs
-            )
-            for name, s in streams.items()
-        }
-        | {
+            "kernel": cpu_ns(lambda: kernels_draw.draw_uniform(b.offsets, 0, stream, out), runs=given.runs),
             "draw_switches": cpu_ns(lambda: draw_switches(b, SwitchLaw(), seed=1), runs=given.runs),
             "numpy": cpu_ns(lambda: 1 + (random.random(B) * T).astype(np.int32), runs=given.runs),
             "numpy integers": cpu_ns(lambda: random.integers(1, T + 1), runs=given.runs),
         },
         B,
         "ns a trajectory",
-        "kernel, splitmix64",
+        "kernel",
     )
     print(f"\nUnif{{1..T_max}} with rejection, {B:,} trajectories")
     law = SwitchLaw("fixed")
@@ -66,16 +57,14 @@ def main() -> None:
 
     report(
         {
-            f"kernel, {name}": cpu_ns(
-                lambda s=s: kernels_draw.draw_weighted(b.offsets, b.weights, s, first, *columns),
-                runs=given.runs,
-            )
-            for name, s in streams.items()
-        }
-        | {"numpy cumsum": cpu_ns(by_cumsum, runs=given.runs)},
+            "kernel": cpu_ns(
+                lambda: kernels_draw.draw_weighted(b.offsets, b.weights, stream, out), runs=given.runs
+            ),
+            "numpy cumsum": cpu_ns(by_cumsum, runs=given.runs),
+        },
         b.n_turns,
         "ns a turn",
-        "kernel, splitmix64",
+        "kernel",
     )
     sums = cluster_sums(batch(10_000_000, features=True), convention="trajectory")
     Q, A, D, R = len(sums.tasks), sums.numerators[:, 0], sums.denominators, 200

@@ -14,9 +14,9 @@ import sys
 import numpy as np
 
 from occupancy.kernels import rng
-from occupancy.kernels.draw import compiled, fill_bits, mix, philox
+from occupancy.kernels.draw import Stream, compiled, fill_bits, mix
 
-STREAMS = ("numpy-philox", *(f"{g}-{axis}" for g in rng.GENERATORS for axis in ("trajectories", "seeds")))
+STREAMS = ("numpy-philox", "splitmix64-trajectories", "splitmix64-seeds")
 BLOCK = 1 << 17
 
 
@@ -28,21 +28,12 @@ def fill_splitmix64_seeds(first: np.uint64, out: np.ndarray) -> None:
         out[i] = mix(mix(key + golden) + golden)
 
 
-@compiled
-def fill_philox_seeds(first: np.uint64, out: np.ndarray) -> None:
-    for i in range(out.size):
-        out[i] = philox(first + np.uint64(i), np.uint64(0), np.uint64(0))
-
-
 def fill(stream: str, first: int, out: np.ndarray) -> None:
     """Words first, first + 1, .. of a keyed stream."""
     if stream == "splitmix64-seeds":
         fill_splitmix64_seeds(np.uint64(first), out)
-    elif stream == "philox4x32-seeds":
-        fill_philox_seeds(np.uint64(first), out)
     else:
-        keys = (rng.stream_key(1, 0), 1, 0, stream.startswith("philox"))
-        fill_bits(tuple(map(np.uint64, keys)), np.uint64(first), out)
+        fill_bits(Stream(np.uint64(rng.stream_key(1, 0)), np.uint64(first)), out)
 
 
 def main() -> None:

@@ -4,8 +4,9 @@ They release the GIL. The compiled code is cached on disk; numba looks at this f
 is stale, so touch it when rng.py changes.
 """
 
-# ruff: noqa: PLR0917 - numba calls are fastest and plainest by position
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from numba import njit
 
 from occupancy.kernels import rng
 from occupancy.kernels.compiled import compiled
-from occupancy.record.types import Float32, Float64, Int32, Int64
+from occupancy.record.types import Float64, Floats, Int32, Int64
 
 Flags = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
@@ -23,55 +24,53 @@ mix = njit(inline="always")(rng.mix)
 uniform = njit(inline="always")(rng.uniform)
 GOLDEN = np.uint64(rng.GOLDEN)
 LOW, HALF = np.uint64(0xFFFF_FFFF), np.uint64(32)
-M0, M1 = np.uint64(0xD251_1F53), np.uint64(0xCD9E_8D57)
-W0, W1 = np.uint64(0x9E37_79B9), np.uint64(0xBB67_AE85)
+
+
+class Stream(NamedTuple):
+    """Random words of a batch's trajectories."""
+
+    key: np.uint64
+    """From `rng.stream_key`."""
+    first: np.uint64
+    """Number of the batch's first trajectory."""
+
+
+class Drawn(NamedTuple):
+    """Where the draws go; arrays [B] as in `occupancy.statistics.switch.Switches`."""
+
+    t_prime: Int32
+    probability: Float64
+    accepted: Flags
 
 
 @njit(inline="always")
-def philox(seed, draw, trajectory):  # type: ignore[no-untyped-def]
-    """rng.philox on compiled words, whose constants must be typed."""
-    c0, c1, c2, c3 = trajectory & LOW, trajectory >> HALF, draw & LOW, draw >> HALF
-    k0, k1 = seed & LOW, seed >> HALF
-    for _ in range(10):
-        p0, p1 = c0 * M0, c2 * M1
-        c0, c1, c2, c3 = (p1 >> HALF) ^ c1 ^ k0, p1 & LOW, (p0 >> HALF) ^ c3 ^ k1, p0 & LOW
-        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
-    return c0 | (c1 << HALF)
-
-
-@njit(inline="always")
-def bits_of(stream, trajectory):  # type: ignore[no-untyped-def]
-    """64 random bits of a trajectory; stream is (SplitMix64 key, seed, draw, whether Philox draws)."""
-    if stream[3]:
-        return philox(stream[1], stream[2], trajectory)
-    return mix(stream[0] + GOLDEN + GOLDEN * trajectory)
+def uniform_of(stream, b):  # type: ignore[no-untyped-def]
+    """The number in [0, 1) of trajectory b of the batch."""
+    return uniform(mix(stream.key + GOLDEN + GOLDEN * (stream.first + np.uint64(b))))
 
 
 @compiled
-def fill_bits(stream: tuple[np.uint64, ...], first: np.uint64, out: Words) -> None:
-    """Bits of the trajectories first, first + 1, ..: out [B]."""
+def fill_bits(stream: Stream, out: Words) -> None:
+    """64 random bits of each trajectory: out [B]."""
     for b in range(out.size):
-        out[b] = bits_of(stream, first + np.uint64(b))
+        out[b] = mix(stream.key + GOLDEN + GOLDEN * (stream.first + np.uint64(b)))
 
 
 @compiled
 def draw_uniform(
     offsets: Int64,
     T_max: int,
-    stream: tuple[np.uint64, ...],
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: Flags,
+    stream: Stream,
+    out: Drawn,
 ) -> None:
     """t' ~ Unif{1..T}, or Unif{1..T_max} accepted where t' <= T if T_max is not 0."""
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
         top = T_max if T_max else T
-        at = np.int64(uniform(bits_of(stream, first + np.uint64(b))) * top)
-        t_prime[b] = 1 + at if T else 0
-        probability[b] = 1.0 / top if T else 0.0
-        accepted[b] = at < T
+        at = np.int64(uniform_of(stream, b) * top)
+        out.t_prime[b] = 1 + at if T else 0
+        out.probability[b] = 1.0 / top if T else 0.0
+        out.accepted[b] = at < T
 
 
 @compiled
@@ -79,33 +78,27 @@ def draw_fixed(
     offsets: Int64,
     nu: Float64,
     cdf: Float64,
-    stream: tuple[np.uint64, ...],
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: Flags,
+    stream: Stream,
+    out: Drawn,
 ) -> None:
     """t' ~ nu by its running sum `cdf`, accepted where t' <= T."""
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
-        u = uniform(bits_of(stream, first + np.uint64(b)))
+        u = uniform_of(stream, b)
         at = 0
         for t in range(cdf.size):  # counting is faster than a search: no branch depends on u
             at += cdf[t] <= u
-        t_prime[b] = at + 1 if T else 0
-        probability[b] = nu[at] if T else 0.0
-        accepted[b] = at < T
+        out.t_prime[b] = at + 1 if T else 0
+        out.probability[b] = nu[at] if T else 0.0
+        out.accepted[b] = at < T
 
 
 @compiled
 def draw_weighted(
     offsets: Int64,
-    weights: Float32,
-    stream: tuple[np.uint64, ...],
-    first: np.uint64,
-    t_prime: Int32,
-    probability: Float64,
-    accepted: Flags,
+    weights: Floats,
+    stream: Stream,
+    out: Drawn,
 ) -> int:
     """t' with probability w_t / sum w; returns the first trajectory whose weights sum to zero, or -1."""
     for b in range(offsets.size - 1):
@@ -115,13 +108,13 @@ def draw_weighted(
             total += np.float64(weights[i])
         if total == 0.0 and end > begin:
             return b
-        target = uniform(bits_of(stream, first + np.uint64(b))) * total
+        target = uniform_of(stream, b) * total
         # Counting the running sums at or below the target needs no branch that the processor must guess.
         below, running = 0, 0.0
         for i in range(begin, end):
             running += np.float64(weights[i])
             below += running <= target
-        t_prime[b] = below + 1 if end > begin else 0
-        probability[b] = np.float64(weights[begin + below]) / total if end > begin else 0.0
-        accepted[b] = end > begin
+        out.t_prime[b] = below + 1 if end > begin else 0
+        out.probability[b] = np.float64(weights[begin + below]) / total if end > begin else 0.0
+        out.accepted[b] = end > begin
     return -1

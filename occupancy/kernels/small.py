@@ -13,7 +13,7 @@ import numpy as np
 
 from occupancy.kernels.chunks import Total
 from occupancy.kernels.fixed_point import LOW_BITS, ONE, reciprocals
-from occupancy.record.types import Float32, Float64, Floats, Int32, Int64
+from occupancy.record.types import Float64, Floats, Int32, Int64
 
 
 def tally(offsets: Int64, states: Int32, table: Int64) -> None:
@@ -47,7 +47,7 @@ def sum_states(
 
 
 def sum_trajectories(
-    offsets: Int64, values: Float32, factor: Float64, turn: Floats, A: Float64, B: Float64
+    offsets: Int64, values: Floats, factor: Float64, turn: Floats, A: Float64, B: Float64
 ) -> None:
     """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]."""
     w = _weights(offsets, factor, turn)

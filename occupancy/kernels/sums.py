@@ -13,7 +13,7 @@ import numpy as np
 
 from occupancy.kernels.compiled import compiled
 from occupancy.kernels.fixed_point import LOW_BITS, ONE, reciprocals
-from occupancy.record.types import Float32, Float64, Floats, Int32, Int64
+from occupancy.record.types import Float64, Floats, Int32, Int64
 
 HIGH, LOW = reciprocals(np.arange(256))
 
@@ -142,7 +142,7 @@ def sum_states(
 
 @compiled
 def sum_trajectories(
-    offsets: Int64, values: Float32, factor: Float64, turn: Floats, A: Float64, B: Float64
+    offsets: Int64, values: Floats, factor: Float64, turn: Floats, A: Float64, B: Float64
 ) -> None:
     """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]."""
     for b in range(offsets.size - 1):

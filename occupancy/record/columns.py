@@ -10,7 +10,7 @@ import numpy as np
 
 from occupancy.record.errors import DataError
 from occupancy.record.specs import settings
-from occupancy.record.types import Int64
+from occupancy.record.types import Int64, exact_floats
 
 MOST_STATES = 1 << 26
 
@@ -97,7 +97,7 @@ def ids_of(batch: Any, column: str, names: Names) -> Any:
 
 
 def numbers_of(batch: Any, column: str) -> Any:
-    """Numbers of a column without empty cells, in float32."""
+    """Numbers of a column without empty cells, in the float32 or float64 that holds them exactly."""
     import pyarrow as pa
 
     values = batch.column(column)
@@ -111,7 +111,7 @@ def numbers_of(batch: Any, column: str) -> Any:
         raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
-    return _plain(values).astype(np.float32)
+    return exact_floats(f"column {column!r}", _plain(values))
 
 
 def _plain(values: Any) -> Any:

@@ -41,9 +41,9 @@ class Trajectories:
     """[B] task of each trajectory, 0 <= id: the cluster of every standard error."""
     n_states: int
     """S; by default the largest id plus one."""
-    features: Float32 | None = None
-    """[N] or [N, D] values to average over contexts."""
-    weights: Float32 | None = None
+    features: Floats | None = None
+    """[N] or [N, D] values to average over contexts, in float32 or float64 as given."""
+    weights: Floats | None = None
     """[N] w_t(tau) >= 0, finite; None where the estimator's convention sets it."""
 
     def __init__(
@@ -62,8 +62,8 @@ class Trajectories:
         set_(self, "tasks", _integers("tasks", tasks, np.int32))
         largest = int(self.states.max(initial=-1))
         set_(self, "n_states", largest + 1 if n_states is None else int(n_states))
-        set_(self, "features", None if features is None else _floats("features", features))
-        set_(self, "weights", None if weights is None else _floats("weights", weights))
+        set_(self, "features", None if features is None else exact_floats("features", features))
+        set_(self, "weights", None if weights is None else exact_floats("weights", weights))
         self._validate(largest)
 
     def _validate(self, largest: int) -> None:
@@ -118,7 +118,7 @@ class Trajectories:
         return np.diff(self.offsets)
 
     @property
-    def feature_rows(self) -> Float32 | None:
+    def feature_rows(self) -> Floats | None:
         """[N, D] features with an axis of their own, D = 1 where they have none."""
         if self.features is None or self.features.ndim == 2:
             return self.features
@@ -150,8 +150,21 @@ def _integers(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[np.s
     return np.ascontiguousarray(array, dtype)
 
 
-def _floats(name: str, values: npt.ArrayLike) -> Float32:
+def exact_floats(name: str, values: npt.ArrayLike) -> Floats:
+    """Contiguous float32 or float64 with the very values given; numbers that neither can hold are refused.
+
+    float32 and float64 stay as they are; narrower types become float32, wider ones float64.
+    """
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} have type {array.dtype}: expected numbers")
-    return np.ascontiguousarray(array, np.float32)
+    if array.dtype in (np.float32, np.float64):
+        return np.ascontiguousarray(array)
+    with np.errstate(over="ignore", invalid="ignore"):
+        floats = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
+        changed = (floats.astype(array.dtype) != array) & ~np.isnan(floats)
+    if changed.any():
+        raise DataError(
+            f"{name} hold {array[changed][0]}, which no float64 equals: round the column, or rescale it"
+        )
+    return np.ascontiguousarray(floats)

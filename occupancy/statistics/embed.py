@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from occupancy.record.errors import DataError
-from occupancy.record.types import Float32, Float64, Int64
+from occupancy.record.types import Float64, Floats, Int64
 
 FREQUENCIES = 256
 DIRECTIONS = 64
@@ -31,7 +31,7 @@ class Units:
     """[N]"""
     states: Int64
     """[N]"""
-    features: Float32 | None
+    features: Floats | None
     """[N, D]"""
     n_units: int
     n_states: int
@@ -94,7 +94,7 @@ def _grid(values: Float64) -> Float64:
     return np.unique(values[np.linspace(0, len(values) - 1, THRESHOLDS).astype(np.int64)])
 
 
-def _features(units: Units) -> Float32:
+def _features(units: Units) -> Floats:
     if units.features is None:
         raise DataError(
             "a distance on embeddings needs batches with features: give Trajectories(features=...)"
@@ -102,7 +102,7 @@ def _features(units: Units) -> Float32:
     return units.features
 
 
-def _sums(units: Units, X: Float32, embed: Any, width: int) -> Float64:
+def _sums(units: Units, X: Floats, embed: Any, width: int) -> Float64:
     """[U, width] weighted sums by unit, in blocks of turns: linear time, bounded memory."""
     from scipy.sparse import csr_array
 

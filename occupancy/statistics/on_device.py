@@ -8,6 +8,7 @@ weight gives nan, and so does the standard error of a single task. `n_states` an
 # ruff: noqa: PLR0917 - a private function may list what two public ones share
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from occupancy.record.errors import DataError, InputError, MissingExtra
@@ -47,6 +48,9 @@ def occupancy(
     """d^w(s) of a batch in compressed-sparse-row form; tasks [B] lie below `n_tasks`."""
     precision = jax.dtypes.canonicalize_dtype(float)
     with jax.enable_x64(True):
+        if not len(states):  # nothing to sort: no context has weight
+            nothing = jnp.full(n_states, jnp.nan)
+            return _estimate(nothing, nothing, jnp.zeros(n_tasks), jnp.zeros(0), precision)
         w, cluster = _weights(offsets, tasks, n_tasks, len(states), convention, weights, psi, p_phi)
         B = _sum(w, cluster, n_tasks)
         total = B.sum()
@@ -76,15 +80,17 @@ def mean(
     psi: Array | None = None,
     p_phi: Array | None = None,
 ) -> DeviceEstimate:
-    """Weighted mean over contexts of features [N, D]."""
+    """Weighted mean over contexts of features [N] or [N, D]; the value has no axis, or D."""
     precision = jax.dtypes.canonicalize_dtype(float)
     with jax.enable_x64(True):
         w, cluster = _weights(offsets, tasks, n_tasks, len(features), convention, weights, psi, p_phi)
         B = _sum(w, cluster, n_tasks)
-        A = jax.ops.segment_sum(w[:, None] * features, cluster, num_segments=n_tasks)
+        rows = features.astype(jnp.float64).reshape(len(features), math.prod(features.shape[1:]))
+        A = jax.ops.segment_sum(w[:, None] * rows, cluster, num_segments=n_tasks)
         R = A.sum(axis=0) / B.sum()
         variance = ((A - R * B[:, None]) ** 2).sum(axis=0) / B.sum() ** 2
-        return _estimate(R, variance, B, w, precision)
+        shape = features.shape[1:]
+        return _estimate(R.reshape(shape), variance.reshape(shape), B, w, precision)
 
 
 def _weights(

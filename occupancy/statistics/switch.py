@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from occupancy.kernels.rng import bits, require_generator, require_words, stream_key, uniform
+from occupancy.kernels.rng import bits, require_words, stream_key, uniform
 from occupancy.record.errors import DataError, RecipeError
 from occupancy.record.recipe import SwitchLaw
 from occupancy.record.types import Float64, Int32, Trajectories
@@ -52,13 +51,12 @@ def draw_switches(
     draw: int = 0,
     first: int = 0,
     T_max: int | None = None,
-    generator: str = "splitmix64",
 ) -> Switches:
     """One t' a trajectory, from `law`.
 
     `draw` numbers independent draws for the same trajectories. `first` is the number of the batch's
     first trajectory, so that a part of a larger data set gets the draws that the whole would give it.
-    A fixed law without nu needs T_max. `generator` is splitmix64 or philox4x32.
+    A fixed law without nu needs T_max.
     Raises DataError where a trajectory's weights sum to zero.
     """
     from occupancy.kernels import draw as kernels
@@ -68,23 +66,21 @@ def draw_switches(
     _refuse_length(longest, law, T_max)
     B = len(trajectories)
     out = Switches(np.empty(B, np.int32), np.empty(B, np.float64), np.empty(B, np.bool_))
-    require_generator(generator)
     require_words(first=first)
-    stream = (stream_key(seed, draw), seed, draw, generator == "philox4x32")
-    key, number = tuple(map(np.uint64, stream)), np.uint64(first)
-    columns = (out.t_prime, out.probability, out.accepted)
+    stream = kernels.Stream(np.uint64(stream_key(seed, draw)), np.uint64(first))
+    drawn = kernels.Drawn(out.t_prime, out.probability, out.accepted)
     if law.law == "start":
         _start(trajectories, out)
     elif law.law == "uniform" or (law.law == "fixed" and not law.nu):
         top = 0 if law.law == "uniform" or T_max is None else T_max
-        kernels.draw_uniform(trajectories.offsets, top, key, number, *columns)
+        kernels.draw_uniform(trajectories.offsets, top, stream, drawn)
     elif law.law == "fixed":
         nu, cdf = (np.array(column, np.float64) for column in (law.nu, _running(law.nu)))
-        kernels.draw_fixed(trajectories.offsets, nu, cdf, key, number, *columns)
+        kernels.draw_fixed(trajectories.offsets, nu, cdf, stream, drawn)
     else:
         if trajectories.weights is None:
             raise DataError("switch law 'weights' on a batch without weights: give Trajectories(weights=...)")
-        bad = kernels.draw_weighted(trajectories.offsets, trajectories.weights, key, number, *columns)
+        bad = kernels.draw_weighted(trajectories.offsets, trajectories.weights, stream, drawn)
         if bad >= 0:
             raise _zero_weights(f"trajectory {bad}")
     return out
@@ -99,19 +95,15 @@ def draw_switch(
     draw: int = 0,
     T_max: int | None = None,
     weights: Sequence[float] | None = None,
-    generator: str = "splitmix64",
 ) -> Draw:
-    """The t' that `draw_switches` draws for trajectory number `trajectory` of length T.
-
-    `weights` [T] are rounded to float32, as a batch stores them.
-    """
+    """The t' that `draw_switches` draws for trajectory number `trajectory` of length T and `weights` [T]."""
     _refuse(law, T_max)
     _refuse_length(T, law, T_max)
     if T == 0:
         return Draw(0, 0.0, False)
     if law.law == "start":
         return Draw(1, 1.0, True)
-    u = uniform(bits(seed, draw, trajectory, generator=generator))
+    u = uniform(bits(seed, draw, trajectory))
     if law.law == "uniform":
         return Draw(1 + int(u * T), 1.0 / T, True)
     if law.law == "fixed" and not law.nu:
@@ -126,7 +118,7 @@ def draw_switch(
             f"switch law 'weights' with T={T} and "
             f"{'no weights' if weights is None else f'{len(weights)} weights'}: expected one weight a turn"
         )
-    w = array("f", weights)
+    w = [float(weight) for weight in weights]
     sums = list(accumulate(w))
     if not sums[-1] > 0:
         raise _zero_weights(f"trajectory {trajectory}")

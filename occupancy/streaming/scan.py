@@ -116,6 +116,9 @@ def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
             runs.add(ids_of(batch, columns.trajectory, runs.names), s, joint)
         if columns.weight:
             w = numbers_of(batch, columns.weight).astype(np.float64)
+            if not (np.isfinite(w) & (w >= 0)).all():
+                bad = w[~(np.isfinite(w) & (w >= 0))][0]
+                raise DataError(f"column {columns.weight!r} holds {bad}: expected finite weights >= 0")
             weighted = grown(weighted, int(s.max()) + 1 if len(s) else 0)
             weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
             squares += float(w @ w)

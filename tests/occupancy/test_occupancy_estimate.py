@@ -153,3 +153,19 @@ def test_a_batch_must_hold_what_is_asked_for():
 def test_the_type_of_the_offsets_does_not_matter(dtype):
     batch = Trajectories(np.array([0, 2, 2, 3], dtype), [0, 1, 1], [0, 0, 1])
     assert occupancy(batch, convention="trajectory").probability.tolist() == [0.25, 0.75]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_numbers_that_float32_cannot_hold_are_averaged_exactly(dtype):
+    features = np.array([16_777_217, 16_777_217, 16_777_217], dtype)
+    batch = Trajectories([0, 2, 3], [0, 0, 0], [0, 1], features=features, weights=[1e300, 0.0, 1e300])
+    assert float(mean(batch, convention="pooled").value) == 16_777_217
+    assert batch.weights.tolist() == [1e300, 0.0, 1e300]
+
+
+def test_numbers_that_no_float_holds_are_refused():
+    with pytest.raises(DataError, match=f"features hold {2**63 - 1}, which no float64 equals"):
+        Trajectories([0, 1], [0], [0], features=[2**63 - 1])
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(DataError, match="expected a finite number >= 0"):
+            Trajectories([0, 1], [0], [0], weights=[bad])

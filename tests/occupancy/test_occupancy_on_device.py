@@ -88,6 +88,29 @@ def test_runs_inside_jit_on_a_batch_whose_sums_float32_cannot_hold(convention):
     assert float(twice) == pytest.approx(2, rel=1e-6)
 
 
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_a_batch_of_empty_trajectories_has_no_estimate(convention):
+    offsets, states, tasks = columns(Trajectories([0, 0, 0], [], [0, 1], n_states=3))
+    weights = jax.numpy.zeros(0)
+    found = on_device.occupancy(
+        offsets, states, tasks, n_states=3, n_tasks=2, convention=convention, weights=weights
+    )
+    assert found.value.shape == (3,)
+    assert np.isnan(np.asarray(found.value)).all()
+    assert int(found.n_tasks) == 0
+    found = on_device.mean(offsets, weights, tasks, n_tasks=2, convention=convention, weights=weights)
+    assert np.isnan(float(found.value))
+
+
+def test_a_feature_without_an_axis_has_a_mean_without_one():
+    batch = Trajectories([0, 2, 3], [0, 0, 0], [0, 1], features=[1.0, 2.0, 6.0])
+    expected = mean(batch, convention="pooled")
+    offsets, _, tasks = columns(batch)
+    found = on_device.mean(offsets, jax.numpy.asarray(batch.features), tasks, n_tasks=2, convention="pooled")
+    assert found.value.shape == ()
+    agree(found, float(expected.value), float(expected.standard_error), 2, expected.ess)
+
+
 def test_a_wrong_convention_is_refused_while_tracing():
     one = columns(Trajectories([0, 1], [0], [0]))
     with pytest.raises(InputError, match="convention 'uniform'"):

@@ -22,29 +22,17 @@ def test_is_three_nested_splitmix64_streams(seed, trajectory, draw):
     assert rng.uniform(bits) == naive.uniform_of(seed, trajectory, draw)
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [(0, (0xE169C58D << 32) | 0x6627E8D5), (2**64 - 1, (0x41C83B0E << 32) | 0x408F276D)],
-)
-def test_philox_matches_the_known_answers_of_random123(word, expected):
-    assert rng.philox(word, word, word) == expected
-
-
-@pytest.mark.parametrize("generator", rng.GENERATORS)
 @given(seed=WORDS, draw=WORDS, first=WORDS, n=st.integers(1, 9))
-def test_same_bits_in_python_numpy_and_numba(generator, seed, draw, first, n):
+def test_same_bits_in_python_numpy_and_numba(seed, draw, first, n):
     from occupancy.kernels import draw as kernels_draw
 
-    python = [rng.bits(seed, draw, (first + i) % 2**64, generator=generator) for i in range(n)]
+    python = [rng.bits(seed, draw, (first + i) % 2**64) for i in range(n)]
     out = np.empty(n, np.uint64)
-    stream = (rng.stream_key(seed, draw), seed, draw, generator == "philox4x32")
-    kernels_draw.fill_bits(tuple(map(np.uint64, stream)), np.uint64(first), out)
+    key = rng.stream_key(seed, draw)
+    kernels_draw.fill_bits(kernels_draw.Stream(np.uint64(key), np.uint64(first)), out)
     assert out.tolist() == python
     words = np.array([first], np.uint64) + np.arange(n, dtype=np.uint64)
-    if generator == "philox4x32":
-        array = rng.philox(np.array([seed], np.uint64), np.array([draw], np.uint64), words)
-    else:
-        array = rng.entry(np.array([stream[0]], np.uint64), words)
+    array = rng.entry(np.array([key], np.uint64), words)
     assert array.tolist() == python
     assert rng.uniform(array).tolist() == [rng.uniform(word) for word in python]
 
@@ -60,8 +48,3 @@ def test_mix_is_a_bijection_that_spreads_one_bit(z):
 def test_a_key_outside_64_bits_is_refused(seed, draw):
     with pytest.raises(InputError, match="expected a whole number from 0"):
         rng.bits(seed, draw, 0)
-
-
-def test_an_unknown_generator_is_refused():
-    with pytest.raises(InputError, match="expected one of splitmix64, philox4x32"):
-        rng.bits(0, 0, 0, generator="mt19937")

@@ -153,3 +153,11 @@ def test_a_trajectory_too_long_to_count_by_length_is_refused(tmp_path, monkeypat
     pq.write_table(pa.table({"trajectory": [1] * 5, "state": [0] * 5}), tmp_path / "turns.parquet")
     with pytest.raises(DataError, match="a trajectory of 5 turns: more than --fast counts"):
         scan.scan_table(tmp_path, Columns())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.5])
+def test_weights_that_are_no_weights_are_refused(tmp_path, bad):
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"trajectory": [0, 0], "state": [0, 1], "task": [0, 0], "w": [1.0, bad]}), file)
+    with pytest.raises(DataError, match=f"column 'w' holds {bad}"):
+        scan.scan_table(file, Columns(weight="w"))

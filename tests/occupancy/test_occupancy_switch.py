@@ -89,16 +89,6 @@ def test_frequencies_follow_the_law(law):
     assert drawn.accepted.sum() == seen[:T].sum()
 
 
-@given(batches(), st.sampled_from(LAWS), SEEDS)
-def test_the_other_generator_gives_the_batch_and_the_scalar_the_same_draws(batch, law, seed):
-    other = {"seed": seed, "T_max": T_MAX, "generator": "philox4x32"}
-    drawn = draw_switches(batch, law, **other)
-    for b, T in enumerate(batch.lengths.tolist()):
-        weights = batch.weights[batch.offsets[b] : batch.offsets[b + 1]].tolist()
-        one = draw_switch(T, law, trajectory=b, weights=weights, **other)
-        assert one == (drawn.t_prime[b], drawn.probability[b], drawn.accepted[b])
-
-
 def test_draws_differ_between_seeds_trajectories_and_draw_numbers():
     law = SwitchLaw("uniform")
     points = [(s, b, d) for s in range(3) for b in range(3) for d in range(3)]

@@ -217,7 +217,7 @@ def _with_transformers(trainer: Any, prompts: list[list[int]]) -> list[list[int]
     device = trainer.accelerator.device
     longest = max(len(p) for p in prompts)
     stop = trainer.processing_class.eos_token_id
-    # Padding stands on the left, and the mask hides it: any id will do.
+    # Padding is on the left, and the mask hides it: any id will do.
     ids = torch.tensor([[stop] * (longest - len(p)) + p for p in prompts], device=device)
     mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts], device=device)
     unwrapped = unwrap_model_for_generation(

@@ -37,7 +37,7 @@ def split(rows: Rows, *, share: float, seed: int) -> tuple[Rows, Rows]:
     kept, out = _sides(rows.clusters, share, seed)
     if not kept:
         raise InputError(
-            f"held_out={share} leaves nothing of {len(rows)} rows to train on: lower it, or bring more tasks"
+            f"held_out={share} leaves nothing of {len(rows)} rows to train on: lower it, or add tasks"
         )
     return rows.take(kept), rows.take(out)
 
@@ -58,7 +58,7 @@ def measure(
 ) -> HeldOut:
     """NLL of every target of the rows under the model as it is; sums are in float64."""
     if not len(rows):
-        raise InputError("no rows are held out: raise held_out, or bring more tasks")
+        raise InputError("no rows are held out: raise held_out, or add tasks")
     deepest = int(rows.depth.max())
     sums = torch.zeros(len(rows.class_names), deepest + 1, dtype=torch.float64, device=world.device)
     counts = torch.zeros_like(sums)

@@ -46,7 +46,7 @@ class Rows:
     clusters: tuple[str, ...]
     """[n] what is held out together: the task."""
     episodes: tuple[str, ...] = ()
-    """[n] trace that each row is of; empty where nobody asks."""
+    """[n] trace of each row; may be empty."""
 
     def __post_init__(self) -> None:
         n = len(self.offsets) - 1

@@ -1,7 +1,7 @@
 """The training loop: the same loss curve on any number of GPUs, and after a resume.
 
 fewsteps train RUN --base MODEL --preset hotpotqa --out OUT
-torchrun --nproc-per-node 4 -m sft.commands RUN --base MODEL --preset hotpotqa --out OUT
+torchrun --nproc-per-node 4 -m sft.commands train RUN --base MODEL --preset hotpotqa --out OUT
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def optimizer_step(
 
 
 def _reduce_after(objective: Any, *, last: bool) -> None:
-    """GPUs meet once a step, not once a pack: one that has longer documents in a pack holds up nobody."""
+    """GPUs synchronise once a step, not once a pack: one with longer documents in a pack delays no other."""
     objective.set_requires_gradient_sync(last)
     objective.set_reshard_after_backward(last)
 
@@ -273,7 +273,7 @@ class _Log:
     """log.jsonl. A step's numbers are read one step later, so that the GPU never waits for the host."""
 
     def __init__(self, job: _Job, *, steps: int, kept: int) -> None:
-        """Continue the log behind step `kept`; what a kill cut off is left out."""
+        """Continue the log after step `kept`; what a kill cut off is left out."""
         self.file, self.writes = job.out / "log.jsonl", job.world.rank == 0
         self.steps, self.show = steps, job.show
         self.pending: tuple[dict[str, Any], Tensor, Tensor, int] | None = None

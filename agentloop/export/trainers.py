@@ -104,7 +104,7 @@ train_on_prompt: false
     "verl": "data.train_files={file} data.messages_key=messages data.truncation=error\n",
     "tokens": "# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.\n",
 }
-"""What the trainer must be told so that its mask is ours."""
+"""Settings under which the trainer trains on the same tokens."""
 
 
 def _plain(message: TraceMessage) -> Row:

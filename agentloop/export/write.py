@@ -1,4 +1,4 @@
-"""A run's traces or episodes as a folder for another tool, with what that tool must be told."""
+"""A run's traces or episodes as a folder for another tool, with the settings that it needs."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def codec_of(tokenizer: Any) -> Codec:
     if _at_once(whole, f"{some}{_PROBE}").ids[1:] != plain.encode(_PROBE, add_special_tokens=False).ids:
         raise InputError(
             f"{name} encodes a text differently after a control token than alone (it adds a space in front): "
-            f"sampled turns could not be told from encoded ones; set its prepend_scheme to 'never'"
+            f"sampled and encoded turns could not be distinguished; set its prepend_scheme to 'never'"
         )
     known = frozenset(control.values())
     never_text = known - {tokenizer.unk_token_id}
@@ -231,7 +231,7 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
     """The template's prompt for messages whose contents are marked.
 
     What tokenizer.apply_chat_template gives, by the function that renders it there: a loop of short turns
-    cannot afford what stands around it.
+    cannot afford the checks around it.
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -261,7 +261,7 @@ def encode(codec: Codec, text: str, mark: str) -> Encoded:
     if not codec.pieces_agree:
         raise DataError(
             "a message holds the text of a control token, and this tokenizer joins text across control "
-            "tokens: the two cannot be told apart; remove the trace, or use a tokenizer without that habit"
+            "tokens: the two cannot be distinguished; remove the trace, or use a tokenizer without that habit"
         )
     return _pieces(codec, text, mark)
 

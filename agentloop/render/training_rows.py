@@ -161,7 +161,7 @@ def _append_student_or_teacher_turn(
     start, stop = len(draft.ids), len(draft.ids) + len(ids)
     draft.ids += ids + closing
     draft.text += marked(codec, spoken, mark) + codec.closing
-    # Anything the template writes before the token that closes the turn is nobody's.
+    # Anything the template writes before the token that closes the turn has no author.
     close = stop + len(closing) - 1
     for a, b, author, trained in (
         (start, stop, message.author, target),

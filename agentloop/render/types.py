@@ -58,7 +58,7 @@ class TraceMessage:
 
     @property
     def is_target(self) -> bool:
-        """Whether the turn is trained on, length rules apart."""
+        """Whether the turn is trained on, before length rules."""
         return self.train and not self.no_target
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class TraceMessage:
         if (self.role == "assistant") != (self.author in ("student", "teacher")):
             raise DataError(
                 f"a message has role {self.role!r} and author {self.author!r}: student and teacher write "
-                f"assistant turns, and nobody else does"
+                f"assistant turns, and no other author does"
             )
         if self.train and self.author != "teacher":
             raise DataError(

@@ -278,7 +278,7 @@ def test_where_the_expert_fails_the_teacher_fails_and_the_student_goes_on(
         teacher = await episode(env, scripted_expert(), await start(env, seed=0), author=Author.TEACHER)
         assert teacher.status is Status.TEACHER_FAILED
         assert [turn.answer.text for turn in teacher.history.turns] == ["look"]
-        assert "lost its way at turn 2: KeyError" in teacher.error
+        assert "failed at turn 2: KeyError" in teacher.error
         student = await episode(env, scripted_student(StudentSettings()), await start(env, seed=0), most=4)
         assert student.length == 4
 

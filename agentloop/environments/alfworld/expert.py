@@ -1,11 +1,11 @@
 """The benchmark's scripted expert, as a teacher.
 
-Inside a worker, `Expert` watches an episode, whoever plays it, and says what it would play next. In the
-parent, `scripted_expert` is the policy that asks for it.
+Inside a worker, `Expert` follows an episode, whichever policy plays it, and gives the command that it would
+play next. In the parent, `scripted_expert` is the policy that asks for it.
 
-The expert of alfworld 0.4.2 says `move X to Y`, but its memory of what it holds still listens for `put`: told
-its own words it never notices that it has let go of an object, and fails most two-object tasks. So it is told
-of placements as `put` in both grammars, which is what it was written for.
+The expert of alfworld 0.4.2 plays `move X to Y`, but tracks what it holds by `put`: given its own commands it
+never notices that it has placed an object, and fails most two-object tasks. It is therefore shown placements
+as `put` in both grammars, which is what it was written for.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_STEPS = 10_000
 class Expert:
     """Watches one episode of a game; `plan` is a function of what it has watched, nothing else.
 
-    What is watched is kept, and worked through when a plan is asked for: an episode of a language model that
-    nobody asks about costs nothing.
+    Turns are kept, and processed only when a plan is asked for: an episode of a language model without such a
+    question costs nothing.
     """
 
     def __init__(self, game: Game) -> None:
@@ -78,7 +78,7 @@ class Expert:
             Exception
         ) as error:  # its code has no error contract: IndexError, KeyError and its own are all seen
             self._failure = (
-                f"the scripted expert lost its way at turn {self._turn + 1}: {type(error).__name__}: {error}"
+                f"the scripted expert failed at turn {self._turn + 1}: {type(error).__name__}: {error}"
             )
             return
         self._failure = ""

@@ -87,7 +87,7 @@ class Player:
 
 
 def install_caches(*, games: int) -> None:
-    """Cache translations of the last `games` problems and the parsed templates, in this process, for good."""
+    """Cache translations of the last `games` problems, and the parsed templates, until this process ends."""
     import fast_downward
     from textworld.envs.pddl import logic, textgen
 

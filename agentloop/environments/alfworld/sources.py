@@ -33,7 +33,7 @@ class Record:
     problem: str
     """PDDL problem, 23-100 KB of text."""
     params: Mapping[str, Any]
-    """`pddl_params` of the task: what the scripted expert is told."""
+    """`pddl_params` of the task: what the scripted expert is given."""
     own_logic: tuple[str, str] | None = None
     """Domain and grammar inside the game file, where it holds them."""
 
@@ -173,7 +173,7 @@ def _aliased(names: set[str]) -> set[str]:
 
 
 def _solvable(game: Path) -> bool:
-    """Whether a game file says so; its flag is written last, so the end of the file usually tells."""
+    """Whether a game file says so; its flag is written last, so the end of the file usually suffices."""
     with game.open("rb") as file:
         file.seek(max(0, game.stat().st_size - TAIL_BYTES))
         if b'"solvable": true' in file.read():

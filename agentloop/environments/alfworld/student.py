@@ -1,4 +1,4 @@
-"""A cheap student: it follows the scripted expert and errs, more so when it is off the track.
+"""A student without a model: it follows the scripted expert and errs, more often after failures.
 
 Its faults are those of a small language model here: a lapse, a loop, the wrong receptacle, giving up. Rates
 rise with the number of failures among its last turns, so recovery is harder than keeping on, and a few
@@ -57,7 +57,7 @@ def parse_student(text: str) -> StudentSettings:
 
 
 def turns_in(context: Sequence[Message]) -> list[tuple[str, str]]:
-    """(command, observation) of every turn of a context, whoever played it."""
+    """(command, observation) of every turn of a context, the student's and the teacher's."""
     pairs = pairwise(context)
     return [(parse_command(a.content)[0], b.content) for a, b in pairs if a.role == "assistant"]
 

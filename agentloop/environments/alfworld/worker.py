@@ -160,7 +160,7 @@ def answer(player: Any, request: tuple[Any, ...]) -> tuple[str, Any]:
         return "ok", getattr(player, method)(*arguments)
     except PolicyFailed as failure:
         return "policy_failed", str(failure)
-    except Exception as error:  # the boundary of the process: it is told to the parent, which decides
+    except Exception as error:  # the boundary of the process: the parent gets it, and decides
         return "failed", f"{type(error).__name__}: {error}"
 
 

@@ -3,9 +3,9 @@
 tags    Search-R1's: <search> query </search> or <answer> answer </answer>
 tools   Hermes' calls: <tool_call>{"name": "search", "arguments": {"query": ...}}</tool_call>, or <answer>
 
-The first action of a turn counts. As in Search-R1, whatever stands behind the first </search> (else the
-first </answer>) is not acted on; it stays in the context, for nothing that was sampled is rewritten. The
-closing tag is part of the turn: a server that stops at it must be told to include it.
+The first action of a turn counts. As in Search-R1, text after the first </search> (else the first
+</answer>) is not acted on; it stays in the context, since nothing that was sampled is rewritten. The closing
+tag is part of the turn: a server that stops at it must include the stop string.
 """
 
 from __future__ import annotations

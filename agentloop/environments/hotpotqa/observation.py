@@ -1,6 +1,6 @@
 """Passages as an observation, within a token budget that never costs the closing tag.
 
-Each passage has the same share of the budget; what a short one leaves goes to the others. (Search-R1 cuts the
+Each passage gets an equal part of the budget; what a short one leaves goes to the others. (Search-R1 cuts the
 whole text on the right: a long first passage hides the others and the closing tag is lost.) Text from outside
 cannot open or close a tag: every `<` that could is written `&lt;`.
 """
@@ -59,14 +59,14 @@ def observation(
     while True:
         whole = head + "\n".join(_shared(lines, room, ends)) + tail
         over = len(ends(whole)) - budget
-        # Parts of a byte-pair encoding may have more tokens together than apart.
+        # Parts of a byte-pair encoding may have more tokens together than alone.
         if over <= 0 or room <= 0:
             return whole
         room -= over
 
 
 def _shared(lines: Sequence[str], room: int, ends: Ends) -> list[str]:
-    """Lines cut so that together they have at most `room` tokens, each with at least its equal share."""
+    """Lines cut so that together they have at most `room` tokens, each with at least its equal part."""
     tokens = [ends(line) for line in lines]
     cut = list(lines)
     by_length = sorted(range(len(lines)), key=lambda i: len(tokens[i]))

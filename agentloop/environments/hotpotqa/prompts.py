@@ -1,4 +1,4 @@
-"""All words that the environment says, apart from passages; a TOML file replaces any of them.
+"""The prompts and notices of the environment, everything but passages; a TOML file replaces any of them.
 
 {question} and {turns} are filled in. A file has some of the fields of `Prompts` as its keys.
 """
@@ -85,6 +85,6 @@ def load_prompts(format: str, file: Path | None) -> Prompts:
     for name, words in given.items():
         if name not in known or not isinstance(words, str):
             raise InputError(
-                f"prompts {file}: {name!r} is no text of ours; expected some of {', '.join(known)}"
+                f"prompts {file}: {name!r} is none of the prompts: expected some of {', '.join(known)}"
             )
     return replace(DEFAULTS[format], **given)

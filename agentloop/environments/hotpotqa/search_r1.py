@@ -55,9 +55,9 @@ def score_as_search_r1(
 
 
 def reward_as_search_r1(question: str, turns: Iterable[tuple[str, str]], golds: Sequence[str]) -> float:
-    """What Search-R1 would have rewarded an episode of ours with: (text, observation) of each turn.
+    """Search-R1's reward of an episode, given (text, observation) of each turn.
 
-    Its prompt stands in front by its two <answer> pairs and the question, in its order; it cuts a turn behind
+    Its prompt is represented by its two <answer> pairs and the question, in its order; it cuts a turn behind
     the first </search>, else the first </answer>.
     """
     response = "".join(cut_turn(text, STOP["tags"]) + observation for text, observation in turns)

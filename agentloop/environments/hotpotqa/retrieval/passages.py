@@ -1,7 +1,7 @@
 """Passages, and the collection of them that is searched: read from Parquet or JSON lines, kept as Arrow.
 
 JSON lines are those of Search-R1's wiki-18: {"id": "0", "contents": "\\"Title\\"\\ntext"}, with `title`
-and `text` used where they are given apart. The stored file is memory-mapped, so a corpus may be larger
+and `text` used where they are separate fields. The stored file is memory-mapped, so a corpus may be larger
 than memory.
 """
 
@@ -32,7 +32,7 @@ class Passage:
     title: str
     text: str
     score: float | None = None
-    """The retriever's own measure, where it tells one."""
+    """The retriever's own measure, where it gives one."""
 
 
 def split_contents(contents: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The seam through which passages come in, and what can stand behind it.
+"""What a retriever is, and two that are made of others: dense vectors, and fused rankings.
 
 Search           async (query, k) -> at most k passages, best first
 bm25             the embedded index (default)

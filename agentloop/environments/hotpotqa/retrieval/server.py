@@ -2,9 +2,9 @@
 
     python -m agentloop.environments.hotpotqa serve --corpus wiki-18.jsonl --port 8000 --processes 2
 
-Several processes share the port and the memory-mapped index; the system deals connections out to them.
-There is no authentication: it listens on this machine alone unless told otherwise. A request that cannot be
-read gets a status from 400 to 499 and leaves nothing in the log.
+Several processes share the port and the memory-mapped index; the system distributes connections among them.
+There is no authentication: it listens on this machine alone unless `host` names another address. A request
+that cannot be read gets a status from 400 to 499 and leaves nothing in the log.
 """
 
 from __future__ import annotations
@@ -133,17 +133,17 @@ def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | Non
     index = open_bm25(corpus, cache=cache)
     # The first search compiles the selection, or loads it: not while a client waits.
     index.find("warm", 1)
-    asyncio.run(_until_told(application(index, topk=topk), host, port))
+    asyncio.run(_until_signalled(application(index, topk=topk), host, port))
 
 
-async def _until_told(app: web.Application, host: str, port: int) -> None:
+async def _until_signalled(app: web.Application, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT."""
-    told = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     runner = await listening(app, host, port)
     try:
-        await told.wait()
+        await stop.wait()
     finally:
         await runner.cleanup()
 

@@ -1,9 +1,9 @@
-"""A cheap student whose errors depend on where it is, so that a whole study runs without a model.
+"""A student without a model, whose errors depend on the state of its episode: a whole study runs on a CPU.
 
 Its faults are those of a small language model here: it searches with the whole question, follows a passage
-that is beside the point, repeats a query, answers before it has read both passages, reads badly, forgets a
+that is irrelevant, repeats a query, answers before it has read both passages, reads badly, forgets a
 tag. It can name the second paragraph only once it has read the first, unless the question names both.
-Turns that brought nothing raise its rates, so that recovery is harder than keeping on. Everything is drawn
+Turns that found nothing new raise its rates, so that recovery is harder than keeping on. Everything is drawn
 from the turn's seed and read from the episode: the same context and seed give the same turn.
 """
 
@@ -30,7 +30,7 @@ class StudentSettings:
     vague: Share = 0.35
     """The whole question as the query, where a title could have been named."""
     astray: Share = 0.15
-    """A search for a passage that was shown and is beside the point."""
+    """A search for a passage that was shown and is irrelevant."""
     repeat: Share = 0.05
     """The last query again."""
     hasty: Share = 0.15

@@ -1,7 +1,7 @@
 """The scripted teacher: it knows the gold titles and supporting facts, and has to find and read them.
 
 It looks up the gold paragraphs one after the other, says what it has read in them, and answers once it has
-both. A paragraph that a search does not bring is searched for again in other words. In the last turn it
+both. A paragraph that a search does not find is searched for again in other words. In the last turn it
 answers with what it has: without the evidence that is a guess. What it plays depends on the context and
 the turn's seed alone.
 """
@@ -114,7 +114,7 @@ def _answer(view: View, rng: random.Random) -> str:
 
 
 def _looking_back(view: View, rng: random.Random) -> str:
-    """What the last turn has brought, in words."""
+    """What the last turn found, in words."""
     if not view.steps:
         return ""
     if view.steps[-1].action.kind == "none":

@@ -1,7 +1,7 @@
 """What a scripted policy sees: the question with its golds, the turns so far, and what can be read in them.
 
-A teacher knows where the answer stands, but must find it: a gold title counts once it was among the
-passages of a search, and an answer can be given honestly once it stands in what was shown.
+A teacher knows which paragraphs hold the answer, but must find them: a gold title counts once it was among
+the passages of a search, and an answer can be given honestly once it occurs in what was shown.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class View:
         return list(dict.fromkeys(p.title for step in self.steps for p in step.passages))
 
     def missing(self) -> list[str]:
-        """Gold titles that no search has brought yet, those that the question names first."""
+        """Gold titles that no search has found yet, those that the question names first."""
         shown = set(self.shown())
         named = sorted(self.question.gold_titles, key=lambda title: -named_in(title, self.question.text))
         return [title for title in named if title not in shown]
 
     def new_golds(self) -> list[str]:
-        """Gold titles that the last turn brought first."""
+        """Gold titles that the last turn found first."""
         if not self.steps:
             return []
         before = {p.title for step in self.steps[:-1] for p in step.passages}
@@ -66,7 +66,7 @@ class View:
         return [title for title in self.question.gold_titles if title in now - before]
 
     def readable(self) -> bool:
-        """Whether the answer stands in an observation; for yes and no, whether both golds were found."""
+        """Whether the answer occurs in an observation; for yes and no, whether both golds were found."""
         golds = {normalise(gold) for gold in self.question.golds}
         if golds & {"yes", "no"}:
             return not self.missing()
@@ -74,7 +74,7 @@ class View:
         return any(f" {gold} " in text for gold in golds if gold)
 
     def wasted(self, memory: int) -> int:
-        """How many of the last `memory` turns brought no gold title that was new."""
+        """How many of the last `memory` turns found no new gold title."""
         first = max(0, len(self.steps) - memory)
         parts = (
             View(self.question, self.steps[: i + 1], self.turns, self.format) for i in range(len(self.steps))
@@ -88,7 +88,7 @@ def words_of(text: str) -> list[str]:
 
 
 def named_in(title: str, question: str) -> float:
-    """Share of a title's words that stand in the question, what is in brackets apart."""
+    """Fraction of a title's words that occur in the question; what is in brackets does not count."""
     words = words_of(title.partition(" (")[0])
     asked = set(words_of(question))
     return sum(word in asked for word in words) / max(len(words), 1)

@@ -29,6 +29,7 @@ MOUNTED = (
     "agentloop.commands.traces",
     "sft.commands",
     "agentloop.commands.export",
+    "agentloop.commands.check",
 )
 """In the order of `fewsteps --help`."""
 

@@ -1,0 +1,76 @@
+"""`fewsteps check package.module:function`: tries an own environment or policy and names what is missing."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentloop.run.check import Finding
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `check`."""
+    check = commands.add_parser(
+        "check",
+        help="try an own environment or policy, and name what is missing",
+        description="Open, play and replay an environment, or ask a policy for a turn twice; nothing is "
+        "stored. docs/own_environment.md shows how to write one.",
+    )
+    check.add_argument("name", metavar="package.module:function", help="returns an environment or a policy")
+    check.add_argument("--tasks", default="train:2", metavar="SPEC", help="tasks to try (default: train:2)")
+    check.add_argument("--policy", metavar="POLICY", help="who plays (default: the environment's first own)")
+    check.add_argument(
+        "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
+    )
+    check.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    check.set_defaults(handler=_check, workers=None)
+
+
+def _check(given: argparse.Namespace) -> int:
+    import asyncio
+    import json
+
+    kind, findings = asyncio.run(_findings(given))
+    good = all(finding.ok for finding in findings)
+    if given.json:
+        rows = [{"what": f.what, "ok": f.ok, "said": f.said} for f in findings]
+        print(json.dumps({"name": given.name, "kind": kind, "ok": good, "findings": rows}))  # noqa: T201
+    else:
+        _print(f"{given.name}: {kind}", findings)
+    return 0 if good else 1
+
+
+async def _findings(given: argparse.Namespace) -> tuple[str, list[Finding]]:
+    from inspect import iscoroutinefunction
+
+    from agentloop.commands.arguments import environment_settings
+    from agentloop.policies.by_name import ENVIRONMENTS, called, lacks, named, open_policy
+    from agentloop.run.check import check_environments, check_policy
+    from agentloop.types import Environments
+    from occupancy.record.specs import settings
+
+    name = ENVIRONMENTS.get(given.name, given.name)
+    function = named(name)
+    if iscoroutinefunction(function):
+        return "policy", await check_policy(function)
+    given.env = given.name
+    texts = [f"{setting}={value}" for setting, value in environment_settings(given).items()]
+    made: Any = called(function, f"{given.name!r}", **settings(function, texts, of=f"{given.name!r}"))
+    if callable(made) and lacks(made, Environments):
+        return "policy", await check_policy(made)
+    policy = open_policy(given.policy, made) if given.policy and not lacks(made, Environments) else None
+    return "environment", await check_environments(made, given.tasks, policy=policy)
+
+
+def _print(title: str, findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title))
+    for head in ("tried", "", "found"):
+        table.add_column(head)
+    for finding in findings:
+        table.add_row(finding.what, "ok" if finding.ok else "MISSING", Text(finding.said))
+    Console(markup=False).print(table)

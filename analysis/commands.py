@@ -10,7 +10,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     demo = commands.add_parser(
         "demo",
         help="plan from a pilot recorded on real ALFWorld games",
-        description="Plan at three budgets from the pilot that fewsteps brings; write a figure and a page.",
+        description="Plan from the pilot that fewsteps brings; write a figure and a page.",
     )
     demo.add_argument(
         "--out", default="demo-output", metavar="DIR", help="folder to write (default: demo-output)"
@@ -26,16 +26,14 @@ def _demo(given: argparse.Namespace) -> int:
 
     made = demo(given.out)
     if given.json:
-        plans = [plan.to_dict() for plan in made.plans]
-        print(json.dumps({"plans": plans, "figure": str(made.figure), "page": str(made.page)}))  # noqa: T201
+        report = {"plan": made.plan.to_dict(), "figure": str(made.figure), "page": str(made.page)}
+        print(json.dumps(report))  # noqa: T201
         return 0
     from rich.console import Console
 
-    from analysis.plan.report import table
+    from analysis.plan.answer import table
 
     console = Console()
-    for plan in made.plans:
-        console.print(table(plan))
-        console.print()
+    console.print(table(made.plan))
     console.print(f"figure {made.figure}\npage   {made.page}", highlight=False, markup=False)
     return 0

@@ -1,4 +1,4 @@
-"""The figure of a plan: what K teacher turns are worth, what they cost, and the gain for each token."""
+"""The figure of a plan: what budgets are worth, the best recipes at this one, and the cost of a context."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
-from occupancy.record.recipe import INF, K_text
+from analysis.plan.answer import shown
+from occupancy.record.recipe import K_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from analysis.plan.report import Candidate, Plan
 
-MEASURES = {"inference": "teacher tokens", "training": "accepted tokens", "money": "money"}
+MEASURES = {"inference": "teacher tokens", "training": "accepted teacher tokens", "money": "money"}
 """What each axis counts."""
 INK, BEST, KEPT, REST = "#1f2933", "#0b6e4f", "#7fc8a9", "#c3ccd5"
 STYLE: dict[Any, Any] = {
@@ -38,12 +39,13 @@ STYLE: dict[Any, Any] = {
 def plan_figure(plan: Plan, file: str | Path) -> Path:
     """Draw a plan into `file` (PNG or SVG); returns its path."""
     file = Path(file)
-    measured = _one_of_each_depth(plan)
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.7), layout="constrained")
-        _worth(axes[0], measured)
-        _cost(axes[1], plan, measured)
-        _value(axes[2], plan, measured)
+        figure, axes = plt.subplots(
+            1, 3, figsize=(12.5, 4.0), layout="constrained", width_ratios=(1.3, 1.2, 0.8)
+        )
+        _curve(axes[0], plan)
+        _candidates(axes[1], plan)
+        _cost(axes[2], plan)
         figure.savefig(
             file, dpi=160, metadata={"Software": None} if file.suffix == ".png" else {"Date": None}
         )
@@ -51,32 +53,39 @@ def plan_figure(plan: Plan, file: str | Path) -> Path:
     return file
 
 
-def _one_of_each_depth(plan: Plan) -> list[Candidate]:
-    """The best share of each depth, where a plan compares shares too."""
-    found: dict[float, Candidate] = {}
-    for c in plan.candidates:
-        if c.gain is not None and c.value is not None and c.value > getattr(found.get(c.K), "value", -np.inf):
-            found[c.K] = c
-    return list(found.values())
+def _curve(axes: Axes, plan: Plan) -> None:
+    curve = plan.curve
+    budgets = np.array(curve.budgets)
+    axes.fill_between(budgets, curve.low, curve.high, color=KEPT, alpha=0.35, linewidth=0)
+    axes.plot(budgets, curve.pass_at_1, color=BEST, label="best recipe, 90 % band")
+    axes.plot(budgets, curve.more_demonstrations, color=INK, linestyle="--", label="more demonstrations")
+    if plan.trainings:
+        x = [t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings]
+        y, se = ([t[name] for t in plan.trainings] for name in ("pass_at_1", "se"))
+        axes.errorbar(x, y, yerr=se, fmt="o", markersize=3, color=INK, label="small trainings ± 1 SE")
+    axes.axvline(plan.budget, color=REST, linewidth=1)
+    axes.set(title="What budgets are worth", xlabel=f"budget, {MEASURES[plan.axis]}", ylabel="pass@1")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(0, 1)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 
-def _worth(axes: Axes, measured: list[Candidate]) -> None:
-    at = np.arange(len(measured))
-    gain, error = _column(measured, "gain"), _column(measured, "gain_se")
-    axes.axhline(0, color=REST, linewidth=1)
-    axes.errorbar(at, gain, yerr=error, fmt="o", color=INK, capsize=3)
-    axes.set(title="K teacher turns are worth", ylabel="success gained, G(K) ± 1 SE")
-    _depths(axes, measured)
+def _candidates(axes: Axes, plan: Plan) -> None:
+    rows = list(reversed(shown(plan)))
+    for at, c in enumerate(rows):
+        colour = BEST if c == plan.recommended else KEPT if c in plan.not_worse else REST
+        axes.plot([c.low, c.high], [at, at], color=colour, linewidth=4, solid_capstyle="butt")
+        axes.plot(c.pass_at_1, at, "o", color=INK, markersize=4)
+    axes.set_yticks(range(len(rows)), [_label(c) for c in rows])
+    axes.set(title=f"At {plan.budget:,.0f}", xlabel="pass@1, 90 % bands")
 
 
-def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
+def _cost(axes: Axes, plan: Plan) -> None:
     m = np.array(plan.costs[plan.axis], float)
     axes.plot(np.arange(1, len(m) + 1), m, color=INK, linewidth=1.5)
-    for c in measured:
-        K = min(c.K, len(m))
-        axes.plot(K, m[int(K) - 1], "o", color=INK, markersize=4)
-    label = f"{MEASURES[plan.axis]} a context, m(K)"
-    axes.set(title="… and cost", xlabel="K, teacher turns at most", ylabel=label)
+    axes.set(title="Cost of a context", xlabel="K", ylabel=f"{MEASURES[plan.axis]}, m(K)")
     axes.set_xscale("log")
     ticks = [k for k in (1, 2, 3, 5, 10, 20, 50) if k <= len(m)]
     axes.set_xticks(ticks, [str(k) for k in ticks])
@@ -84,41 +93,5 @@ def _cost(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _value(axes: Axes, plan: Plan, measured: list[Candidate]) -> None:
-    kept = () if plan.fall_back else plan.not_worse
-    best = None if plan.fall_back else plan.recommended
-    if plan.level and best is not None and best not in measured:
-        measured = [*measured, best]
-    names = ("pass_at_1", "low", "high") if plan.level else ("value", "value_low", "value_high")
-    value, low, high = (_column(measured, name) for name in names)
-    colours = [BEST if best == c else KEPT if c in kept else REST for c in measured]
-    for at, colour in enumerate(colours):
-        axes.bar(at, value[at], color=colour, width=0.7)
-        axes.plot([at, at], [low[at], high[at]], color=INK, linewidth=1.2)
-    axes.axhline(0, color=INK, linewidth=0.8)
-    if plan.level:
-        axes.set(title="… so the budget buys", ylabel="pass@1 at the best r, 90 % band")
-        axes.set_ylim(0, 1.35)  # the legend stands above
-        axes.set_yticks(np.linspace(0, 1, 6))
-    else:
-        axes.set(title="… so a token buys", ylabel=f"G(K) {plan.unit.rpartition(', ')[2]}, 90 % band")
-    chosen = "recommended" if plan.status == "ranked" else "until more is known"
-    meanings = {BEST: chosen, KEPT: "not distinguishable", REST: "worse"}
-    used = [colour for colour in meanings if colour in colours]
-    axes.legend([Patch(color=c) for c in used], [meanings[c] for c in used], frameon=False, fontsize=8)
-    _depths(axes, measured)
-
-
-def _depths(axes: Axes, measured: list[Candidate]) -> None:
-    labels = [_label(c) for c in measured]
-    axes.set_xticks(range(len(measured)), labels)
-    axes.set_xlabel("K, teacher turns at most")
-
-
 def _label(c: Candidate) -> str:
-    K = "∞" if c.K == INF else str(K_text(c.K))
-    return K if c.gain is not None else f"{c.recipe}\n{K}"
-
-
-def _column(measured: list[Candidate], name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.array([getattr(c, name) for c in measured], np.float64)
+    return "pure-bc" if c.recipe == "pure-bc" else f"{c.recipe} K={K_text(c.K)} r={c.r_tokens:g}"

@@ -267,7 +267,7 @@ def _cut_episode(episode: Row, cap: int, recipe: Recipe) -> Row:
 def _cut_trace(trace: Row, end: float, turns: list[Row]) -> Row:
     kept = [t for t in turns if t["t"] < end and t["finish_reason"] != "length"]
     messages = json.loads(trace["messages"])
-    trained = [at for at, message in enumerate(messages) if message["train"]]
+    trained = [at for at, message in enumerate(messages) if message.get("train")]
     return trace | {
         "messages": json.dumps(messages[: trained[len(kept) - 1] + 1]) if trained else trace["messages"],
         "target_turns": len(kept),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from analysis.plan.costs import Prices
+    from analysis.plan.trainer import Bench
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,23 +63,47 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     plan.add_argument("--seed", type=option(Seed), default=0, help="of the bootstrap (default 0)")
     plan.add_argument(
-        "--calibrate",
-        nargs="+",
-        default=[],
-        metavar="RUN",
-        help="runs with small trainings on the pilot's traces, and evaluations of their students: how much "
-        "a label teaches",
-    )
-    plan.add_argument(
         "--what-if",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="how the plan moves with prices=FILE.toml, T_max=N or evaluation=TASKSxATTEMPTS; repeatable",
     )
+    _add_trainings(plan)
     _add_design(plan)
+    plan.add_argument("--all", action="store_true", help="show every candidate")
+    plan.add_argument("--page", metavar="FILE", help="write the plan as one HTML page, with its figure")
+    plan.add_argument("--out", metavar="PLAN.toml", help="write what `spend`, `collect` and `train` take")
+    plan.add_argument(
+        "--least-gain",
+        type=float,
+        default=0.001,
+        metavar="X",
+        help="pass@1 that 1,000 further teacher tokens must bring (default .001)",
+    )
     plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
     plan.set_defaults(handler=_plan)
+
+
+def _add_trainings(plan: argparse.ArgumentParser) -> None:
+    trainings = plan.add_argument_group(
+        "small trainings", "on cuts of the pilot; each is kept in RUN and never repeated"
+    )
+    which = trainings.add_mutually_exclusive_group()
+    which.add_argument(
+        "--trainer",
+        metavar="MODULE:FUNCTION",
+        help="a function (run folders, seed) -> folder of an evaluation, or {task_id: [rewards]}",
+    )
+    which.add_argument(
+        "--train", metavar="FILE.toml", help="train and evaluate with fewsteps itself; see docs/planner.md"
+    )
+    trainings.add_argument(
+        "--trainings", type=int, default=16, metavar="N", help="at most, kept ones included (default 16)"
+    )
+    trainings.add_argument(
+        "--gpu-minutes", type=float, metavar="M", help="stop after so many minutes of new trainings"
+    )
 
 
 GUESSES = {
@@ -160,10 +185,10 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 def _plan_run(arguments: argparse.Namespace) -> int:
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from analysis.plan.planner import plan
-    from analysis.plan.purchase import commands
-    from analysis.plan.report import table
+    from analysis.plan.answer import table
+    from analysis.plan.planner import Effort, plan
 
+    minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     found = plan(
         arguments.run,
         budget=arguments.budget,
@@ -173,9 +198,31 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         pool=arguments.pool,
         seed=arguments.seed,
         what_if=arguments.what_if,
-        calibrate=arguments.calibrate,
+        bench=_bench(arguments),
+        effort=Effort(arguments.trainings, minutes),
+        least_gain=arguments.least_gain,
+        progress=_say,
     )
-    return _show(arguments, found.to_dict(), lambda: table(found), "\n".join(commands(found)))
+    if arguments.page:
+        from analysis.page import plan_page
+
+        plan_page(found, arguments.page)
+    return _show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _bench(arguments: argparse.Namespace) -> Bench | None:
+    """Where trainings are made; None without a trainer."""
+    if arguments.trainer is None and arguments.train is None:
+        return None
+    from analysis.plan.trainer import Bench, named_trainer
+    from occupancy.runs import open_run
+
+    return Bench(open_run(arguments.run), named_trainer(arguments.trainer), arguments.trainer)
 
 
 def _show(

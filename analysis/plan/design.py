@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from analysis.plan.costs import AXES, Prices
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
-from analysis.plan.level0 import FALL_BACK_K
 from analysis.plan.pilot import LEAST_TASKS
-from analysis.plan.report import FALL_BACK
 from occupancy.record.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+FALL_BACK, FALL_BACK_K = "op-critical with r between .75 and 1, or K = 3 with r = .5", 3
+"""What to buy without a pilot."""
 ADVISED, DEMOS = 40, 40
 """Contexts, and demonstrations: in toy worlds pilots of 40 traces chose K as well as larger ones."""
 TARGET_SE = 0.05

@@ -1,4 +1,4 @@
-"""What a reader of a plan must know before believing it: one sentence each."""
+"""What a reader of a plan must know before believing it, and what to do: a sentence each, gravest first."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from analysis.plan.costs import Costs, Prices, prompts_known
-from analysis.plan.handback import Gains, gains, n_missing, tasks_measured, told
+from analysis.plan.handback import Gains
+from analysis.plan.offers import Purchase
 from analysis.plan.pilot import LEAST_TASKS, Pilot
-from analysis.plan.report import FALL_BACK
-from analysis.plan.reweigh import proposed
-from occupancy.record.recipe import K_text
 
 PILOT_SHARE = 0.2
-"""A pilot that takes more of the budget than this can cost more than a better K saves."""
+"""A pilot that takes more of the budget than this can cost more than a better recipe saves."""
+MANY = 20
+"""Rollouts of one task from which on a plan asks for the task pool."""
+FEW_DEMOS = 10
 
 
 def doubts(
@@ -22,90 +23,88 @@ def doubts(
     gain: Gains,
     price: Costs,
     *,
-    status: str,
-    refused: tuple[float, ...],
+    purchase: Purchase,
     own_price: float,
-    budget: float,
-    prices: Prices | None,
+    teaches: bool,
+    n: int,
 ) -> tuple[str, ...]:
-    """Warnings of a plan, the gravest first."""
+    """Warnings of a plan; own_price: what the pilot takes of the budget; n: rollouts of each task."""
     return (
-        *_about_status(pilot, status, own_price, budget),
+        *_about_size(pilot, own_price, purchase.budget),
+        *_about_teacher(pilot, gain, teaches),
+        *_about_tasks(pilot, n),
         *pilot.warnings,
-        *_about_values(pilot, gain),
-        *_about_tokens(pilot, price, prices),
-        *_about_failures(pilot, gain, price),
-        *(
-            f"K={K_text(K)} is refused: it needs more contexts than {pilot.pool} tasks hold, and the student "
-            f"always plays a task in the same way"
-            for K in refused
-        ),
-        "pass_at_1, its band and r are null: hand-backs rank depths, but only a model of how the student "
-        "learns predicts them",
+        *_about_failures(pilot),
+        *_about_tokens(pilot, price, purchase.prices),
+        *_about_handbacks(gain),
     )
 
 
-def _about_status(pilot: Pilot, status: str, own_price: float, budget: float) -> Iterator[str]:
-    if status != "ranked":
-        yield f"`recommended` is the fall-back, not a finding: {FALL_BACK}"
+def _about_size(pilot: Pilot, own_price: float, budget: float) -> Iterator[str]:
     if len(pilot.clusters) < LEAST_TASKS:
-        yield f"{len(pilot.clusters)} tasks in the pilot: expected at least {LEAST_TASKS} to plan from"
+        yield (
+            f"The pilot has {len(pilot.clusters)} tasks: collect at least {LEAST_TASKS}, errors are "
+            f"clustered by task."
+        )
     if own_price > PILOT_SHARE * budget:
         yield (
-            f"the pilot's own price, {own_price:,.6g}, is more than {PILOT_SHARE:.0%} of the budget of "
-            f"{budget:,.6g}: it costs more than a better K can save; name it in --already if it is sunk"
+            f"The pilot's own cost of {own_price:,.6g} is {own_price / budget:.0%} of the budget, and more "
+            f"than {PILOT_SHARE:.0%} rarely pays: name the pilot in --already if it is sunk, or raise the "
+            f"budget."
         )
-    if status == "no_preference":
-        yield "either no depth's gain is above 0 at 99 %, or no depth can be told from the best at 90 %"
 
 
-def _about_values(pilot: Pilot, gain: Gains) -> Iterator[str]:
-    contexts = pilot.contexts
-    if len(gain.K) == 1:
+def _about_teacher(pilot: Pilot, gain: Gains, teaches: bool) -> Iterator[str]:
+    demos = pilot.demos.R[np.isfinite(pilot.demos.R)]
+    student = float(np.nanmean(pilot.rollouts.R))
+    if not teaches:
         yield (
-            "the pilot has no hand-backs after a teacher turn: every K has its cost, but only K=inf a gain; "
-            "hand-backs at k = 0, 1, 2, 3, 5 would add the value of depth (`fewsteps collect --pilot`)"
+            "The pilot does not show that the teacher beats the student at 99 %: check the names of student "
+            "and teacher and the scorer, or collect more tasks, before buying anything."
+        )
+    if len(demos) and demos.mean() < student:
+        yield (
+            f"The teacher's demonstrations score {demos.mean():.3f} and the student's rollouts "
+            f"{student:.3f}: check that student and teacher are not swapped."
         )
     if gain.mean[-1] <= 0:
         yield (
-            f"from the student's contexts the teacher does not beat the student (G(inf) = "
-            f"{gain.mean[-1]:+.3f} ± {gain.se[-1]:.3f}): are student and teacher swapped?"
+            f"From the student's contexts the teacher does not beat the student (G(inf) = "
+            f"{gain.mean[-1]:+.3f} ± {gain.se[-1]:.3f}): check that they are not swapped."
         )
-    demos = pilot.demos.R[np.isfinite(pilot.demos.R)]
     if not len(demos):
-        yield "the pilot has no demonstrations: pure BC has no price here, and the teacher's own J is unknown"
-    elif demos.mean() < np.nanmean(pilot.rollouts.R):
         yield (
-            f"the teacher's demonstrations score {demos.mean():.3f}, below the student's rollouts "
-            f"({np.nanmean(pilot.rollouts.R):.3f}): are student and teacher swapped?"
+            "The pilot has no demonstrations: recipes that buy some (r < 1) have no price and are left out; "
+            "collect with --demo-tasks 40."
         )
-    if gain.base != "handback":
-        naive = gains(pilot, base="parent")
+    elif len(demos) < FEW_DEMOS:
         yield (
-            f"no hand-backs at k=0: U_0 is that of all rollouts alive at the same turn, which errs low; the "
-            f"rollouts' own reward errs high (G(inf) {gain.mean[-1]:+.3f} and {naive.mean[-1]:+.3f}); play "
-            f"k = 0 too"
+            f"The teacher's pass@1 is from {len(demos)} demonstrations: collect at least {FEW_DEMOS} "
+            f"(--demo-tasks)."
         )
-    for K, known, wanted, measured in zip(gain.K, told(pilot), *tasks_measured(pilot), strict=True):
-        if not known:
-            yield (
-                f"K={K_text(K)} is not ranked: the teacher needs more turns in {wanted} tasks, and only "
-                f"{measured} of them have a hand-back at that depth; expected {LEAST_TASKS}, or nearly all"
-            )
-    missing = n_missing(pilot)
-    if missing and len(gain.K) > 1:
+
+
+def _about_tasks(pilot: Pilot, n: int) -> Iterator[str]:
+    if n > MANY and not pilot.pool_stated:
         yield (
-            f"{missing} of {len(contexts)} contexts lack a hand-back that the teacher's length calls for: "
-            f"others of the same kind stand for them"
+            f"The recommendation is spread over the pilot's own {pilot.pool} tasks, {n:,} rollouts of each: "
+            f"give --pool N, the number of tasks that can be collected on."
         )
-    pooled = gains(pilot, base=gain.base, weights=proposed(pilot, "pooled"))
-    apart = np.abs(pooled.mean - gain.mean) > np.maximum(gain.se, 1e-12)
-    if apart.any():
-        at = int(np.argmax(apart))
+
+
+def _about_failures(pilot: Pilot) -> Iterator[str]:
+    rollouts = pilot.rollouts
+    lost, failed = int(np.isnan(rollouts.R).sum()), int(np.isnan(pilot.contexts.teacher).sum())
+    if lost:
         yield (
-            f"pooled and trajectory-uniform gains differ by more than one SE (K={K_text(gain.K[at])}: "
-            f"{pooled.mean[at]:+.3f} and {gain.mean[at]:+.3f}): long rollouts are not like short ones; the "
-            f"ranking is trajectory-uniform, as op-short draws its contexts"
+            f"{lost} of {len(rollouts.R)} student rollouts ended in an error: the student's pass@1 is "
+            f"{np.nanmean(rollouts.R):.3f} without them and {np.nan_to_num(rollouts.R).mean():.3f} with them "
+            f"as failures; fix the environment if they are many."
+        )
+    if failed:
+        yield (
+            f"{failed} of {len(pilot.contexts)} continuations ended in an error, and their tokens are "
+            f"charged: fix the environment if they are many."
         )
 
 
@@ -113,38 +112,25 @@ def _about_tokens(pilot: Pilot, price: Costs, prices: Prices | None) -> Iterator
     turns = pilot.contexts.turns
     free = int((turns.output == 0).sum())
     if free:
-        yield f"{free} of {len(turns.output)} teacher turns have 0 output tokens: costs may be too low"
+        yield (
+            f"{free} of {len(turns.output)} teacher turns have 0 output tokens, so costs may be too low: "
+            f"record the provider's usage."
+        )
     if prices is not None and prices.prompt > 0 and not prompts_known(turns):
         unknown = int(np.isnan(turns.prompt).sum())
         yield (
-            f"the provider did not count the prompt of {unknown} of {len(turns.output)} teacher turns: money "
-            f"is of output tokens only, so short continuations look cheaper than they are"
+            f"The provider did not count the prompt of {unknown} of {len(turns.output)} teacher turns, so "
+            f"money is of output tokens only: short continuations look cheaper than they are; record prompt "
+            f"tokens."
         )
     if np.isnan(price.target).all():
-        yield "target_tokens is null: the pilot has no length under the student's tokenizer"
-    if np.isnan(price.sequence).all():
-        yield (
-            "sequence_tokens is null: it takes lengths under the student's tokenizer, of the teacher's turns "
-            "and of the prompts that the student read"
-        )
+        yield "target_tokens is null: the pilot has no lengths under the student's tokenizer; record them."
 
 
-def _about_failures(pilot: Pilot, gain: Gains, price: Costs) -> Iterator[str]:
-    rollouts = pilot.rollouts
-    lost = int(np.isnan(rollouts.R).sum())
-    failed = int(np.isnan(pilot.contexts.teacher).sum())
-    if lost:
+def _about_handbacks(gain: Gains) -> Iterator[str]:
+    if len(gain.K) == 1:
         yield (
-            f"{lost} of {len(rollouts.R)} student rollouts are no data: the student's J is "
-            f"{np.nanmean(rollouts.R):.3f} without them and {np.nan_to_num(rollouts.R).mean():.3f} with them "
-            f"as failures"
+            "The pilot has no hand-backs, which show the value of each K: collect with --handback 0,1,2,3,5."
         )
-    if failed:
-        strict = gains(pilot, failures_as_zero=True)
-        at = [int(min(K, pilot.recipe.T_max)) - 1 for K in gain.K]
-        best, other = (K_text(gain.K[int(np.argmax(g.mean / price.inference[at]))]) for g in (gain, strict))
-        yield (
-            f"{failed} of {len(pilot.contexts)} continuations are no data, their tokens are charged: taken "
-            f"as failures, G(inf) is {strict.mean[-1]:+.3f} instead of {gain.mean[-1]:+.3f}, and the best K "
-            f"by tokens {other} (without them {best})"
-        )
+    elif gain.base != "handback":
+        yield "No hand-backs at k=0, so gains are estimated too high: collect with --handback 0,1,2,3,5."

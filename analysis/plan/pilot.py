@@ -103,55 +103,6 @@ class Lengths:
     """Mean of what a turn adds to the next prompt beside its own tokens."""
 
 
-STEP_KINDS = ("rollout", "continuation", "demo", "handback")
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Every recorded turn as one step of a chain, sorted by episode and turn; N steps."""
-
-    cluster: Ints
-    """[N] index into Pilot.clusters."""
-    kind: Ints
-    """[N] index into STEP_KINDS."""
-    t: Ints
-    """[N] turn, from 1."""
-    j: Ints
-    """[N] position in the episode's own turns, from 0: a teacher turn's depth."""
-    length: Ints
-    """[N] T of the episode."""
-    teacher: Flags
-    """[N] played by the teacher."""
-    identity: str
-    """What `node` is told by: one of `reading.IDENTITIES`."""
-    node: Ints
-    """[N] identity of the context before the turn."""
-    state: Ints
-    """[N] what tells more of where the episode is, where the environment says; else the same."""
-    after: Ints
-    """[N] index of the next step of the episode; -1 where it was the last."""
-    final: Floats
-    """[N] terminal reward after the turn; NaN before the end and where the horizon cut the episode."""
-    R: Floats
-    """[N] terminal reward of the episode; NaN where it is no data."""
-    tokens: Floats
-    """[N] output tokens."""
-    start: Flags
-    """[N] first turn of an episode that starts at turn 1."""
-    logprob: Floats
-    """[N] log probability of the turn under the student, nats; NaN where unknown."""
-    unparsed: Flags
-    """[N] the environment could not read the turn."""
-    repeats: Flags
-    """[N] its text came earlier in the episode."""
-    words: Flags
-    """[N, V] hashed words of what was read last."""
-
-    def __len__(self) -> int:
-        """N."""
-        return len(self.t)
-
-
 @dataclass(frozen=True)
 class Pilot:
     """A pilot, validated once; `warnings` are what a reader of the plan must know about it."""
@@ -175,7 +126,6 @@ class Pilot:
     lengths: Lengths
     statuses: Mapping[str, Mapping[str, int]]
     """Episodes by kind and status."""
-    steps: Steps
     deterministic: bool
     """Every repeated rollout of a task was the same: more proposals bring no new rollouts."""
     warnings: tuple[str, ...] = ()

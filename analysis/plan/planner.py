@@ -1,21 +1,57 @@
-"""From a run folder to a plan."""
+"""From a run folder, and small trainings on cuts of it, to a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from analysis.plan.costs import Prices
-from analysis.plan.level0 import Purchase
-from analysis.plan.level1 import plan_pilot
+import numpy as np
+
+from analysis.plan.arms import Facts, Training, arms_of, facts_of
+from analysis.plan.costs import Prices, costs, pilot_price
+from analysis.plan.curves import next_training, posterior
+from analysis.plan.doubts import PILOT_SHARE, doubts
+from analysis.plan.handback import gains
+from analysis.plan.offers import Offer, Purchase, offers
+from analysis.plan.pilot import LEAST_TASKS, Floats, Pilot
+from analysis.plan.posterior import Posterior, band, not_worse, p_best, regret
 from analysis.plan.read import read_pilot, teacher_tokens
-from analysis.plan.report import Plan
-from analysis.plan.trained import learn_kappa
-from analysis.plan.trainings import read_trainings
+from analysis.plan.report import Candidate, Curve, Plan
+from analysis.plan.reweigh import other_laws
+from analysis.plan.trainer import Bench
 from analysis.plan.what_if import answers, check
 from occupancy.record.errors import InputError
+from occupancy.record.recipe import K_text
+
+STEPS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""Budgets of the curve, in shares of the one that is left."""
+LEAST_GAIN = 0.001
+"""Of pass@1 by 1,000 further tokens: the default of what is worth buying."""
+TRAININGS = 16
+"""Small trainings at most, unless the user says how many."""
+GAIN_Z = 2.6
+"""Standard errors above 0 that some measured gain must have, five depths compared at once: 99 %."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much may be trained."""
+
+    trainings: int = TRAININGS
+    """Kept ones among them."""
+    minutes: float = math.inf
+    """Of new trainings, as their trainer takes them."""
+
+    def __post_init__(self) -> None:
+        if self.trainings < 0 or not self.minutes > 0:
+            raise InputError(
+                f"--trainings {self.trainings}, --gpu-minutes {self.minutes:g}: expected 0 or more trainings "
+                f"and minutes above 0"
+            )
 
 
 def plan(
@@ -28,44 +64,286 @@ def plan(
     pool: int | None = None,
     seed: int = 0,
     what_if: Sequence[str] = (),
-    calibrate: Sequence[str | Path] = (),
+    bench: Bench | None = None,
+    effort: Effort = Effort(),
+    least_gain: float = LEAST_GAIN,
+    progress: Progress = lambda line: None,
 ) -> Plan:
-    """Plan from a run folder. budget: teacher tokens, or money on the money axis.
+    """Plan from a run folder.
 
-    already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
-    pool: tasks that the budget can be spread over; None for those of the pilot.
-    what_if: questions that are answered beside it; see `analysis.plan.what_if`.
-    calibrate: runs with trainings on the pilot's traces, and evaluations of them.
+    Args:
+        folder: the pilot, as `fewsteps collect --pilot` writes it.
+        budget: teacher tokens (C_i), accepted ones on the training axis, money on the money axis.
+        already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
+        pool: tasks that the budget can be spread over; None for those of the pilot.
+        what_if: questions that are answered beside it; see `analysis.plan.what_if`.
+        bench: where small trainings on cuts of the pilot are made; None: a guess from the pilot alone.
+        effort: how many trainings.
+        least_gain: of pass@1, by 1,000 further tokens; names the budget beyond which they bring less.
+        progress: told one line for each training.
+
+    Raises:
+        DataError: the folder is no pilot, or a trainer's rewards are no evidence.
+        RunError: the trainer failed; trainings made before are kept.
     """
     if seed < 0:
         raise InputError(f"--seed {seed}: expected a whole number of at least 0")
+    if not least_gain > 0:
+        raise InputError(f"--least-gain {least_gain}: expected pass@1 above 0, such as 0.001")
     check(what_if)
     sunk, own = {Path(run).resolve() for run in already}, Path(folder).resolve()
-    paid = [teacher_tokens(run) for run in sunk]
-    others = [teacher_tokens(run) for run in sunk - {own}]
-    purchase = Purchase(
-        budget,
-        axis=axis,
-        prices=prices,
-        charged=own not in sunk,
-        already_tokens=sum(map(sum, paid)),
-        owned_demos=sum(demos for demos, _ in others),
-        owned_on_policy=sum(rest for _, rest in others),
-    )
+    paid = sum(sum(teacher_tokens(run)) for run in sunk)
+    purchase = Purchase(budget, axis=axis, prices=prices, charged=own not in sunk, already_tokens=paid)
     pilot = read_pilot(folder)
-    if pool is not None and pool < len(pilot.clusters):
-        raise InputError(
-            f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
-        )
-    kappa = None
-    if calibrate:
-        kappa = learn_kappa(pilot, read_trainings(calibrate, pilot, folder), seed=seed)
     if pool is not None:
+        if pool < len(pilot.clusters):
+            raise InputError(
+                f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
+            )
         pilot = replace(pilot, pool=pool, pool_stated=True)
-    found = plan_pilot(pilot, purchase, seed=seed, kappa=kappa)
-    if kappa is not None and not found.calibrated:
-        unused = "the trainings are not used: this plan has no model of what the student learns"
-        found = replace(found, warnings=(*found.warnings, unused))
-    replan = partial(plan_pilot, seed=seed, kappa=kappa)
-    asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=found, replan=replan)
-    return replace(found, what_if=asked)
+    trained = measured(pilot, purchase, bench, effort, progress=progress) if bench else []
+    planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
+    again = lambda other, bought: plan_pilot(other, bought, trained, seed=seed, least_gain=least_gain)  # noqa: E731
+    asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=planned, replan=again)
+    return replace(planned, what_if=asked)
+
+
+def measured(
+    pilot: Pilot, purchase: Purchase, bench: Bench, effort: Effort, *, progress: Progress
+) -> list[Training]:
+    """Trainings that were kept and new ones, each chosen by what it is expected to bring."""
+    facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
+    every = offers(pilot, purchase, arms)
+    arms = [offer.arm for offer in every if not offer.why_not]
+    tokens = float(np.median([offer.inference for offer in every if not offer.why_not] or [1.0]))
+    trained = bench.kept()
+    options = bench.options(arms)
+    spent = 0.0
+    while len(trained) < effort.trainings and spent < effort.minutes:
+        option = next_training(trained, facts, arms, options, tokens)
+        if option is None:
+            progress("a further training is not expected to change what to buy")
+            break
+        options.remove(option)
+        training = bench.train(option)
+        trained.append(training)
+        spent += training.seconds / 60
+        progress(
+            f"training {len(trained)} of at most {effort.trainings}: {training.arm.name}, "
+            f"{training.tokens:,} teacher tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
+        )
+    return trained
+
+
+def plan_pilot(
+    pilot: Pilot,
+    purchase: Purchase,
+    trainings: Sequence[Training] = (),
+    *,
+    seed: int = 0,
+    least_gain: float = LEAST_GAIN,
+) -> Plan:
+    """Plan from a pilot in memory; draws are made with `seed`."""
+    facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max, depths=_depths(pilot))
+    every = offers(pilot, purchase, arms)
+    offered = [offer for offer in every if not offer.why_not]
+    own_price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
+    if not offered:
+        raise InputError(
+            f"the budget leaves {purchase.left(pilot):,.6g} and buys nothing of any recipe "
+            f"({every[0].why_not}); the pilot cost {own_price:,.6g}: give more, or name the pilot in "
+            f"--already"
+        )
+    tokens = np.array([offer.inference for offer in offered])
+    budgets = _budgets(tokens)
+    arms = [offer.arm for offer in offered]
+    believed = replace(posterior(trainings, facts, arms, budgets), seed=seed)
+    J = believed.at(tokens)
+    mean, bands, first, loss = J.mean(0), band(J), p_best(J), regret(J)
+    best = int(mean.argmax())
+    kept = not_worse(J, best)
+    candidates = [
+        _candidate(pilot, offer, np.array([mean[at], *bands[:, at], first[at], loss[at]]))
+        for at, offer in enumerate(offered)
+    ]
+    bc = [at for at, arm in enumerate(arms) if arm.recipe == "pure-bc"]
+    beats = float((J[:, best] > J[:, bc].max(1)).mean()) if bc and best not in bc else 0.5
+    ranked = bool(bc) and not any(kept[at] for at in bc)
+    too_small = (
+        len(pilot.clusters) < LEAST_TASKS or own_price * purchase.charged > PILOT_SHARE * purchase.budget
+    )
+    teaches = _teaches(pilot) or bool(trainings)
+    status = "pilot_too_small" if too_small else "ranked" if ranked and teaches else "no_preference"
+    order = np.argsort(-mean, kind="stable")
+    price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
+    return Plan(
+        status=status,
+        budget=purchase.budget,
+        axis=purchase.axis,
+        recommended=candidates[best],
+        not_worse=tuple(candidates[at] for at in order if kept[at]),
+        candidates=tuple(candidates[at] for at in order),
+        pilot=_about(pilot, purchase, facts, own_price),
+        curve=_curve(believed, offered, purchase, purchase.left(pilot), least_gain),
+        p_beats_bc=beats,
+        calibrated=bool(trainings),
+        trainings=tuple(_told(training) for training in trainings),
+        warnings=doubts(
+            pilot,
+            gain,
+            price,
+            purchase=purchase,
+            own_price=own_price * purchase.charged,
+            teaches=teaches,
+            n=candidates[best].n,
+        ),
+        costs=price.to_dict(),
+        laws=other_laws(pilot),
+        gains={
+            "K": [K_text(K) for K in gain.K],
+            "gain": gain.mean.tolist(),
+            "se": gain.se.tolist(),
+            "base": gain.base,
+        },
+        left_out=tuple(
+            {"recipe": offer.arm.name, "pilot_traces": offer.arm.pilot_traces, "why": offer.why_not}
+            for offer in every
+            if offer.why_not
+        ),
+    )
+
+
+def _depths(pilot: Pilot) -> list[float]:
+    return sorted({1.0, 2.0, 3.0, 5.0, *(float(k) for k in pilot.contexts.k), math.inf})
+
+
+def _budgets(tokens: Floats) -> list[float]:
+    """A grid of tokens that holds every offer and the curve around it."""
+    middle = float(np.median(tokens))
+    grid = {middle * step for step in STEPS} | {float(tokens.min()), float(tokens.max())}
+    lowest, highest = tokens.min() * STEPS[0], tokens.max() * STEPS[-1]
+    kept: list[float] = []
+    for value in sorted(grid | {float(lowest), float(highest)}):
+        if not kept or value > 1.02 * kept[-1]:
+            kept.append(value)
+    return kept
+
+
+def _teaches(pilot: Pilot) -> bool:
+    """Whether the pilot shows that the teacher does better than its student, at 99 %."""
+    gain, facts = gains(pilot), facts_of(pilot)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = gain.mean / gain.se
+        apart = np.float64(facts.teacher - facts.student) / np.hypot(facts.teacher_se, facts.student_se)
+    known = [one for one in (*z, apart) if not np.isnan(one)]
+    return bool(max(known, default=-np.inf) > GAIN_Z)
+
+
+def _candidate(pilot: Pilot, offer: Offer, value: Floats) -> Candidate:
+    """value: [5] mean, band, P(best) and regret."""
+    recipe = offer.arm.recipe_of(pilot.recipe, n=offer.n)
+    return Candidate(
+        recipe=offer.arm.recipe,
+        recipe_hash=recipe.hash,
+        K=recipe.K,
+        n=offer.n,
+        tasks=offer.tasks,
+        r_tokens=offer.arm.r,
+        r_tasks=offer.r_tasks,
+        pilot_traces=offer.arm.pilot_traces,
+        **dict(
+            zip(("pass_at_1", "low", "high", "p_best", "regret"), np.round(value, 6).tolist(), strict=True)
+        ),
+        contexts=offer.contexts,
+        demos=offer.demos,
+        cost_inference=offer.inference,
+        cost_training=offer.training,
+        cost_money=offer.money,
+        target_tokens=offer.target_tokens,
+        sequence_tokens=offer.sequence_tokens,
+    )
+
+
+def _curve(
+    believed: Posterior, offered: Sequence[Offer], purchase: Purchase, left: float, least_gain: float
+) -> Curve:
+    """pass@1 of the best arm with the budget left times each of STEPS, and where more stops to pay."""
+    arms = [offer.arm for offer in offered]
+    tokens = np.array([offer.inference for offer in offered])
+    bc = [at for at, arm in enumerate(arms) if arm.recipe == "pure-bc"]
+    paid = purchase.budget - left
+    names, level, lows, highs, plain = [], [], [], [], []
+    for step in STEPS:
+        J = believed.at(tokens * step)
+        best = int(J.mean(0).argmax())
+        low, high = band(J[:, [best]])
+        names.append(arms[best].name)
+        level.append(float(J[:, best].mean()))
+        lows.append(float(low[0]))
+        highs.append(float(high[0]))
+        plain.append(float(J[:, bc].mean(0).max()) if bc else math.nan)
+    bought = np.array(STEPS) * left
+    tokens_a_unit = float(np.median(tokens)) / left if left else 1.0
+    return Curve(
+        budgets=tuple(float(paid + b) for b in bought),
+        recipes=tuple(names),
+        pass_at_1=tuple(level),
+        low=tuple(lows),
+        high=tuple(highs),
+        more_demonstrations=tuple(plain),
+        enough=_enough(bought, np.array(level), paid, least_gain / 1000 * tokens_a_unit),
+        least_gain=least_gain,
+    )
+
+
+def _enough(bought: Floats, level: Floats, paid: float, slope: float) -> float | None:
+    """Budget where d pass@1 / d budget falls below `slope`; pass@1 is linear in log budget between points."""
+    for at in range(len(bought) - 1):
+        rise = (level[at + 1] - level[at]) / math.log(bought[at + 1] / bought[at])
+        where = max(rise, 0.0) / slope  # d/dB of rise * log B is rise / B
+        if where <= bought[at]:
+            return float(paid + bought[at])
+        if where < bought[at + 1]:
+            return float(paid + where)
+    return None
+
+
+def _told(training: Training) -> dict[str, Any]:
+    return training.arm.to_dict() | {
+        "name": training.arm.name,
+        "demo_tokens": training.demo_tokens,
+        "continuation_tokens": training.continuation_tokens,
+        "seed": training.seed,
+        "pass_at_1": training.pass_at_1,
+        "se": training.se,
+        "tasks": len(training.attempts),
+        "attempts": int(training.attempts.sum()),
+        "seconds": training.seconds,
+    }
+
+
+def _about(pilot: Pilot, purchase: Purchase, facts: Facts, own_price: float) -> dict[str, Any]:
+    return {
+        "episodes": pilot.n_episodes,
+        "tokens": pilot.tokens,
+        "ess": pilot.ess,
+        "missing_mass": pilot.missing_mass,
+        "price": own_price,
+        "charged": purchase.charged,
+        "already_tokens": purchase.already_tokens,
+        "tasks": len(pilot.clusters),
+        "pool": pilot.pool,
+        "pool_stated": pilot.pool_stated,
+        "task_spec": pilot.task_spec,
+        "environment": pilot.environment,
+        "student": pilot.student,
+        "teacher": pilot.teacher,
+        "T_max": pilot.recipe.T_max,
+        "success_at": pilot.recipe.success_at,
+        "contexts": len(pilot.contexts),
+        "statuses": pilot.statuses,
+        "J_student": facts.student,
+        "J_teacher": facts.teacher,
+        "from_learner": facts.from_learner,
+        "accepted": dict(facts.accepted),
+    }

@@ -12,15 +12,14 @@ from occupancy.record.recipe import K_text
 def commands(plan: Plan) -> tuple[str, ...]:
     """None where the recommendation is no finding.
 
-    With a model of what the student learns, prefixes are those of a student trained on demonstrations: the
-    pilot's and those that are bought first.
+    With r < 1 prefixes are those of a student trained on demonstrations: the pilot's and those bought first.
     """
     if plan.status != "ranked":
         return ()
     best = plan.recommended
     depth = () if best.recipe == "pure-bc" else (f"K={K_text(best.K)}",)
     student = str(plan.pilot["student"])
-    if not plan.level or best.recipe == "pure-bc":
+    if best.recipe == "pure-bc" or best.r_tokens == 1:
         return (_collect(plan, best.recipe, depth, n=best.n, tasks=best.tasks, student=student, out="RUN"),)
     lines, shown = [], ["PILOT"]
     if best.demos and best.r_tasks:

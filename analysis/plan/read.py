@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.plan.horizon import cut
-from analysis.plan.lengths import lengths_of
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
-from analysis.plan.steps import steps_of
-from occupancy.record.errors import DataError
+from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import TABLES
 from occupancy.runs import Run, open_run
@@ -38,7 +35,7 @@ def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
     if T_max is None:
         return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
-    within = cut(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
+    within = shortened(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
     return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
 
 
@@ -87,7 +84,6 @@ def pilot_of(
             str(kind): {str(s): int(n) for s, n in part["status"].value_counts().items()}
             for kind, part in kinds.items()
         },
-        steps=steps_of(episodes, turns),
         deterministic=_deterministic(turns[turns["kind"] == "rollout"]),
         warnings=tuple(warnings),
     )
@@ -268,3 +264,57 @@ def _policy(info: Mapping[str, Any], who: str, column: pd.Series[str]) -> str:
 
 def _ints(values: pd.Series[Any]) -> Ints:
     return values.to_numpy(np.int64)
+
+
+def lengths_of(continuations: pd.DataFrame, turns: pd.DataFrame) -> Lengths:
+    """What the provider counted of the prompts that the student read in rollouts.
+
+    A training row is a context and its continuation: the prompt before the first teacher turn, the teacher's
+    turns, and between them what the environment and the template add.
+    continuations: [C] rows of `episodes`; turns: rows of `turns`, the student's rollouts among them."""
+    own = turns[turns["kind"] == "rollout"].sort_values(["episode_id", "t"], kind="stable")
+    prompt = own.set_index(["episode_id", "t"])["prompt_tokens"].astype(float)
+    where = pd.MultiIndex.from_frame(continuations[["parent", "switch_turn"]])
+    follows = own["episode_id"].eq(own["episode_id"].shift()).to_numpy(bool)
+    before = (prompt.to_numpy() + own["output_tokens"].to_numpy(float))[:-1]
+    grown = prompt.to_numpy() - np.append(np.nan, before)[: len(own)]
+    return Lengths(
+        prefix=np.asarray(prompt.reindex(where), np.float64),
+        start=_known_mean(prompt.to_numpy()[own["t"].to_numpy() == 1]),
+        step=_known_mean(grown[follows]),
+    )
+
+
+def _known_mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else np.nan
+
+
+def shortened(
+    episodes: pd.DataFrame, turns: pd.DataFrame, *, T_max: int, recorded: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of `episodes` and `turns` as they would have been with a shorter horizon; `recorded`: the pilot's.
+
+    An episode that is longer fails at T_max. A context beyond it, and every episode from there, is left
+    out; as t' was drawn from the whole rollout, contexts of long rollouts then count a little less than in a
+    pilot that had been collected with this horizon.
+    """
+    if not 1 <= T_max <= recorded:
+        raise InputError(
+            f"T_max={T_max}: the pilot was recorded with T_max={recorded}, and what happens later is not in "
+            f"it; expected 1 to {recorded}; for more, collect a pilot with --set T_max={T_max}"
+        )
+    first = turns.groupby("episode_id")["t"].min()
+    begins = episodes["episode_id"].map(first).fillna(episodes["switch_turn"])
+    episodes = episodes[begins <= T_max].copy()
+    late = (episodes["length"] > T_max).to_numpy(bool)
+    judged = late & episodes["R"].notna().to_numpy(bool)
+    episodes.loc[judged, "R"] = 0.0
+    episodes.loc[judged, "status"] = "horizon"
+    episodes.loc[late, "length"] = T_max
+    own = T_max - episodes["switch_turn"].clip(lower=1) + 1
+    taught = episodes["kind"].isin(("continuation", "demo"))
+    capped = episodes["teacher_turns"].clip(upper=own)
+    episodes["teacher_turns"] = episodes["teacher_turns"].where(~taught, capped)
+    kept = turns["episode_id"].isin(episodes["episode_id"]) & (turns["t"] <= T_max)
+    return episodes, turns[kept].copy()

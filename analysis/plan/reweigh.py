@@ -17,7 +17,7 @@ from analysis.plan.costs import costs_of_contexts
 from analysis.plan.handback import gains
 from analysis.plan.pilot import Floats, Pilot, ratio
 
-LAWS = ("trajectory", "pooled", "task_pooled", "op-success", "op-critical", "oec")
+LAWS = ("trajectory", "pooled", "task_pooled", "op-success", "op-critical", "oec", "op-failed")
 """Occupancies first, then recipes that differ from op-short in more than K."""
 NOT_IDENTIFIED = {"leap": "the teacher chooses the switch, which no uniform draw of t' shows"}
 NOTES = {"oec": "without its filter on repetition"}
@@ -28,7 +28,7 @@ def proposed(pilot: Pilot, law: str) -> Floats:
     """[C] weight of each context in what the law gives the teacher to continue."""
     contexts = pilot.contexts
     T = contexts.T.astype(np.float64)
-    if law in ("trajectory", "op-success"):
+    if law in ("trajectory", "op-short", "op-success"):
         return np.ones(len(T))
     if law in ("pooled", "oec"):
         return T

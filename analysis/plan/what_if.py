@@ -22,7 +22,7 @@ import numpy as np
 
 from analysis.plan.costs import Prices
 from analysis.plan.guesses import Guesses
-from analysis.plan.level0 import Purchase
+from analysis.plan.offers import Purchase
 from analysis.plan.pilot import Pilot
 from analysis.plan.read import read_pilot
 from analysis.plan.report import Candidate, Plan
@@ -93,7 +93,6 @@ def _moved(question: str, found: Plan, other: Plan) -> Answer:
     return {
         "what_if": question,
         "status": other.status,
-        "level": other.level,
         "recommended": {"recipe": after.recipe, "K": K_text(after.K), "r_tokens": after.r_tokens}
         | {name: getattr(after, name) for name in ("contexts", "demos", "pass_at_1", *costs)},
         "recommendation_moves": not same or found.status != other.status,
@@ -105,9 +104,8 @@ def _moved(question: str, found: Plan, other: Plan) -> Answer:
 
 def _buys(plan: Plan) -> str:
     best: Candidate = plan.recommended
-    share = "" if best.r_tokens is None else f", r = {best.r_tokens:g}"
-    name = f"{best.recipe} with K = {K_text(best.K)}{share}"
-    return name if plan.status == "ranked" else f"{plan.status}, fall back on {name}"
+    name = best.arm.name
+    return name if plan.status == "ranked" else f"{name} ({plan.status})"
 
 
 def _told(moves: dict[str, float | None], *, same: bool) -> str:
@@ -127,9 +125,8 @@ def _difference(before: float | None, after: float | None) -> float | None:
 def evaluation(question: str, pilot: Pilot, found: Plan, *, tasks: int, attempts: int) -> Answer:
     """What an evaluation on so many tasks, each tried so often, could show."""
     icc, measured = task_share(pilot)
-    rivals = [c.pass_at_1 for c in found.not_worse if c.pass_at_1 is not None]
+    rivals = [c.pass_at_1 for c in found.not_worse]
     p = found.recommended.pass_at_1
-    p = float(np.nanmean(pilot.rollouts.R)) if p is None else p
     se = error(p, icc, tasks=tasks, attempts=attempts)
     smallest = POWER * math.sqrt(2) * se
     chance, loss = _finds_best(np.array(rivals), se) if len(rivals) > 1 else (None, None)

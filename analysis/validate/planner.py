@@ -6,21 +6,17 @@ from pathlib import Path
 
 from analysis.plan.planner import plan
 from analysis.plan.report import Candidate
+from analysis.plan.trainer import Bench
 from analysis.validate.judge import Arm, Planned, Trainer
-from occupancy.record.errors import InputError
-
-UNKNOWN_R = 0.5
-"""r of a candidate that says nothing about it."""
+from occupancy.runs import open_run
 
 
 def planned(folder: Path, budget: int, pool: int, seed: int, trainer: Trainer | None) -> Planned:
-    """What `fewsteps plan` says of a pilot."""
-    if trainer is not None:
-        raise InputError("--trained: this planner makes no trainings; leave it out")
-    found = plan(folder, budget=budget, pool=pool, seed=seed)
+    """What `fewsteps plan` says of a pilot, with trainings where it is given a trainer."""
+    bench = None if trainer is None else Bench(open_run(folder), trainer, "world")
+    found = plan(folder, budget=budget, pool=pool, seed=seed, bench=bench)
     return Planned(found.status, _arm(found.recommended), tuple(_arm(c) for c in found.candidates))
 
 
 def _arm(c: Candidate) -> Arm:
-    r = UNKNOWN_R if c.r_tokens is None else c.r_tokens
-    return Arm(c.recipe, c.K, r, predicted=c.pass_at_1, low=c.low, high=c.high)
+    return Arm(c.recipe, c.K, c.r_tokens, c.pilot_traces, predicted=c.pass_at_1, low=c.low, high=c.high)

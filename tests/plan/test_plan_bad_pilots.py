@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.plan.costs import Prices
-from analysis.plan.level0 import Purchase
+from analysis.plan.offers import Purchase
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
 from occupancy.record.errors import DataError, InputError
@@ -146,20 +146,6 @@ def test_no_handbacks(spoil: Callable[..., Path]) -> None:
     assert any("no hand-backs" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize(("held", "ranked"), [(1, False), (12, False), (23, True)])
-def test_depths_measured_on_few_tasks_are_not_ranked(
-    spoil: Callable[..., Path], held: int, ranked: bool
-) -> None:
-    def thin(row: dict[str, Any]) -> dict[str, Any] | None:
-        lost = row["kind"] == "handback" and row["K"] and row["task_id"] >= f"task-{held:03d}"
-        return None if lost else row
-
-    found = planned(spoil(episodes=thin), budget=2e5)  # with far more, all there is would be learnt anyway
-    assert (found.status == "ranked") is ranked
-    assert any("K=1 is not ranked" in warning for warning in found.warnings) is not ranked
-    assert (1.0 in {c.K for c in found.candidates}) is ranked
-
-
 def test_no_continuations(spoil: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no continuation"):
         planned(spoil(episodes=lambda row: row if row["kind"] == "rollout" else None))
@@ -187,7 +173,7 @@ def test_failures_are_counted(spoil: Callable[..., Path]) -> None:
 
     found = planned(spoil(episodes=fail))
     assert found.pilot["statuses"]["continuation"]["teacher_failed"] == 8
-    assert any("8 of 48 continuations are no data" in warning for warning in found.warnings)
+    assert any("8 of 48 continuations ended in an error" in warning for warning in found.warnings)
 
 
 def test_prompt_tokens_unknown(spoil: Callable[..., Path]) -> None:
@@ -209,7 +195,7 @@ def test_run_without_episodes(good: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])
 def test_impossible_budget(budget: float) -> None:
-    with pytest.raises(InputError, match="finite number above 0"):
+    with pytest.raises(InputError, match="number above 0"):
         Purchase(budget)
 
 
@@ -255,7 +241,6 @@ def test_rows_that_are_there_twice(good: Run, tmp_path: Path, table: str, says: 
 def test_a_success_at_the_horizon_counts(good: Run, spoil: Callable[..., Path]) -> None:
     """An environment may score an episode that the horizon cut."""
     late = planned(spoil(episodes=lambda row: row | ({"status": "horizon"} if row["R"] else {})))
-    assert late.level == 1
     assert [c.pass_at_1 for c in late.candidates] == [c.pass_at_1 for c in planned(good.folder).candidates]
 
 
@@ -267,10 +252,4 @@ def test_few_demonstrations_are_named(spoil: Callable[..., Path]) -> None:
             turns=lambda row: None if row["kind"] == "demo" and row["task_id"] >= "task-003" else row,
         )
     )
-    assert any("rests on 2 demonstrations" in warning for warning in found.warnings)
-
-
-def test_one_name_for_all_contexts(spoil: Callable[..., Path]) -> None:
-    found = planned(spoil(turns=lambda row: row | {"context_id": "x"}))
-    assert found.level == 0
-    assert any("turns are at 1 contexts" in warning for warning in found.warnings)
+    assert any("is from 2 demonstrations" in warning for warning in found.warnings)

@@ -10,9 +10,9 @@ import pilots
 import pytest
 
 from analysis.plan.costs import costs
-from analysis.plan.lengths import lengths_of
-from analysis.plan.level0 import Purchase, plan_pilot
-from analysis.plan.read import read_pilot
+from analysis.plan.offers import Purchase
+from analysis.plan.planner import plan_pilot
+from analysis.plan.read import lengths_of, read_pilot
 from occupancy.runs import create_run
 
 
@@ -59,9 +59,8 @@ def test_a_training_row_is_prefix_turns_and_what_is_between_them(tmp_path: Path)
             own = turns.student[turns.offsets[c] : turns.offsets[c + 1]][:K]
             whole += pilot.lengths.prefix[c] + own.sum() + 7 * (len(own) - 1)
         assert found.sequence[K - 1] == pytest.approx(whole / len(pilot.contexts))
-    bought = plan_pilot(pilot, Purchase(1e7)).candidates[0]
-    assert bought.sequence_tokens == pytest.approx(bought.contexts * found.sequence[int(bought.K) - 1])
-    assert any(
-        "sequence_tokens is null" in w for w in plan_pilot(read_pilot(bare.folder), Purchase(1e7)).warnings
-    )
-    assert not any("sequence_tokens is null" in w for w in plan_pilot(pilot, Purchase(1e7)).warnings)
+    planned = plan_pilot(pilot, Purchase(1e7)).candidates
+    bought = next(c for c in planned if c.recipe == "op-short" and c.r_tokens == 1 and c.K == 3)
+    assert bought.sequence_tokens == pytest.approx(bought.contexts * found.sequence[2])
+    blind = plan_pilot(read_pilot(bare.folder), Purchase(1e7)).candidates[0]
+    assert np.isnan(blind.sequence_tokens)

@@ -1,0 +1,207 @@
+"""A plan in plain words, and as a table for a person: at most ten rows, within 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.plan.report import Candidate, Plan
+from occupancy.record.recipe import K_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ROWS, WARNINGS = 10, 3
+LONGEST = 10**15
+"""Numbers from here on are written with an exponent."""
+
+
+def sentences(plan: Plan) -> list[str]:
+    """What to buy, what it brings, how sure, what else, what would change it, what budgets are worth."""
+    return [
+        _buy(plan),
+        _brings(plan),
+        *_as_good(plan),
+        _evidence(plan),
+        _change(plan),
+        _worth(plan),
+        *(f"{one['said']}" for one in plan.what_if),
+        *(f"Warning: {warning}" for warning in plan.warnings[:WARNINGS]),
+        *_more_warnings(plan),
+    ]
+
+
+def table(plan: Plan, *, every: bool = False) -> RenderableType:
+    """The sentences, then the best candidate of each recipe; `every`: all candidates."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    heads = ("", "recipe", "K", "r", "pilot", "contexts", "demos", "pass@1", "90 %", "loss", "P(best)")
+    for name in heads:
+        rows.add_column(name, justify="left" if name in ("", "recipe", "pilot") else "right", no_wrap=True)
+    for c in shown(plan, every=every):
+        rows.add_row(*_row(plan, c))
+    lead, *rest = sentences(plan)
+    note = (
+        "* recommended, ~ not excluded at 90 %. pilot: which of its traces are trained on. loss: expected, "
+        "in points, against the best."
+    )
+    return Group(
+        Text(lead, style="bold"),
+        Text(),
+        *(Text(line) for line in rest),
+        rows,
+        Padding(Text(note, style="dim"), 0),
+    )
+
+
+def shown(plan: Plan, *, every: bool = False) -> Sequence[Candidate]:
+    """The rows of the table: the best of each recipe, then others that are not excluded, ten at most."""
+    if every:
+        return plan.candidates
+    best: dict[str, Candidate] = {}
+    for c in plan.candidates:
+        best.setdefault(c.recipe, c)
+    chosen = set(best.values())
+    for c in plan.not_worse:
+        if len(chosen) < ROWS - 2:
+            chosen.add(c)
+    return [c for c in plan.candidates if c in chosen][:ROWS]
+
+
+def name_of(c: Candidate) -> str:
+    """A candidate in words."""
+    return c.arm.name + (", successful pilot traces" if c.pilot_traces == "success" else ", all pilot traces")
+
+
+def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:
+    mark = "*" if c == plan.recommended else "~" if c in plan.not_worse else ""
+    return (
+        mark,
+        c.recipe,
+        str(K_text(c.K)),
+        f"{c.r_tokens:.2f}",
+        "won" if c.pilot_traces == "success" else c.pilot_traces,
+        count(c.contexts),
+        count(c.demos),
+        f"{c.pass_at_1:.3f}",
+        f"{c.low:.2f}-{c.high:.2f}",
+        f"{100 * c.regret:.1f}",
+        f"{c.p_best:.0%}",
+    )
+
+
+def _buy(plan: Plan) -> str:
+    best = plan.recommended
+    traces = "only its successful traces" if best.pilot_traces == "success" else "all of its traces"
+    what = {
+        "pure-bc": f"{count(best.demos)} more demonstrations",
+    }.get(
+        best.recipe,
+        f"{best.recipe} with K = {K_text(best.K)} and r = {best.r_tokens:g}: {count(best.contexts)} contexts "
+        f"from {count(best.n)} rollout{'s' if best.n > 1 else ''} of each of {count(best.tasks)} tasks"
+        + (f", and {count(best.demos)} demonstrations" if best.demos else ""),
+    )
+    lead = {
+        "ranked": "Buy",
+        "no_preference": "No preference; the best guess is",
+        "pilot_too_small": "The pilot is too small for this budget; the best guess is",
+    }[plan.status]
+    return f"{lead} {what}. Train on it beside the pilot, {traces}."
+
+
+def _brings(plan: Plan) -> str:
+    best, bc = plan.recommended, plan.demonstrations
+    level = f"Expected pass@1 {best.pass_at_1:.3f} (90 % interval {best.low:.3f} to {best.high:.3f})"
+    if bc is None or best.recipe == "pure-bc":
+        return f"{level}."
+    more = 100 * (best.pass_at_1 - bc.pass_at_1)
+    said = f"{level}; {more:+.1f} points against more demonstrations alone ({bc.pass_at_1:.3f})"
+    said += f", which it beats with probability {plan.p_beats_bc:.0%}."
+    if plan.status == "no_preference":
+        said += " That is below 90 %, so not even more demonstrations are excluded."
+    return said
+
+
+def _as_good(plan: Plan) -> Iterator[str]:
+    others = [c for c in plan.not_worse if c != plan.recommended]
+    if not others:
+        return
+    kinds: dict[str, Candidate] = {}
+    for c in others:
+        kinds.setdefault(c.recipe, c)
+    named = "; ".join(f"{c.arm.name} ({c.pass_at_1:.3f})" for c in list(kinds.values())[:4])
+    yield (
+        f"{len(others)} of {len(plan.candidates)} candidates cannot be excluded at 90 %, the best of each "
+        f"recipe: {named}. Choosing the recommended one loses {100 * plan.recommended.regret:.1f} points in "
+        f"expectation against the best."
+    )
+    likeliest = max(plan.candidates, key=lambda c: c.p_best)
+    if likeliest.p_best > plan.recommended.p_best + 0.05:
+        yield (
+            f"{likeliest.arm.name} has the larger chance to be the best ({likeliest.p_best:.0%} against "
+            f"{plan.recommended.p_best:.0%}), but a lower expectation: it is less certain."
+        )
+
+
+def _evidence(plan: Plan) -> str:
+    made = len(plan.trainings)
+    if made:
+        seconds = sum(t["seconds"] for t in plan.trainings)
+        return (
+            f"Evidence: {made} small training{'s' if made > 1 else ''} on cuts of the pilot "
+            f"({seconds / 60:,.1f} minutes), and a prior over recipes."
+        )
+    return (
+        "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; nothing was "
+        "trained. About an hour of small trainings on this pilot (--trainer or --train) would measure levels "
+        "and most of the order."
+    )
+
+
+def _change(plan: Plan) -> str:
+    """Budgets at which another arm is expected to be best."""
+    best = plan.recommended.arm.name
+    at = [i for i, name in enumerate(plan.curve.recipes) if name == best]
+    other = [
+        f"{name} at {number(budget)}"
+        for budget, name in zip(plan.curve.budgets, plan.curve.recipes, strict=True)
+        if name != best
+    ]
+    if not at or not other:
+        return (
+            f"The same recipe is best at every budget from {number(plan.curve.budgets[0])} to "
+            f"{number(plan.curve.budgets[-1])}; trainings that disagree would change the answer."
+        )
+    return f"Other budgets have another best: {', '.join(other)}."
+
+
+def _worth(plan: Plan) -> str:
+    curve = plan.curve
+    points = ", ".join(
+        f"{number(budget)}: {level:.3f}" for budget, level in zip(curve.budgets, curve.pass_at_1, strict=True)
+    )
+    said = f"What budgets are worth (pass@1 of the best): {points}."
+    least = f"{100 * curve.least_gain:g} points"
+    if curve.enough is None:
+        return f"{said} The next 1,000 teacher tokens bring more than {least} over all of this range."
+    return f"{said} Beyond {number(curve.enough)} the next 1,000 teacher tokens bring less than {least}."
+
+
+def _more_warnings(plan: Plan) -> Iterator[str]:
+    more = len(plan.warnings) - WARNINGS
+    if more > 0:
+        yield f"{more} further warning{'s' if more > 1 else ''} in --json."
+
+
+def number(value: float) -> str:
+    """A number for a person."""
+    return f"{value:,.0f}" if 100 <= value < LONGEST else f"{value:.3g}"
+
+
+def count(value: int) -> str:
+    """A count for a person."""
+    return f"{value:,}" if value < LONGEST else f"{value:.3g}"

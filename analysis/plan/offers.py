@@ -1,0 +1,189 @@
+"""What a budget buys of every arm, from exact costs: contexts, demonstrations, tasks, all costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.plan.arms import Arm
+from analysis.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, demo_cost, pilot_price
+from analysis.plan.pilot import Floats, Pilot
+from analysis.plan.reweigh import kept, proposed
+from occupancy.record.errors import InputError
+
+MOST = 1e15
+"""Largest budget: beyond it counts are no whole numbers any more."""
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """What is to be bought, and what has been paid."""
+
+    budget: float
+    """Teacher tokens, or money on the money axis."""
+    axis: str = "inference"
+    prices: Prices | None = None
+    charged: bool = True
+    """The pilot's own price is part of the budget."""
+    already_tokens: int = 0
+    """Teacher tokens of the runs whose data are sunk."""
+
+    def __post_init__(self) -> None:
+        if self.axis not in AXES:
+            raise InputError(f"axis {self.axis!r}: expected one of {', '.join(AXES)}")
+        if not 0 < self.budget <= MOST:
+            raise InputError(f"budget {self.budget!r}: expected a number above 0 and up to {MOST:g}")
+        if self.axis == "money" and self.prices is None:
+            raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
+
+    def left(self, pilot: Pilot) -> float:
+        """The budget without the pilot's own price, where that is charged."""
+        own = pilot_price(pilot, axis=self.axis, prices=self.prices) if self.charged else 0.0
+        return max(self.budget - own, 0.0)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a budget buys of one arm; NaN where the pilot does not say."""
+
+    arm: Arm
+    contexts: int
+    """That the teacher continues."""
+    proposals: int
+    """Rollouts of the student: those that a filter refuses cost no teacher token."""
+    demos: int
+    n: int
+    """Rollouts of each task; demonstrations of each task for pure BC."""
+    tasks: int
+    r_tasks: float
+    inference: float
+    """C_i of what is bought."""
+    training: float
+    """C_tr."""
+    money: float | None
+    target_tokens: float
+    sequence_tokens: float
+    why_not: str = ""
+    """Why it cannot be bought; empty where it can."""
+
+
+@dataclass(frozen=True)
+class _Prices:
+    contexts: dict[str, Floats]
+    """By axis: [C, T_max] of each context at K = 1 .. T_max."""
+    demos: dict[str, float]
+    """By axis: mean of a demonstration."""
+    known: Costs
+
+
+def offers(pilot: Pilot, purchase: Purchase, arms: Sequence[Arm]) -> list[Offer]:
+    """One for each arm, in order."""
+    each = {
+        axis: costs_of_contexts(pilot, axis=axis, prices=purchase.prices)
+        for axis in AXES
+        if axis != "money" or purchase.prices is not None
+    }
+    shown = {
+        axis: float(np.mean(made))
+        if len(made := demo_cost(pilot, axis=axis, prices=purchase.prices))
+        else math.nan
+        for axis in each
+    }
+    prices = _Prices(each, shown, costs(pilot))
+    return [_offer(pilot, purchase, arm, prices) for arm in arms]
+
+
+def passed(pilot: Pilot, recipe: str) -> float:
+    """Share of proposals that the teacher continues."""
+    weight = proposed(pilot, recipe)
+    if recipe == "oec":
+        return float(np.minimum(weight / pilot.recipe.T_max, 1.0).mean())
+    return float((weight > 0).mean())
+
+
+def _offer(
+    pilot: Pilot,
+    purchase: Purchase,
+    arm: Arm,
+    prices: _Prices,
+) -> Offer:
+    each, shown = prices.contexts, prices.demos
+    left, column = purchase.left(pilot), int(min(arm.K, pilot.recipe.T_max)) - 1
+    per = dict.fromkeys(each, 0.0)
+    share = 0.0
+    if arm.r:
+        share = passed(pilot, arm.recipe)
+        weight, used = proposed(pilot, arm.recipe), kept(pilot, arm.recipe)
+        if share > 0:
+            for axis, table in each.items():
+                taken = used if axis == "training" else weight
+                per[axis] = float((table[:, column] * taken).sum() / weight.sum())
+    price = per[purchase.axis]
+    contexts = int(arm.r * left / price) if price > 0 else 0
+    proposals = math.ceil(contexts / share) if share > 0 else 0
+    part = (1 - arm.r) * left
+    demos = int(part / shown[purchase.axis]) if part and shown[purchase.axis] > 0 else 0
+    wanted = demos if arm.r == 0 else proposals
+    n = max(math.ceil(wanted / pilot.pool), 1)
+    tasks = wanted // n
+    bc_tasks = min(demos, pilot.pool) if arm.r else 0
+    bought = {axis: contexts * per[axis] + (demos * shown[axis] if demos else 0.0) for axis in each}
+    return Offer(
+        arm=arm,
+        contexts=contexts,
+        proposals=proposals,
+        demos=demos,
+        n=n,
+        tasks=tasks,
+        r_tasks=tasks / max(tasks + bc_tasks, 1) if arm.r else 0.0,
+        inference=bought["inference"],
+        training=bought["training"],
+        money=bought.get("money"),
+        target_tokens=bought["training"] * _retold(pilot),
+        sequence_tokens=_sequences(pilot, prices.known, arm, contexts, demos),
+        why_not=_why_not(
+            pilot, arm, part=part, demo=shown[purchase.axis], share=share, offer=(contexts, demos)
+        ),
+    )
+
+
+def _why_not(
+    pilot: Pilot, arm: Arm, *, part: float, demo: float, share: float, offer: tuple[int, int]
+) -> str:
+    contexts, demos = offer
+    few = pilot.deterministic and contexts > pilot.pool * pilot.rollouts.T.mean()
+    reasons = (
+        (part and not demo > 0, "the pilot has no demonstrations, so they have no price"),
+        (arm.r and not share > 0, "no context of the pilot is of this recipe"),
+        (arm.r and not kept(pilot, arm.recipe).any(), "its filter accepts nothing in the pilot"),
+        (
+            pilot.pool_stated and demos > pilot.pool and arm.r < 1,
+            f"it needs {demos:,} demonstrations and the pool has {pilot.pool:,} tasks",
+        ),
+        (few, "the student always plays a task in the same way, so the pool has too few contexts"),
+        (not contexts and not demos, "the budget buys none"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+def _sequences(pilot: Pilot, known: Costs, arm: Arm, contexts: int, demos: int) -> float:
+    """Student-tokenizer tokens of all training rows; NaN where prompts were not counted."""
+    column = int(min(arm.K, len(known.sequence))) - 1
+    rows = 0.0
+    if contexts:
+        accepted = kept(pilot, arm.recipe).sum() / proposed(pilot, arm.recipe).sum()
+        rows = contexts * accepted * known.sequence[column]
+    return float(rows + (demos * known.demo_sequence if demos else 0.0))
+
+
+def _retold(pilot: Pilot) -> float:
+    """Student-tokenizer tokens trained on for one teacher token that is; NaN without a tokenizer."""
+    turns = (pilot.contexts.turns, pilot.demo_turns)
+    student, output = (
+        sum(float((getattr(part, name) * part.trained).sum()) for part in turns)
+        for name in ("student", "output")
+    )
+    return student / output if output else math.nan

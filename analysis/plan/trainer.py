@@ -1,0 +1,285 @@
+"""Small trainings on cuts of a pilot: made by a `Trainer`, checked, kept in the run folder, never repeated.
+
+RUN/trainings/cells/KEY/   the cut that a student was trained on, a run folder
+RUN/parts/…                a row of `trainings` for each training, its attempts in `evaluations`
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from agentloop.run.cut import Cell, cut
+from agentloop.run.cut import supply as supply_of
+from agentloop.run.episode import boundary
+from agentloop.run.whole import Whole
+from analysis.plan.arms import Arm, Training
+from analysis.plan.posterior import Option
+from analysis.plan.read import NO_DATA
+from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.recipe import parse_K
+from occupancy.runs import Run, only_writer, open_run
+
+Rewards = Mapping[str, Sequence[float]]
+Trainer = Callable[[list[Path], int], "Path | str | Rewards"]
+"""Trains a student on run folders with a seed; returns an evaluation's folder, or {task_id: [rewards]}."""
+SIZES = (1.0, 0.5, 0.25)
+"""Cuts that are offered, in shares of the most that a pilot can supply."""
+SEEDS = 4
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a pilot's trainings are made and kept."""
+
+    run: Run
+    trainer: Trainer
+    name: str
+    """Of the trainer: trainings of other trainers are not read."""
+
+    @cached_property
+    def whole(self) -> Whole:
+        """The pilot, for cuts."""
+        return Whole(self.run)
+
+    @cached_property
+    def own_tasks(self) -> frozenset[str]:
+        """Tasks and clusters that the pilot was recorded on."""
+        found = self.run.read("episodes", columns=["task_id", "cluster_id"])
+        return frozenset(found["task_id"].to_pylist()) | frozenset(found["cluster_id"].to_pylist())
+
+    def kept(self) -> list[Training]:
+        """Trainings that the folder holds of this trainer, oldest name first."""
+        rows = self.run.read("trainings", columns=["training_id", "base", "data"]).to_pylist()
+        own = [row for row in rows if row["base"] == self.name]
+        if not own:
+            return []
+        attempts = self.run.read("evaluations").to_pandas()
+        found = []
+        for row in own:
+            told = json.loads(row["data"])
+            if "arm" in told:
+                made = attempts[attempts["training_id"] == row["training_id"]]
+                found.append(_training(told, made))
+        return found
+
+    def options(self, arms: Sequence[Arm], *, sizes: Sequence[float] = SIZES) -> list[Option]:
+        """Every training that the pilot can supply and that is not kept, of each form of arm once."""
+        kept = set(self.run.read("trainings", columns=["training_id"])["training_id"].to_pylist())
+        forms = {(arm.recipe, arm.K, arm.r): arm for arm in reversed(arms)}
+        offered = []
+        for arm in forms.values():
+            most = self.most(arm)
+            offered += [
+                Option(arm, float(math.floor(size * most)), seed)
+                for size in sizes
+                for seed in range(SEEDS)
+                if size * most >= 1
+            ]
+        return [option for option in offered if _key(self.run, option, self.name) not in kept]
+
+    def most(self, arm: Arm) -> float:
+        """Teacher tokens of the largest cut of an arm that the pilot can supply."""
+        recipe = arm.recipe_of(self.run.recipe)
+        if recipe.hash not in self._supply:
+            self._supply[recipe.hash] = supply_of(self.whole, recipe)
+        demos, continued = self._supply[recipe.hash]
+        if arm.r in (0.0, 1.0):
+            return float(continued if arm.r else demos)
+        return min(continued / arm.r, demos / (1 - arm.r))
+
+    @cached_property
+    def _supply(self) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def train(self, option: Option) -> Training:
+        """Train and evaluate, or read what was kept.
+
+        Raises RunError where the trainer fails, DataError where its rewards are no evidence; trainings made
+        before are kept.
+        """
+        key = _key(self.run, option, self.name)
+        with only_writer(self.run.folder):
+            if earlier := self._kept_as(key):
+                return earlier[0]
+            cell = self._cell(option)
+            began = time.monotonic()
+            with boundary(
+                RunError,
+                f"the trainer {self.name} on {option.arm.name} ({cell.folder}; trainings before are kept)",
+            ):
+                answer = self.trainer([cell.folder], option.seed)
+            seconds = time.monotonic() - began
+            rows = evidence(answer, own_tasks=self.own_tasks, like=self.run, trainer=self.name)
+            made = cell.info["cut"]
+            told = {
+                "arm": option.arm.to_dict(),
+                "demo_tokens": made["demo_tokens"],
+                "continuation_tokens": made["continuation_tokens"],
+                "seed": option.seed,
+                "cell": str(cell.folder.relative_to(self.run.folder)),
+                "evaluation": str(answer) if isinstance(answer, str | Path) else None,
+                "seconds": seconds,
+            }
+            self._refuse_same_folder(told["evaluation"])
+            tokens = sum(cell.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
+            row = {
+                "training_id": key,
+                "base": self.name,
+                "data": json.dumps(told),
+                "target_tokens": tokens,
+                "sequence_tokens": tokens,
+                "gpu_s": seconds,
+                "held_out_nll": json.dumps(None),
+            }
+            self.run.commit({"trainings": [row], "evaluations": [one | {"training_id": key} for one in rows]})
+        return _training(told, pd.DataFrame(rows))
+
+    def _kept_as(self, key: str) -> list[Training]:
+        rows = self.run.read("trainings", columns=["training_id", "data"]).to_pylist()
+        own = [row for row in rows if row["training_id"] == key]
+        if not own:
+            return []
+        attempts = self.run.read("evaluations").to_pandas()
+        return [_training(json.loads(row["data"]), attempts[attempts["training_id"] == key]) for row in own]
+
+    def _cell(self, option: Option) -> Run:
+        """The cut of an option: made once, under another name until it is whole."""
+        folder = self.run.folder / "trainings" / "cells" / _key(self.run, option, "")
+        if not folder.exists():
+            draft = folder.with_name(f".draft-{folder.name}")
+            shutil.rmtree(draft, ignore_errors=True)
+            recipe = option.arm.recipe_of(self.run.recipe)
+            cut(self.whole, Cell(recipe, r=option.arm.r, budget=option.budget, seed=option.seed), draft)
+            os.rename(draft, folder)
+        return open_run(folder)
+
+    def _refuse_same_folder(self, folder: str | None) -> None:
+        rows = self.run.read("trainings", columns=["data"])["data"].to_pylist()
+        if folder is not None and any(json.loads(row).get("evaluation") == folder for row in rows):
+            raise DataError(
+                f"the trainer {self.name} returned {folder} for an earlier training too: expected a new "
+                f"folder for each training"
+            )
+
+
+def evidence(answer: Any, *, own_tasks: frozenset[str], like: Run, trainer: str) -> list[dict[str, Any]]:
+    """Rows of `evaluations` of what a trainer returned; DataError where it cannot be believed."""
+    said = f"the trainer {trainer} returned"
+    if isinstance(answer, str | Path):
+        rows = _evaluation(Path(answer), like, said)
+    elif isinstance(answer, Mapping):
+        rows = [
+            {
+                "task_id": str(task),
+                "cluster_id": str(task),
+                "attempt": at,
+                "score": score,
+                "status": "finished",
+            }
+            for task, scores in answer.items()
+            for at, score in enumerate(_scores(task, scores, said))
+        ]
+    else:
+        raise DataError(
+            f"{said} a {type(answer).__name__}: expected the folder of an evaluation or {{task_id: "
+            f"[rewards]}}"
+        )
+    for row in rows:
+        score = row["score"]
+        if isinstance(score, bool | np.bool_):
+            row["score"] = score = float(score)
+        number = isinstance(score, int | float | np.integer | np.floating)
+        if not number or not 0 <= score <= 1:
+            raise DataError(
+                f"{said} the reward {score!r} for task {row['task_id']!r}: expected numbers from 0 to 1"
+            )
+        row["score"] = float(score)
+    tasks = {row["cluster_id"] for row in rows}
+    if len(tasks) < 2:
+        raise DataError(
+            f"{said} rewards of {len(tasks)} tasks: expected at least 2, and better 100 or more; errors are "
+            f"clustered by task"
+        )
+    shared = sorted({row["task_id"] for row in rows} & own_tasks | tasks & own_tasks)
+    if shared:
+        raise DataError(
+            f"{said} rewards on {len(shared)} tasks of the pilot (first: {shared[0]!r}): the student was "
+            f"trained on them; evaluate on other tasks"
+        )
+    return rows
+
+
+def _scores(task: Any, scores: Any, said: str) -> Sequence[Any]:
+    if isinstance(scores, str) or not isinstance(scores, Sequence | np.ndarray) or not len(scores):
+        raise DataError(f"{said} {scores!r} for task {task!r}: expected a list of rewards from 0 to 1")
+    return list(scores)
+
+
+def _evaluation(folder: Path, like: Run, said: str) -> list[dict[str, Any]]:
+    run = open_run(folder)
+    if folder.resolve() == like.folder.resolve() or "cut" in run.info:
+        raise DataError(
+            f"{said} {folder}, the pilot itself or a cut of it: expected the folder of an evaluation"
+        )
+    rows = run.read("evaluations").to_pylist()
+    if not rows:
+        raise DataError(
+            f"{said} {folder}, which holds no evaluation: expected the --out of `fewsteps evaluate`"
+        )
+    environment = run.info.get("environment")
+    if environment is not None and environment != like.info.get("environment"):
+        raise DataError(
+            f"{said} {folder}, an evaluation in {environment!r}: the pilot is of "
+            f"{like.info.get('environment')!r}; evaluate there"
+        )
+    return [
+        {k: v for k, v in row.items() if k != "training_id"} for row in rows if row["status"] not in NO_DATA
+    ]
+
+
+def named_trainer(spec: str) -> Trainer:
+    """The function that `package.module:function` names, from PYTHONPATH or the working folder."""
+    from agentloop.policies.by_name import named
+
+    if ":" not in spec:
+        raise InputError(f"--trainer {spec!r}: expected package.module:function")
+    return named(spec)
+
+
+def _key(run: Run, option: Option, trainer: str) -> str:
+    """16 hex digits of what is trained on, with which seed, by whom."""
+    content = {
+        "recipe": option.arm.recipe_of(run.recipe).hash,
+        "r": option.arm.r,
+        "budget": option.budget,
+        "seed": option.seed,
+        "trainer": trainer,
+    }
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _training(told: Mapping[str, Any], attempts: pd.DataFrame) -> Training:
+    arm = told["arm"]
+    by_task = attempts.groupby("cluster_id")["score"].agg(["sum", "count"])
+    return Training(
+        arm=Arm(arm["recipe"], parse_K(arm["K"]), arm["r_tokens"], arm["pilot_traces"]),
+        demo_tokens=int(told["demo_tokens"]),
+        continuation_tokens=int(told["continuation_tokens"]),
+        seed=int(told["seed"]),
+        successes=by_task["sum"].to_numpy(float),
+        attempts=by_task["count"].to_numpy(float),
+        seconds=float(told["seconds"]),
+    )

@@ -1,0 +1,161 @@
+"""Small trainings on cuts of a pilot: kept, never repeated, and only believed where they are evidence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pilots
+import pytest
+
+from analysis.cli import main
+from analysis.plan.arms import Arm
+from analysis.plan.planner import Effort, plan
+from analysis.plan.posterior import Option
+from analysis.plan.trainer import Bench, Rewards, named_trainer
+from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.recipe import Recipe
+from occupancy.runs import Run, create_run, open_run
+
+GOOD = {f"new-{q}": [1.0, float(q % 2)] for q in range(40)}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=24, seed=2)
+
+
+def bench_of(run: Run, answer: Any = GOOD, name: str = "mine:train") -> tuple[Bench, list[Any]]:
+    asked: list[Any] = []
+
+    def train(folders: list[Path], seed: int) -> Rewards:
+        asked.append((folders, seed))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return Bench(run, train, name), asked
+
+
+OPTION = Option(Arm("op-short", 2.0, 1.0), 3000.0, 1)
+
+
+def test_a_training_is_kept_and_never_repeated(run: Run) -> None:
+    bench, asked = bench_of(run)
+    made = bench.train(OPTION)
+    (((cell,), seed),) = asked
+    assert seed == 1
+    assert open_run(cell).recipe.K == 2
+    assert made.tokens == open_run(cell).info["cut"]["continuation_tokens"] <= 3000
+    assert made.pass_at_1 == pytest.approx(0.75)
+    again = Bench(open_run(run.folder), bench.trainer, "mine:train")
+    kept = again.train(OPTION)
+    assert len(asked) == 1
+    assert (kept.arm, kept.tokens, kept.pass_at_1) == (made.arm, made.tokens, made.pass_at_1)
+    assert [t.arm for t in again.kept()] == [OPTION.arm]
+    assert Bench(run, bench.trainer, "another:one").kept() == []
+    assert OPTION not in again.options([OPTION.arm])
+
+
+def test_the_pilot_itself_is_read_as_before(run: Run) -> None:
+    before = plan(run.folder, budget=1e5).to_dict()
+    bench_of(run)[0].train(OPTION)
+    assert plan(run.folder, budget=1e5).to_dict() == before
+
+
+def test_a_plan_trains_as_often_as_it_may_and_reads_what_was_kept(run: Run) -> None:
+    bench, asked = bench_of(run)
+    said: list[str] = []
+    found = plan(run.folder, budget=1e5, bench=bench, effort=Effort(3), progress=said.append)
+    assert len(asked) == len(found.trainings) == len(said) == 3
+    assert said[0].startswith("training 1 of at most 3: ")
+    assert found.calibrated
+    again = plan(run.folder, budget=2e5, bench=bench, effort=Effort(3))
+    assert len(asked) == 3, "another budget uses the same trainings"
+    made, kept = ({(t["name"], t["seed"]) for t in one.trainings} for one in (found, again))
+    assert made == kept
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({}, "rewards of 0 tasks"),
+        ({"new-1": [1.0]}, "rewards of 1 tasks"),
+        ({"new-1": [], "new-2": [1.0]}, "expected a list of rewards"),
+        ({"new-1": [1.5], "new-2": [1.0]}, "reward 1.5 for task 'new-1'"),
+        ({"new-1": [float("nan")], "new-2": [1.0]}, "reward nan"),
+        ({"new-1": ["won"], "new-2": [1.0]}, "reward 'won'"),
+        ({"new-1": None, "new-2": [1.0]}, "returned None for task"),
+        ({"task-001": [1.0], "new-2": [1.0]}, "1 tasks of the pilot"),
+        (None, "returned a NoneType"),
+        ("/nowhere", "no run folder"),
+    ],
+)
+def test_what_is_no_evidence_is_refused_and_nothing_trained_is_lost(
+    run: Run, answer: Any, message: str
+) -> None:
+    good, _ = bench_of(run)
+    good.train(replace(OPTION, seed=0))
+    bad, _ = bench_of(run, answer)
+    with pytest.raises(DataError, match=message):
+        bad.train(OPTION)
+    assert len(good.kept()) == 1
+
+
+def test_a_trainer_that_raises_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    bench, _ = bench_of(run, ValueError("out of\nmemory"))
+    with pytest.raises(RunError, match=r"mine:train on op-short K=2 r=1 .* raised ValueError"):
+        bench.train(OPTION)
+
+
+def test_evaluation_folders_are_read_and_none_serves_twice(run: Run, tmp_path: Path) -> None:
+    rows = [
+        {
+            "training_id": "x",
+            "task_id": f"new-{q}",
+            "cluster_id": f"new-{q}",
+            "attempt": 0,
+            "score": 1.0,
+            "status": s,
+        }
+        for q, s in enumerate(["finished", "finished", "environment_error"])
+    ]
+    info = {"environment": "toy 1"}
+    create_run(tmp_path / "evaluation", Recipe("evaluation"), info).commit({"evaluations": rows})
+    bench, _ = bench_of(run, tmp_path / "evaluation")
+    assert bench.train(OPTION).attempts.sum() == 2, "an attempt that ended in an error is no data"
+    with pytest.raises(DataError, match="for an earlier training too"):
+        bench.train(replace(OPTION, seed=2))
+    create_run(tmp_path / "other", Recipe("evaluation"), {"environment": "x"}).commit({"evaluations": rows})
+    with pytest.raises(DataError, match="evaluate there"):
+        bench_of(run, tmp_path / "other")[0].train(replace(OPTION, seed=2))
+    with pytest.raises(DataError, match="the pilot itself"):
+        bench_of(run, run.folder)[0].train(replace(OPTION, seed=3))
+    create_run(tmp_path / "empty", Recipe("evaluation"), info)
+    with pytest.raises(DataError, match="holds no evaluation"):
+        bench_of(run, tmp_path / "empty")[0].train(replace(OPTION, seed=3))
+
+
+def test_the_command_finds_a_trainer_in_the_working_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "def train(folders, seed):\n    return {f'new-{q}': [float(q % 3 == 0)] for q in range(30)}\n"
+    (tmp_path / "own_trainer.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    given = ["plan", str(run.folder), "--budget", "1e5", "--trainer", "own_trainer:train", "--trainings", "2"]
+    assert main([*given, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert len(json.loads(out)["trainings"]) == 2
+    assert "training 2 of at most 2" in err
+    assert main([*given[:-3], "own_trainer:nothing"]) == 2
+    with pytest.raises(InputError, match="expected package"):
+        named_trainer("own_trainer")
+
+
+def test_efforts_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(InputError, match="--trainings -1"):
+        Effort(-1)
+    with pytest.raises(InputError, match="--gpu-minutes 0"):
+        Effort(1, 0.0)

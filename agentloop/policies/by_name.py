@@ -1,6 +1,6 @@
 """Policies and environments by name, as the command line gives them.
 
-alfworld, hotpotqa          a benchmark that comes with fewsteps
+alfworld, hotpotqa, terminal  a benchmark that comes with fewsteps
 package.module:function     one of your own: a function that returns it
 expert, scripted:lapse=.1   a policy that the environment's benchmark brings
 vllm:FOLDER                 a model in this process (agentloop.policies.token_policy has its settings)
@@ -23,6 +23,7 @@ from occupancy.record.specs import parameters, settings
 
 ENVIRONMENTS = {
     "alfworld": "agentloop.environments.alfworld.pool:open_alfworld",
+    "terminal": "agentloop.environments.terminal.benchmark:open_terminal",
     "hotpotqa": "agentloop.environments.hotpotqa.environment:open_hotpotqa",
 }
 

@@ -20,19 +20,30 @@ DELETED = "DELETED"
 OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
-def changes(sandbox: Sandbox) -> dict[str, str]:
+def changes(sandbox: Sandbox, *, rewritten: bool = False) -> dict[str, str]:
     """Every path whose content, kind, mode or owner differs from what the sandbox started from.
 
-    Nothing inside may run meanwhile: see `Sandbox.halt`.
+    Nothing inside should run meanwhile: see `Sandbox.halt`.
+
+    Args:
+        sandbox: the sandbox that is looked at, from outside.
+        rewritten: whether paths that were written as they had been are told too.
     """
     found: dict[str, str] = {}
     layers = {"/": sandbox.layers.root, "/usr": sandbox.layers.usr}
     for mount, written in sandbox.written.items():
         prefix = "" if mount == "/" else mount
-        for path, told in _changed(written, layers[mount]):
+        for path, told in _changed(written, layers[mount], rewritten):
             if not (mount == "/" and path == "/usr" and sandbox.layers.usr):
                 found[prefix + path] = told
     return dict(sorted(found.items()))
+
+
+def before(path: str, layers: Layers) -> str | None:
+    """What a path was at the start; None where there was nothing."""
+    if layers.usr and path.startswith("/usr/"):
+        return _described(path.removeprefix("/usr"), layers.usr)
+    return _described(path, layers.root)
 
 
 def state_hash(changed: Mapping[str, str]) -> int:
@@ -45,14 +56,14 @@ def state_hash(changed: Mapping[str, str]) -> int:
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
-def _changed(written: Path, below: Sequence[Path]) -> Iterator[tuple[str, str]]:
+def _changed(written: Path, below: Sequence[Path], rewritten: bool) -> Iterator[tuple[str, str]]:
     for place, folders, files, handle in os.fwalk(written, follow_symlinks=False):
         inside = place.removeprefix(str(written)) or "/"
         for name in sorted((*folders, *files)):
             path = f"{inside.rstrip('/')}/{name}"
             old = _described(path, below)
             now = _describe(name, handle)
-            if now != old and not (now == DELETED and old is None):
+            if (rewritten or now != old) and not (now == DELETED and old is None):
                 yield path, now
             if name in folders and _opaque(Path(place, name)):
                 kept = set(os.listdir(Path(place, name)))
@@ -143,12 +154,3 @@ def _opaque(folder: Path) -> bool:
         except OSError:
             continue
     return False
-
-
-def files_below(folder: str, layers: Layers) -> list[str]:
-    """Paths of the files under a folder of an image's layers, for messages and scripted policies."""
-    found: set[str] = set()
-    for layer in layers.root:
-        for place, _, files in os.walk(f"{layer}{folder}"):
-            found |= {f"{place.removeprefix(str(layer))}/{name}" for name in files}
-    return sorted(found)

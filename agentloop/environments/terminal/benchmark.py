@@ -1,0 +1,129 @@
+"""Terminal tasks as an `Environments`: `--env terminal`."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agentloop.environments.alfworld.games import ids_in, parse_spec
+from agentloop.policies import scripted
+from agentloop.types import Policy, Replay, Task
+from occupancy.record.errors import InputError
+
+from . import student, teacher
+from .episode import Rules, TerminalEpisode
+from .images import HOST, open_image
+from .launch import check_machine
+from .limits import Limits, sweep_groups
+from .nl2bash import NaturalLanguageToBash, find_data
+from .prompts import load_template
+from .screen import SETTLED, TIMED
+from .tasks import TaskSet
+
+NL2BASH = "nl2bash"
+T_MAX = 12
+
+
+class Terminal:
+    """The benchmark; an `Environments`."""
+
+    name = "terminal"
+    replay = Replay.CHECKED
+    policies = (teacher.NAME, scripted.NAME)
+
+    def __init__(self, task_set: TaskSet, rules: Rules, *, version: str, workers: int) -> None:
+        self.task_set, self.rules, self.version, self.capacity = task_set, rules, version, workers
+        self.T_max = rules.T_max
+        self._free = asyncio.Semaphore(workers)
+
+    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+        """Tasks named by `spec`: a split (train, test, all), split:N, split:A-B, or @file of task ids."""
+        tasks = self.task_set.tasks
+        if spec.startswith("@"):
+            return [self._task(task_id) for task_id in ids_in(Path(spec[1:]))]
+        part = parse_spec(spec)
+        found = [task for task in tasks.values() if part.split in ("all", task.split)]
+        if not found:
+            splits = sorted({task.split for task in tasks.values()})
+            raise InputError(f"split {part.split!r}: {self.version} has {', '.join(splits)} and all")
+        if part.stop is not None:
+            if part.stop > len(found):
+                raise InputError(f"task spec {spec!r} asks up to task {part.stop}: there are {len(found)}")
+            random.Random(f"{part.split}:{seed}").shuffle(found)
+            found = found[part.start : part.stop]
+        return found
+
+    def policy(self, spec: str) -> Policy | None:
+        """`expert`, or `scripted` with settings as in `scripted:blunder=0.5`; None for any other name."""
+        if spec == teacher.NAME:
+            return teacher.scripted_teacher()
+        if spec.partition(":")[0] == scripted.NAME:
+            return student.scripted_student(student.parse_student(spec))
+        return None
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[TerminalEpisode]:
+        """One task; its sandbox starts with `reset`. Waits while `workers` are open."""
+        async with self._free:
+            episode = TerminalEpisode(self.task_set.open(self._task(task.task_id).task_id), self.rules)
+            try:
+                yield episode
+            finally:
+                await episode.close()
+
+    async def close(self) -> None:
+        """Nothing is kept between tasks."""
+
+    def _task(self, task_id: str) -> Task:
+        task = self.task_set.tasks.get(task_id)
+        if task is None:
+            raise InputError(f"task id {task_id!r} is none of {self.version}")
+        return task
+
+
+def open_terminal(
+    *,
+    workers: int = 2,
+    tasks: str = NL2BASH,
+    image: str = HOST,
+    turns: int = T_MAX,
+    mode: str = SETTLED,
+    prompt: str = "",
+    memory_mb: int = 512,
+    disk_mb: int = 256,
+    processes: int = 256,
+) -> Terminal:
+    """The benchmark; docs/terminal.md has more.
+
+    Args:
+        workers: sandboxes that are open at once; the scripted policies open some more for a moment.
+        tasks: nl2bash, in the folder that FEWSTEPS_DATA names.
+        image: host, or the folder of a root file system; see `images`.
+        turns: T_max; the last turn is graded like any other end.
+        mode: settled (waits for commands, so that a replay sees the same) or timed (sleeps, as Terminus-2).
+        prompt: file with another template; see `prompts`.
+        memory_mb: memory of one sandbox, written files included.
+        disk_mb: written files of one sandbox.
+        processes: processes of one sandbox.
+    """
+    for name, value in (("workers", workers), ("turns", turns)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{name}={value!r}: expected a whole number of at least 1")
+    if mode not in (SETTLED, TIMED):
+        raise InputError(f"mode={mode!r}: expected {SETTLED} or {TIMED}")
+    if tasks != NL2BASH:
+        raise InputError(f"tasks={tasks!r}: expected {NL2BASH}")
+    check_machine()
+    sweep_groups()
+    limits = Limits(memory_mb=memory_mb, disk_mb=disk_mb, processes=processes)
+    template = load_template(Path(prompt) if prompt else None)
+    found = open_image(image)
+    task_set = NaturalLanguageToBash(find_data(), found, limits=limits)
+    version = (
+        f"{task_set.version} image={found.name} turns={turns} mode={mode} prompt={template.hash} "
+        f"memory_mb={memory_mb} disk_mb={disk_mb} processes={processes}"
+    )
+    return Terminal(task_set, Rules(turns, mode, template, limits), version=version, workers=workers)

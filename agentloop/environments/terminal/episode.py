@@ -1,0 +1,181 @@
+"""One terminal task as an `Environment`: a sandbox, a terminal in it, and the turns of Terminus-2.
+
+An episode ends when the task is said to be complete twice in a row, when the terminal is gone, or with turn
+T_max; however it ends, it is graded, as Harbor does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from agentloop.types import Message, Reply
+from occupancy.record.errors import InputError
+
+from .changes import before, changes, state_hash
+from .limits import Limits
+from .prompts import Template
+from .protocol import Parsed, after_commands, after_error, parse_turn, shortened
+from .sandbox import Sandbox, open_sandbox
+from .screen import Screen, open_screen
+from .tasks import SCRATCH, Expected, TerminalTask
+
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_CHANGING = (
+    (
+        re.compile(
+            rf"\b(?:{_MONTHS})\s+\d{{1,2}}\s+(?:\d\d:\d\d(?::\d\d)?(?:\s+(?:UTC\s+)?\d{{4}})?|\d{{4}})"
+        ),
+        "DATE",
+    ),
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?: ?[+-]\d{4}|Z)?"), "DATE"),
+    (re.compile(r"\b\d\d:\d\d(?::\d\d(?:\.\d+)?)?\b"), "TIME"),
+    (re.compile(r"\[\d+\] \d+"), "JOB"),
+    (re.compile(r"/tmp/tmp\.\w+"), "TMP"),
+)
+"""What differs from one play of the same turns to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an episode depends on besides its task."""
+
+    T_max: int
+    mode: str
+    """settled or timed: how commands are waited for."""
+    template: Template
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a scripted policy sees: the task with its reference, and what has been done so far."""
+
+    task: TerminalTask
+    expected: Expected | None
+    typed: tuple[str, ...]
+    """Keystrokes of all commands so far."""
+    pending: bool
+    """Whether the last turn said that the task is complete."""
+    solved: bool
+    """Whether the episode would be graded 1 if it ended now."""
+    made: tuple[str, ...]
+    """Files and folders that were made and are not part of the expected result, the outermost alone."""
+    at_prompt: bool
+    """Whether the shell has the terminal, rather than a program in it."""
+    turn: int
+    """The turn to be played, from 1."""
+    T_max: int
+
+
+class TerminalEpisode:
+    """One open task; an `Environment`."""
+
+    def __init__(self, task: TerminalTask, rules: Rules) -> None:
+        self._task, self._rules = task, rules
+        self._open = AsyncExitStack()
+        self._sandbox: Sandbox | None = None
+        self._screen: Screen | None = None
+        self._typed: list[str] = []
+        self._turns, self._pending, self._over = 0, False, False
+
+    async def reset(self, seed: int) -> Reply:
+        """Start an episode in a new sandbox; nothing in it is drawn, so every seed gives the same one."""
+        await self.close()
+        self._typed.clear()
+        self._turns, self._pending, self._over = 0, False, False
+        task, rules = self._task, self._rules
+        self._sandbox = await self._open.enter_async_context(
+            open_sandbox(task.layers, limits=rules.limits, cwd=task.cwd)
+        )
+        self._screen = await open_screen(self._sandbox, mode=rules.mode, cwd=task.cwd)
+        return Reply(shortened(await self._screen.output() or ""), state_id=self._state())
+
+    async def step(self, text: str) -> Reply:
+        """Play one turn of the protocol."""
+        if self._screen is None or self._over:
+            raise InputError("step before reset, or after the end of the episode")
+        parsed = parse_turn(text)
+        self._turns += 1
+        last = self._turns >= self._rules.T_max
+        if parsed.error:
+            # The flag stays: complete, then garbage, then complete again is a confirmation.
+            return await self._reply(after_error(parsed), parsed, done=last)
+        for command in parsed.commands:
+            await self._screen.type(command.keystrokes, command.duration_s)
+            self._typed.append(command.keystrokes)
+        seen = await self._screen.output()
+        if seen is None:
+            return await self._reply("The terminal is gone.", parsed, done=True, gone=True)
+        seen = shortened(seen)
+        confirmed = parsed.complete and self._pending
+        self._pending = parsed.complete
+        told = seen if confirmed else after_commands(parsed, seen)
+        return await self._reply(told, parsed, done=confirmed or last)
+
+    def prompt(self, first: Reply) -> Sequence[Message]:
+        """One message: the protocol, the task, and the terminal."""
+        text = self._rules.template.fill(self._task.instruction, first.observation)
+        return [Message("user", text, author="task")]
+
+    async def ask(self, question: str, **arguments: Any) -> Any:
+        """`view`: what a scripted policy sees."""
+        if question != "view" or arguments or self._screen is None or self._sandbox is None:
+            raise InputError(f"question {question!r} with {sorted(arguments)}: expected 'view' after a reset")
+        expected = await self._task.expected() if self._task.expected else None
+        solved = self._task.solved is not None and await self._task.solved(self._sandbox, self._screen)
+        return View(
+            self._task,
+            expected,
+            tuple(self._typed),
+            self._pending,
+            solved,
+            self._made(expected.changed if expected else {}),
+            self._screen.at_prompt(),
+            self._turns + 1,
+            self._rules.T_max,
+        )
+
+    def normalise(self, text: str) -> str:
+        """A text without dates, times, job numbers and names of temporary files."""
+        for pattern, name in _CHANGING:
+            text = pattern.sub(name, text)
+        return text
+
+    async def close(self) -> None:
+        """End the sandbox."""
+        self._sandbox = self._screen = None
+        await self._open.aclose()
+
+    async def _reply(self, told: str, parsed: Parsed, *, done: bool, gone: bool = False) -> Reply:
+        assert self._sandbox is not None
+        assert self._screen is not None
+        status = "gone" if gone else parsed.status
+        state = self._state()
+        if not done:
+            return Reply(told, parse_status=status, state_id=state)
+        self._over = True
+        reward = await self._task.grade(self._sandbox, self._screen)
+        await self.close()
+        return Reply(told, done=True, reward=reward, parse_status=status, state_id=state)
+
+    def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
+        changed = [p for p in self._changes() if p not in wanted and not p.startswith(SCRATCH)]
+        made = [path for path in changed if before(path, self._task.layers) is None]
+        return tuple(p for p in made if not any(p.startswith(f"{other}/") for other in made))
+
+    def _state(self) -> int:
+        return state_hash(self._changes())
+
+    def _changes(self) -> dict[str, str]:
+        """What is changed now; a process that still runs may change a folder while it is read."""
+        assert self._sandbox is not None
+        for _ in range(3):
+            try:
+                return changes(self._sandbox)
+            except OSError:
+                continue
+        return {}

@@ -1,0 +1,198 @@
+"""Tasks from plain language to bash, with a checker that runs: equal output and equal changed files.
+
+A task asks for something of a small file system; a reference command says what is right. The reference is run
+twice, in sandboxes of its own, in the same image and the same kind of terminal: what it does there is the
+expected result, so that no machine's particulars are compared with another's. Where its two outputs differ,
+the lines that both have are compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+from agentloop.types import Task
+from occupancy.record.errors import DataError, InputError
+
+from .changes import changes
+from .images import Image, unpacked
+from .launch import Layers
+from .limits import Limits
+from .sandbox import Sandbox, open_sandbox
+from .screen import Screen, open_screen
+from .tasks import SCRATCH, Expected, TerminalTask
+
+VERSION = "nl2bash-1"
+TEST_SHARE = 3
+"""One of so many clusters is in `test`."""
+_MACHINERY = re.compile(r"/run/terminal\b|tmux|^[│├└─ ]*\([^)]*\)$")
+INSTRUCTION = """{query}
+
+You are at / of a small file system. Two things count: the files that are changed in the end, /tmp apart, and
+what the last command line prints. So where an output is asked for, let the command that prints it be the
+last one, and print nothing else with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of nl2bash.jsonl."""
+
+    id: str
+    fs: int
+    query: str
+    gold: str
+    usable: bool
+
+
+class NaturalLanguageToBash:
+    """The usable tasks of nl2bash.jsonl; a `TaskSet`.
+
+    A cluster is a reference command on a file system: several tasks may ask for the same in other words. Of
+    the clusters, those whose BLAKE2b hash is divisible by three are `test`, the others `train`.
+    """
+
+    def __init__(self, folder: Path, image: Image, *, limits: Limits, cache: Path | None = None) -> None:
+        self.version = VERSION
+        self._folder, self._image, self._limits, self._cache = folder, image, limits, cache
+        self.lines = {line.id: line for line in _lines(folder / "nl2bash.jsonl") if line.usable}
+        self.tasks: Mapping[str, Task] = {line.id: _task(line) for line in self.lines.values()}
+        self._expected: dict[str, asyncio.Task[Expected]] = {}
+
+    def open(self, task_id: str) -> TerminalTask:
+        """A task, ready to be played."""
+        line = self.lines[task_id]
+
+        async def expected() -> Expected:
+            known = self._expected.get(task_id)
+            if known is None or known.cancelled() or (known.done() and known.exception()):
+                known = asyncio.ensure_future(self._run_reference(line))
+                self._expected[task_id] = known
+            return await asyncio.shield(known)
+
+        async def solved(sandbox: Sandbox, screen: Screen) -> bool:
+            return solves(result_of(sandbox, await screen.last_output()), await expected())
+
+        async def grade(sandbox: Sandbox, screen: Screen) -> float:
+            # Read before anything is ended: the terminal's log goes with its processes.
+            printed = await screen.last_output()
+            await sandbox.halt()
+            return float(solves(result_of(sandbox, printed), await expected()))
+
+        return TerminalTask(
+            self.tasks[task_id],
+            INSTRUCTION.format(query=line.query),
+            self._layers(line),
+            "/",
+            grade,
+            reference=line.gold,
+            expected=expected,
+            solved=solved,
+        )
+
+    def _layers(self, line: Line) -> Layers:
+        archive = self._folder / f"fs_{line.fs}.tar.xz"
+        if not archive.exists():
+            return self._image.layers
+        return self._image.layers.on_top(Layers((unpacked(archive, cache=self._cache),)))
+
+    async def _run_reference(self, line: Line) -> Expected:
+        one, other = await asyncio.gather(*(self._run_once(line) for _ in range(2)))
+        if one.printed == other.printed:
+            return one
+        common = Counter(_split(one)) & Counter(_split(other))
+        return replace(one, stable=tuple(sorted(common.elements())))
+
+    async def _run_once(self, line: Line) -> Expected:
+        async with open_sandbox(self._layers(line), limits=self._limits) as sandbox:
+            screen = await open_screen(sandbox)
+            await screen.type(typed(line.gold), 0)
+            reads = not screen.at_prompt()
+            if reads:
+                await screen.type("C-d", 0)
+            printed = await screen.last_output()
+            await sandbox.halt()
+            return replace(result_of(sandbox, printed), reads=reads)
+
+
+def result_of(sandbox: Sandbox, printed: str | None) -> Expected:
+    """What an episode left: changed files, what its last command line printed, and files written as they
+    were.
+
+    Nothing inside may run meanwhile.
+    """
+    changed = {path: told for path, told in changes(sandbox).items() if not path.startswith(SCRATCH)}
+    written = {
+        path: told
+        for path, told in changes(sandbox, rewritten=True).items()
+        if not path.startswith(SCRATCH) and not told.startswith("D")
+    }
+    return Expected(changed, None if printed is None else normalised(printed), written=written)
+
+
+def solves(result: Expected, expected: Expected) -> bool:
+    """Whether an episode did what the reference command does."""
+    if result.changed != expected.changed:
+        return False
+    if expected.stable is not None:
+        return not Counter(expected.stable) - Counter(_split(result))
+    if expected.printed:
+        return result.printed == expected.printed
+    return bool(expected.changed) or (result.printed == "" and result.written == expected.written)
+
+
+def _split(result: Expected) -> list[str]:
+    return (result.printed or "").splitlines()
+
+
+def normalised(printed: str) -> str:
+    """An output without differences that nobody means: blank lines, and how wide a gap between words is.
+
+    Lines about the terminal's own processes are left out as well: these come and go.
+    """
+    lines = (" ".join(line.split()) for line in printed.replace("\r", "\n").split("\n"))
+    return "\n".join(line for line in lines if line and not _MACHINERY.search(line))
+
+
+def typed(command: str) -> str:
+    """A command as keystrokes; a tab is quoted, so that the shell completes nothing."""
+    return command.replace("\t", "\x16\t") + "\n"
+
+
+def find_data() -> Path:
+    """The folder of the tasks: `terminal` in the folder that FEWSTEPS_DATA names, or that folder itself."""
+    setting = os.environ.get("FEWSTEPS_DATA")
+    places = (Path(setting, "terminal"), Path(setting)) if setting else ()
+    for place in places:
+        if (place / "nl2bash.jsonl").is_file():
+            return place
+    raise InputError(
+        f"FEWSTEPS_DATA={setting!r}: no terminal/nl2bash.jsonl in it; docs/terminal.md says how to get it, "
+        "or name a folder of tasks of your own with --env-set tasks=FOLDER"
+    )
+
+
+def _lines(file: Path) -> list[Line]:
+    found = []
+    for number, text in enumerate(file.read_text("utf-8").splitlines(), start=1):
+        try:
+            raw = json.loads(text)
+            line = Line(raw["id"], raw["fs"], raw["query"], raw["gold"], raw["usable"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{file}, line {number}: {error!r}; expected id, fs, query, gold, usable"
+            ) from None
+        found.append(line)
+    return found
+
+
+def _task(line: Line) -> Task:
+    digest = blake2b(f"{line.fs}:{line.gold}".encode(), digest_size=8).digest()
+    split = "test" if int.from_bytes(digest, "big") % TEST_SHARE == 0 else "train"
+    return Task(line.id, f"fs{line.fs}-{digest.hex()[:8]}", split, kind=f"fs{line.fs}")

@@ -1,0 +1,135 @@
+"""A tmux session in a sandbox: keys in, and out what Terminus-2 would show of the screen.
+
+Two ways to wait after keys: `timed` sleeps for the seconds that the turn asks for, as Terminus-2 does, so
+that what is seen depends on the machine's speed; `settled` waits until the terminal waits for input
+(waiting.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import shlex
+import time
+
+from .sandbox import Sandbox, SandboxFailed
+from .waiting import ACCEPTED, PROMPT, Terminal, inside_number, process
+
+WIDTH, HEIGHT, HISTORY = 160, 40, 10_000_000
+LONGEST_KEYS = 16_000
+"""Bytes of one command's keys that are typed; longer ones are pasted."""
+FOLDER = "/run/terminal"
+SESSION = "terminus-2"
+TMUX = f"tmux -S {FOLDER}/socket -f /dev/null"
+WRITE_LOG = f"cat > {FOLDER}/log"
+LONGEST_LOG = 1 << 20
+"""Bytes of the terminal's raw output that are kept and looked at."""
+SETTLED, TIMED = "settled", "timed"
+PATIENCE_S = 15.0
+"""Seconds that `settled` waits at least for a command that goes on."""
+FLUSH_S = 2.0
+_CONTROL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_()].?)")
+
+
+class Screen:
+    """The terminal of one episode; made by `open_screen`."""
+
+    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, mode: str) -> None:
+        self.sandbox, self._terminal, self.mode = sandbox, terminal, mode
+        self._before: str | None = None
+
+    async def type(self, keys: str, seconds: float) -> None:
+        """Type keys, or press the key that they name (C-c, Enter), and wait."""
+        started = time.monotonic()
+        if self._terminal.size > LONGEST_LOG:
+            await self._new_log()
+        line = self.at_prompt() and keys.endswith("\n")
+        typed_at = self._terminal.size if line else None
+        if len(keys.encode("utf-8", "surrogateescape")) > LONGEST_KEYS:
+            packed = base64.b64encode(keys.encode("utf-8", "surrogateescape")).decode()
+            await self._tmux(
+                f"load-buffer - \\; paste-buffer -d -t {SESSION}", f"echo {packed} | base64 -d | "
+            )
+        else:
+            await self._tmux(f"send-keys -t {SESSION} -- {shlex.quote(keys)}")
+        if self.mode == TIMED:
+            await asyncio.sleep(max(0.0, seconds - (time.monotonic() - started)))
+        else:
+            await self._terminal.settled(most_s=max(seconds, PATIENCE_S), typed_at=typed_at)
+
+    async def output(self) -> str | None:
+        """What is new since the last call, or the screen where that cannot be told; None if it is gone."""
+        ran = await self.sandbox.run(f"{TMUX} capture-pane -p -S - -t {SESSION}")
+        if ran.code or process(self._terminal.shell) is None:
+            return None
+        whole = ran.output.decode("utf-8", "replace")
+        before, self._before = self._before, whole
+        new = None if before is None else new_lines(before, whole)
+        if new is not None and new.strip():
+            return f"New Terminal Output:\n{new}"
+        return f"Current Terminal Screen:\n{await self._tmux(f'capture-pane -p -t {SESSION}')}"
+
+    async def last_output(self) -> str | None:
+        """What the last command line printed, without the terminal's control codes; None before the first."""
+        end = time.monotonic() + FLUSH_S
+        while True:
+            log = (await self.sandbox.run(f"tail -c {LONGEST_LOG} {FOLDER}/log")).output
+            # The log is written by a process of its own, which may be a little late.
+            if log.rfind(PROMPT) > log.rfind(ACCEPTED) or not self.at_prompt() or time.monotonic() > end:
+                return last_printed(log)
+            await asyncio.sleep(0.01)
+
+    def at_prompt(self) -> bool:
+        """Whether the shell itself has the terminal, rather than a program that it started."""
+        shell = process(self._terminal.shell)
+        return shell is not None and shell.foreground == shell.group
+
+    async def _new_log(self) -> None:
+        """Begin the log anew: a program that prints without end has filled it."""
+        await self._tmux(f"pipe-pane -t {SESSION}")
+        await self._tmux(f"pipe-pane -t {SESSION} {shlex.quote(WRITE_LOG)}", f"rm -f {FOLDER}/log; ")
+
+    async def _tmux(self, command: str, before: str = "") -> str:
+        ran = await self.sandbox.run(f"{before}{TMUX} {command}")
+        return ran.output.decode("utf-8", "replace")
+
+
+def new_lines(before: str, whole: str) -> str | None:
+    """What of a terminal's text is new, from the last line of what was there before; None if that is gone."""
+    known = before.strip()
+    if known not in whole:
+        return None
+    return whole[known.rfind("\n") :] if "\n" in known else whole[whole.index(known) :]
+
+
+def last_printed(log: bytes) -> str | None:
+    """The output of the last command line in a terminal's raw text; None where there was no line."""
+    _, line, printed = log.rpartition(ACCEPTED)
+    if not line:
+        return None if len(log) < LONGEST_LOG else ""
+    text = _CONTROL.sub(b"", printed.partition(PROMPT)[0]).decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").lstrip("\r")
+
+
+async def open_screen(sandbox: Sandbox, *, mode: str = SETTLED, cwd: str = "/") -> Screen:
+    """Start the terminal of an episode, with a login shell at its prompt.
+
+    Raises:
+        SandboxFailed: there is no tmux in the image, or it does not start.
+    """
+    ran = await sandbox.run(
+        f"mkdir -p {FOLDER} && export TERM=xterm-256color SHELL=/bin/bash && {TMUX} new-session -x {WIDTH} "
+        f"-y {HEIGHT} -d -s {SESSION} -c {shlex.quote(cwd)} 'bash --login' \\; "
+        f"pipe-pane -t {SESSION} {shlex.quote(WRITE_LOG)} \\; set-option -g history-limit {HISTORY} \\; "
+        f"display-message -p -t {SESSION} '#{{pane_pid}} #{{pid}}'",
+    )
+    found = re.fullmatch(rb"(\d+) (\d+)\n", ran.output)
+    if found is None:
+        told = ran.output.decode(errors="replace").strip()
+        raise SandboxFailed(f"tmux does not start in the image: {told[:200] or ran.code}")
+    numbers = {inside_number(pid): pid for pid in sandbox.pids()}
+    shell, server = numbers.get(int(found[1]), 0), numbers.get(int(found[2]), 0)
+    terminal = Terminal(shell, server, sandbox.root, f"{FOLDER}/log")
+    await terminal.settled(most_s=PATIENCE_S, typed_at=-1)
+    return Screen(sandbox, terminal, mode=mode)

@@ -1,0 +1,132 @@
+"""A cheap student whose errors depend on where it is, so that a whole study runs without a model.
+
+It knows the reference command and errs as a small language model does: it forgets a part of the command,
+looks somewhere else, makes a file that nobody asked for, breaks the JSON, repeats itself, or says too early
+that it is done. Turns that brought nothing raise its rates, so that recovery is harder than keeping on.
+Everything is drawn from the turn's seed and read from the episode: the same context and seed give the same
+turn.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from agentloop.policies.scripted import settings_from
+from agentloop.types import Answer, Ask, Message, Policy
+from occupancy.record.errors import InputError
+
+from .episode import View
+from .nl2bash import typed
+from .protocol import parse_turn, turn_text
+from .teacher import RUN_S, counted, look_around
+
+ELSEWHERE = ("ls -la /\n", "pwd\n", "ls -la /root\n", "df -h | head -3\n", "id\n")
+
+
+@dataclass(frozen=True, slots=True)
+class StudentSettings:
+    """Rates are probabilities of a turn when none of the last `memory` turns was a failure."""
+
+    blunder: float = 0.25
+    """The command with a part forgotten, where the whole was to be run."""
+    astray: float = 0.1
+    """A look at something beside the point."""
+    stray: float = 0.04
+    """A file that nobody asked for."""
+    malformed: float = 0.06
+    """A turn that is no JSON."""
+    repeat: float = 0.05
+    """The last commands again."""
+    hasty: float = 0.25
+    """Saying that the task is complete after a command that did not solve it."""
+    off_track: float = 0.75
+    """What each failure adds to the rates, as a multiple of them."""
+    memory: int = 3
+    """Turns that are looked back at."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name not in ("off_track", "memory") and not 0 <= value <= 1:
+                raise InputError(f"student {field.name}={value}: expected a probability, 0 to 1")
+        if not 0 <= self.off_track < float("inf"):
+            raise InputError(f"student off_track={self.off_track}: expected a finite number, 0 or more")
+        if self.memory < 1:
+            raise InputError(f"student memory={self.memory}: expected 1 turn or more")
+
+
+def parse_student(text: str) -> StudentSettings:
+    """Settings from `scripted` or `scripted:blunder=0.5`; InputError for an unknown name or value."""
+    return settings_from(text, StudentSettings)
+
+
+def scripted_student(settings: StudentSettings) -> Policy:
+    """A policy that plays what `stumble` says."""
+
+    async def play(ask: Ask) -> Answer:
+        view: View = await ask.env.ask("view")
+        return counted(stumble(view, ask.context, settings, random.Random(ask.seed)))
+
+    return play
+
+
+def stumble(view: View, context: Sequence[Message], settings: StudentSettings, rng: random.Random) -> str:
+    """The student's turn."""
+    scale = 1 + settings.off_track * failures(context, memory=settings.memory)
+
+    def errs(rate: float) -> bool:
+        return rng.random() < rate * scale
+
+    def looks() -> str:
+        return rng.choice(ELSEWHERE) if view.typed else look_around(view)
+
+    tried = any(keys not in (look_around(view), *ELSEWHERE) for keys in view.typed)
+    done = view.solved or (tried and errs(settings.hasty))
+    if errs(settings.malformed):
+        return f"I will now run {view.task.reference[:40]} and see"
+    if view.pending:
+        return turn_text("I was asked to confirm.", "Confirm.", [], complete=True)
+    if not view.at_prompt:
+        plan, keys = "Interrupt the program.", "C-c"
+    elif view.typed and errs(settings.repeat):
+        plan, keys = "Try it again.", view.typed[-1]
+    elif errs(settings.stray):
+        plan, keys = "Write a note.", f"echo note > /note{rng.randrange(9)}\n"
+    elif not view.typed or errs(settings.astray):
+        plan, keys = "Look around.", looks()
+    elif done:
+        return turn_text("That looks right.", "Say so.", [], complete=True)
+    else:
+        whole = view.task.reference
+        command = without_a_part(whole, rng) if errs(settings.blunder) else whole
+        plan, keys = f"Run: {command}", typed(command)
+    return turn_text("I read the screen.", plan, [(keys, RUN_S)])
+
+
+def failures(context: Sequence[Message], *, memory: int) -> int:
+    """How many of the last `memory` turns were no JSON, or repeated the one before."""
+    turns = [message.content for message in context if message.role == "assistant"]
+    start = max(0, len(turns) - memory)
+    return sum(
+        bool(parse_turn(turns[i]).error) or (i > 0 and turns[i] == turns[i - 1])
+        for i in range(start, len(turns))
+    )
+
+
+def without_a_part(command: str, rng: random.Random) -> str:
+    """The command without one of its later words or its last stage; one that is left open by it is closed."""
+    stages = re.split(r"\s+\|\s+", command)
+    if len(stages) > 1 and rng.random() < 0.5:
+        shorter = " | ".join(stages[:-1])
+    else:
+        words = command.split(" ")
+        drop = rng.randrange(1, len(words)) if len(words) > 1 else 0
+        shorter = " ".join(words[:drop] + words[drop + 1 :])
+    # A quote or bracket without its partner would leave the shell waiting for more.
+    balanced = all(shorter.count(mark) % 2 == 0 for mark in "'\"`") and shorter.count("(") == shorter.count(
+        ")"
+    )
+    return shorter if shorter.strip() and balanced and not shorter.endswith("\\") else "ls"

@@ -1,0 +1,73 @@
+"""What a terminal task is, whatever its format: the words, the start state, and how it is graded.
+
+TerminalTask  one task
+TaskSet       the tasks of one benchmark, with their version
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentloop.types import EnvironmentFailed, Task
+
+from .launch import Layers
+from .sandbox import Sandbox
+from .screen import Screen
+
+SCRATCH = ("/tmp/", "/var/tmp/", "/root/.")
+"""Where changes are not compared, by the start of the path."""
+
+
+class GradeFailed(EnvironmentFailed):
+    """A verifier gave no reward, or none that is a finite number: the episode has no reward, and is not 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the reference command does: a checker's golden result."""
+
+    changed: Mapping[str, str]
+    """As `changes` tells them."""
+    printed: str | None
+    """What the last command line printed, normalised; empty is not compared; None before the first line."""
+    stable: tuple[str, ...] | None = None
+    """Lines that it prints every time, where what it prints differs from one time to the next."""
+    reads: bool = False
+    """Whether it reads the terminal, so that its input has to be ended with C-d."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Compared where it neither changes nor prints anything: files that it wrote as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalTask:
+    """One task, ready to be played."""
+
+    task: Task
+    instruction: str
+    layers: Layers
+    """File system of the start state."""
+    cwd: str
+    grade: Callable[[Sandbox, Screen], Awaitable[float]]
+    """The reward R in [0, 1] of an episode that is over; may end every process inside."""
+    reference: str = ""
+    """A command that solves it, for scripted policies; empty where there is none."""
+    expected: Callable[[], Awaitable[Expected]] | None = None
+    solved: Callable[[Sandbox, Screen], Awaitable[bool]] | None = None
+    """Whether it would be graded 1 now, asked by scripted policies while the episode goes on."""
+    settings: Mapping[str, Any] | None = None
+    """What its folder says beside that: time limits, difficulty."""
+
+
+class TaskSet(Protocol):
+    """The tasks of one benchmark."""
+
+    version: str
+    """Part of a run's version: results of two versions are never mixed."""
+    tasks: Mapping[str, Task]
+    """By id, in the benchmark's order."""
+
+    def open(self, task_id: str) -> TerminalTask:
+        """A task, ready to be played."""
+        ...

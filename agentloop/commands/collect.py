@@ -28,7 +28,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="roll the student out, let the teacher continue, and write a run folder",
         description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
     )
-    collect.add_argument("--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function")
+    collect.add_argument(
+        "--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function"
+    )
     collect.add_argument(
         "--recipe",
         action="append",

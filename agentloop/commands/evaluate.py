@@ -15,7 +15,9 @@ def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="play tasks several times with one policy, and say how often it succeeds",
         description="Evaluate a policy. The same command on the same folder goes on where it was stopped.",
     )
-    command.add_argument("--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function")
+    command.add_argument(
+        "--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function"
+    )
     command.add_argument("--policy", required=True, help="what is evaluated, e.g. scripted")
     command.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
     command.add_argument("--attempts", type=option(Count), default=8, help="attempts a task (default: 8)")

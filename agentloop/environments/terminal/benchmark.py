@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agentloop.environments.alfworld.games import ids_in, parse_spec
+from agentloop.environments.task_specs import drawn, parse_spec, read_ids
 from agentloop.policies import scripted
 from agentloop.types import Policy, Replay, Task
 from occupancy.record.errors import InputError
@@ -24,6 +23,7 @@ from .screen import SETTLED, TIMED
 from .tasks import TaskSet
 
 NL2BASH = "nl2bash"
+ALL = "all"
 T_MAX = 12
 
 
@@ -43,18 +43,10 @@ class Terminal:
         """Tasks named by `spec`: a split (train, test, all), split:N, split:A-B, or @file of task ids."""
         tasks = self.task_set.tasks
         if spec.startswith("@"):
-            return [self._task(task_id) for task_id in ids_in(Path(spec[1:]))]
-        part = parse_spec(spec)
-        found = [task for task in tasks.values() if part.split in ("all", task.split)]
-        if not found:
-            splits = sorted({task.split for task in tasks.values()})
-            raise InputError(f"split {part.split!r}: {self.version} has {', '.join(splits)} and all")
-        if part.stop is not None:
-            if part.stop > len(found):
-                raise InputError(f"task spec {spec!r} asks up to task {part.stop}: there are {len(found)}")
-            random.Random(f"{part.split}:{seed}").shuffle(found)
-            found = found[part.start : part.stop]
-        return found
+            return [self._task(task_id) for task_id in read_ids(Path(spec[1:]))]
+        part = parse_spec(spec, splits=[*sorted({task.split for task in tasks.values()}, reverse=True), ALL])
+        pool = [task for task in tasks.values() if part.split in (ALL, task.split)]
+        return drawn(pool, part, seed=f"{part.split}:{seed}")
 
     def policy(self, spec: str) -> Policy | None:
         """`expert`, or `scripted` with settings as in `scripted:blunder=0.5`; None for any other name."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
+from agentloop.environments.task_specs import data_folders
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
 
@@ -30,6 +30,7 @@ from .screen import Screen, open_screen
 from .tasks import SCRATCH, Expected, TerminalTask
 
 VERSION = "nl2bash-1"
+HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
 TEST_SHARE = 3
 """One of so many clusters is in `test`."""
 _MACHINERY = re.compile(r"/run/terminal\b|tmux|^[│├└─ ]*\([^)]*\)$")
@@ -167,15 +168,11 @@ def typed(command: str) -> str:
 
 def find_data() -> Path:
     """The folder of the tasks: `terminal` in the folder that FEWSTEPS_DATA names, or that folder itself."""
-    setting = os.environ.get("FEWSTEPS_DATA")
-    places = (Path(setting, "terminal"), Path(setting)) if setting else ()
+    places = data_folders("terminal", HOW_TO_GET)
     for place in places:
         if (place / "nl2bash.jsonl").is_file():
             return place
-    raise InputError(
-        f"FEWSTEPS_DATA={setting!r}: no terminal/nl2bash.jsonl in it; docs/terminal.md says how to get it, "
-        "or name a folder of tasks of your own with --env-set tasks=FOLDER"
-    )
+    raise InputError(f"{places[0]}: no nl2bash.jsonl in it. {HOW_TO_GET}")
 
 
 def _lines(file: Path) -> list[Line]:
@@ -194,5 +191,6 @@ def _lines(file: Path) -> list[Line]:
 
 def _task(line: Line) -> Task:
     digest = blake2b(f"{line.fs}:{line.gold}".encode(), digest_size=8).digest()
-    split = "test" if int.from_bytes(digest, "big") % TEST_SHARE == 0 else "train"
+    split = "test" if int.from_bytes(digest, "big") % HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
+TEST_SHARE == 0 else "train"
     return Task(line.id, f"fs{line.fs}-{digest.hex()[:8]}", split, kind=f"fs{line.fs}")

@@ -14,14 +14,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from agentloop.policies.scripted import settings_from
+from agentloop.policies.scripted import scripted_turn, settings_from
 from agentloop.types import Answer, Ask, Message, Policy
 from occupancy.record.errors import InputError
 
 from .episode import View
 from .nl2bash import typed
 from .protocol import parse_turn, turn_text
-from .teacher import RUN_S, counted, look_around
+from .teacher import RUN_S, look_around
 
 ELSEWHERE = ("ls -la /\n", "pwd\n", "ls -la /root\n", "df -h | head -3\n", "id\n")
 
@@ -68,7 +68,7 @@ def scripted_student(settings: StudentSettings) -> Policy:
 
     async def play(ask: Ask) -> Answer:
         view: View = await ask.env.ask("view")
-        return counted(stumble(view, ask.context, settings, random.Random(ask.seed)))
+        return scripted_turn(stumble(view, ask.context, settings, random.Random(ask.seed)))
 
     return play
 

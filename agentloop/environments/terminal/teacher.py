@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from agentloop.environments.alfworld.expert import COUNTER, words_and_marks
-from agentloop.types import Answer, Ask, Policy, PolicyFailed, Usage
+from agentloop.policies.scripted import scripted_turn
+from agentloop.types import Answer, Ask, Policy, PolicyFailed
 
 from .changes import DELETED
 from .episode import View
@@ -28,14 +28,9 @@ def scripted_teacher() -> Policy:
 
     async def play(ask: Ask) -> Answer:
         view: View = await ask.env.ask("view")
-        return counted(teach(view))
+        return scripted_turn(teach(view))
 
     return play
-
-
-def counted(text: str) -> Answer:
-    """A turn with its length by the counter `words-and-marks`."""
-    return Answer(text=text, usage=Usage(output=words_and_marks(text), counter=COUNTER))
 
 
 def teach(view: View) -> str:

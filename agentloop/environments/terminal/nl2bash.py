@@ -191,6 +191,5 @@ def _lines(file: Path) -> list[Line]:
 
 def _task(line: Line) -> Task:
     digest = blake2b(f"{line.fs}:{line.gold}".encode(), digest_size=8).digest()
-    split = "test" if int.from_bytes(digest, "big") % HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
-TEST_SHARE == 0 else "train"
+    split = "test" if int.from_bytes(digest, "big") % TEST_SHARE == 0 else "train"
     return Task(line.id, f"fs{line.fs}-{digest.hex()[:8]}", split, kind=f"fs{line.fs}")

@@ -1,4 +1,4 @@
-"""Going back to a turn of an episode: by a snapshot, or by replay with every observation compared.
+"""Going back to a turn of an episode: by a snapshot, or by replay with every observation and state compared.
 
 An environment whose texts hold something that changes from one play to the next (dates, process ids) has
 `normalise(text)`, which says what is compared instead. Stored is the text as it was.
@@ -15,15 +15,15 @@ from occupancy.record.rows import text_hash
 
 
 class ReplayDesync(Exception):
-    """A replayed observation is not the recorded one. Recorded as `replay_desync`, never a crash."""
+    """A replayed observation or state is not the recorded one. Recorded as `replay_desync`, never a crash."""
 
-    def __init__(self, turn: int, expected: str, got: str) -> None:
-        super().__init__(turn, expected, got)
-        self.turn, self.expected, self.got = turn, expected, got
+    def __init__(self, turn: int, expected: str, got: str, what: str = "observation") -> None:
+        super().__init__(turn, expected, got, what)
+        self.turn, self.expected, self.got, self.what = turn, expected, got, what
 
     def __str__(self) -> str:
         return (
-            f"replay left the recording at turn {self.turn}: expected the observation with hash "
+            f"replay left the recording at turn {self.turn}: expected the {self.what} with hash "
             f"{self.expected}, got {self.got}; the environment is not the recorded one, or draws at random"
         )
 
@@ -51,7 +51,7 @@ def remember(opened: OpenTask, context_id: str) -> None:
 async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     """Reset `env` and play the turns of `history` again; the last reply.
 
-    ReplayDesync at the first observation that differs from the recorded one. The first observation is turn 0,
+    ReplayDesync at the first observation or state that differs from the recorded one. The first observation is turn 0,
     compared with the prompt around it.
     """
     rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
@@ -64,6 +64,8 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
             reply = await step(env, turn.answer.text)
             hashes = [text_hash(rule(r.observation)) for r in (turn.reply, reply)]
         _compare(turn.t, *hashes)
+        if turn.reply.state_id is not None and reply.state_id is not None:
+            _compare(turn.t, f"{turn.reply.state_id:x}", f"{reply.state_id:x}", "state")
     return reply
 
 
@@ -71,6 +73,6 @@ def _prompt_text(prompt: Sequence[Message]) -> str:
     return "\n".join(message.content for message in prompt)
 
 
-def _compare(turn: int, expected: str, got: str) -> None:
+def _compare(turn: int, expected: str, got: str, what: str = "observation") -> None:
     if expected != got:
-        raise ReplayDesync(turn, expected, got)
+        raise ReplayDesync(turn, expected, got, what)

@@ -17,7 +17,7 @@ from agentloop.environments.terminal.sandbox import open_sandbox
 from agentloop.environments.terminal.screen import open_screen
 from agentloop.environments.terminal.student import StudentSettings, parse_student, without_a_part
 from agentloop.environments.terminal.tasks import Expected
-from agentloop.run.episode import Play, play, start
+from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author, Policy, Task
 from analysis.cli import main
@@ -37,7 +37,7 @@ async def played(
     benchmark: Terminal, task: Task, policy: Policy, *, seed: int = 0
 ) -> tuple[float | None, int]:
     """Reward and length of one episode."""
-    how = Play(Author.STUDENT, 99, benchmark.T_max, lambda t: seed * 1000 + t)
+    how = EpisodeSettings(Author.STUDENT, 99, benchmark.T_max, lambda t: seed * 1000 + t)
     async with benchmark.open(task) as env:
         done = await play(env, policy, await start(env, seed=0), how)
     return done.reward, done.length
@@ -173,7 +173,7 @@ def test_replay_sees_the_same(benchmark: Terminal) -> None:
     assert student is not None
 
     async def one(task: Task, seed: int) -> int:
-        how = Play(Author.STUDENT, 4, benchmark.T_max, lambda t: seed * 1000 + t)
+        how = EpisodeSettings(Author.STUDENT, 4, benchmark.T_max, lambda t: seed * 1000 + t)
         async with benchmark.open(task) as env:
             recorded = (await play(env, student, await start(env, seed=0), how)).history
         async with benchmark.open(task) as env:

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from agentloop.types import EnvironmentFailed, Task
 
-from .launch import Layers
+from .launch import VARIABLES, Layers
 from .sandbox import Sandbox
 from .screen import Screen
 
-SCRATCH = ("/tmp/", "/var/tmp/", "/root/.")
+HOME = VARIABLES["HOME"]
+SCRATCH = ("/tmp/", "/var/tmp/", f"{HOME}/.")
 """Where changes are not compared, by the start of the path."""
 
 

@@ -51,8 +51,8 @@ def remember(opened: OpenTask, context_id: str) -> None:
 async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     """Reset `env` and play the turns of `history` again; the last reply.
 
-    ReplayDesync at the first observation or state that differs from the recorded one. The first observation is
-    turn 0, compared with the prompt around it.
+    ReplayDesync at the first observation or state that differs from the recorded one. The first observation
+    is turn 0, compared with the prompt around it.
     """
     rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
     with boundary(EnvironmentFailed, "replay"):

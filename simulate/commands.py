@@ -1,4 +1,4 @@
-"""The command `fewsteps simulate`: sweep recipes in a world whose outcome is known. Heavy imports wait."""
+"""The command `fewsteps simulate`: compare recipes in a world whose outcome is computed exactly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Define `simulate`; its handler is (arguments) -> exit code."""
     simulate = subparsers.add_parser(
         "simulate",
-        help="compare recipes in a world whose best K is known",
+        help="compare recipes in a world whose outcome is computed exactly",
         description="Play the whole pipeline (demonstrations, student, rollouts, continuations, filters, "
         "retraining, exact evaluation) in a synthetic world, for every recipe at every K, r and budget.",
         epilog=f"example: {_EXAMPLE}",
@@ -29,7 +29,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     simulate.add_argument(
         "--world",
         metavar="NAME|FILE.toml",
-        help="short, middle, long, any or garnet; short/7 is number 7 of that family; or a TOML file",
+        help="family (short, middle, long, any, weak, garnet, desk, maze, search), one of its worlds such as "
+        "short/7, or a TOML file",
     )
     simulate.add_argument(
         "--budgets", type=_numbers(int), default=[32_000, 128_000], metavar="N,N", help="teacher tokens"
@@ -46,7 +47,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         type=_numbers(float),
         default=[0, 0.25, 0.5, 0.75, 1],
         metavar="X,X",
-        help="shares of the budget spent on-policy; the rest buys demonstrations",
+        help="fractions of the budget spent on-policy; the rest buys demonstrations",
     )
     simulate.add_argument(
         "--recipes", type=_numbers(str), default=["op-short"], metavar="NAME,NAME", help="presets to compare"
@@ -58,9 +59,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         default="inference",
         help="what budgets count: tokens bought (C_i), tokens trained on (C_tr), or one sweep of each",
     )
-    simulate.add_argument("--rounds", type=int, default=1, help="collect and retrain so often (default 1)")
-    simulate.add_argument("--student", choices=("tabular", "log-linear"), default="tabular")
-    simulate.add_argument("--kappa", type=float, help="tabular: turns after which half a context is learnt")
+    simulate.add_argument(
+        "--rounds", type=int, default=1, help="rounds of collecting and retraining (default 1)"
+    )
+    simulate.add_argument("--student", choices=("tabular", "log-linear"), help="default: the world's own")
+    simulate.add_argument("--kappa", type=float, help="tabular: turns after which half a context is learned")
     simulate.add_argument("--steps", type=int, help="log-linear: gradient steps of a training")
     simulate.add_argument("--rate", type=float, help="log-linear: step size")
     simulate.add_argument("--seed", type=int, default=0, help="of all draws (default 0)")
@@ -99,21 +102,23 @@ def _simulate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _student(arguments: argparse.Namespace) -> Student:
+def _student(arguments: argparse.Namespace) -> Student | None:
+    """The student that is asked for; None: the world's own."""
     from occupancy.record.errors import InputError
     from simulate.worlds.students import LogLinear, Tabular
 
-    mine = ("kappa",) if arguments.student == "tabular" else ("steps", "rate")
     given = {k: v for k in ("kappa", "steps", "rate") if (v := getattr(arguments, k)) is not None}
+    if arguments.student is None and not given:
+        return None
+    name = arguments.student or "tabular"
+    mine = ("kappa",) if name == "tabular" else ("steps", "rate")
     foreign = sorted(set(given) - set(mine))
     if foreign:
-        raise InputError(
-            f"--{foreign[0]} is not for --student {arguments.student}: it takes {', '.join(mine)}"
-        )
-    return (Tabular if arguments.student == "tabular" else LogLinear)(**given)
+        raise InputError(f"--{foreign[0]} is not for --student {name}: it takes {', '.join(mine)}")
+    return (Tabular if name == "tabular" else LogLinear)(**given)
 
 
-def _sweep(arguments: argparse.Namespace, world: World, student: Student) -> pd.DataFrame:
+def _sweep(arguments: argparse.Namespace, world: World, student: Student | None) -> pd.DataFrame:
     import pandas as pd
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

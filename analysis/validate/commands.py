@@ -30,7 +30,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--worlds",
         default="",
         metavar="FILE.toml|NAMES",
-        help="a family's file, or families by name (default short,middle,long,any)",
+        help="a family's file, or families by name (default short,middle,long,any; "
+        "desk,maze,search are harder)",
     )
     validate.add_argument("--seeds", type=int, default=40, help="worlds, in equal shares (default 40)")
     validate.add_argument("--seed", type=int, default=0, help="which worlds are drawn (default 0)")

@@ -7,6 +7,12 @@ any     a wrong turn changes nothing, so student and teacher see the same contex
 weak    a student that starts weak on the track and at the first repair: r decides, and its best value moves
 garnet  random transitions, in which nothing was planned
 
+and three with hopeless tasks, teachers that fail and log-linear students that saturate:
+
+desk    8 to 12 turns: a request in a few steps, where mistakes bring trouble
+maze    28 to 40 turns: a grid with pits and fog
+search  5 turns, the answer among them
+
 Which K is best also depends on the budget: with few tokens every family is won by coverage of the track.
 docs/worlds.md has the measured curves.
 """
@@ -19,8 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from simulate.worlds.desk import Desk, desk_world
 from simulate.worlds.garnet import Garnet, garnet_world
+from simulate.worlds.maze import Maze, maze_world
 from simulate.worlds.recovery import Recovery, recovery_world
+from simulate.worlds.searching import Search, search_world
 from simulate.worlds.types import World, WorldError
 
 Range = tuple[float, float]
@@ -32,7 +41,7 @@ class Family:
 
     name: str
     kind: str = "recovery"
-    """recovery or garnet."""
+    """recovery, garnet, desk, maze or search."""
     knobs: Mapping[str, Any] | None = None
     ranges: Mapping[str, Range] | None = None
     """Inclusive bounds; two whole numbers draw a whole number."""
@@ -67,7 +76,21 @@ class Family:
         return world
 
 
-_KINDS: dict[str, Any] = {"recovery": (Recovery, recovery_world), "garnet": (Garnet, garnet_world)}
+_KINDS: dict[str, Any] = {
+    "recovery": (Recovery, recovery_world),
+    "garnet": (Garnet, garnet_world),
+    "desk": (Desk, desk_world),
+    "maze": (Maze, maze_world),
+    "search": (Search, search_world),
+}
+_HARDSHIPS: dict[str, Range] = {
+    "hopeless": (0.0, 0.4),
+    "errors": (0.1, 1.3),
+    "convictions": (0.0, 1.0),
+    "features": (24, 160),
+    "student": (0.08, 0.55),
+    "uneven": (0.0, 1.5),
+}
 
 FAMILIES: dict[str, Family] = {
     "short": Family(
@@ -127,8 +150,41 @@ FAMILIES: dict[str, Family] = {
     "garnet": Family(
         "garnet", kind="garnet", ranges={"states": (150, 400), "branches": (2, 4), "student": (0.3, 0.6)}
     ),
+    "desk": Family(
+        "desk",
+        kind="desk",
+        ranges=_HARDSHIPS
+        | {
+            "requests": (12, 24),
+            "steps": (3, 5),
+            "wordings": (3, 6),
+            "shared": (0.3, 0.7),
+            "luck": (0.02, 0.06),
+            "horizon": (8, 12),
+        },
+    ),
+    "maze": Family(
+        "maze",
+        kind="maze",
+        ranges=_HARDSHIPS
+        | {"side": (9, 12), "goals": (5, 9), "pits": (0.03, 0.06), "slip": (0.04, 0.1), "horizon": (28, 40)},
+    ),
+    "search": Family(
+        "search",
+        kind="search",
+        ranges=_HARDSHIPS
+        | {
+            "questions": (30, 60),
+            "wordings": (2, 4),
+            "finds": (0.75, 0.95),
+            "misled": (0.4, 0.8),
+            "shared": (0.3, 0.7),
+            "types": (4, 9),
+        },
+    ),
 }
 MIXED = ("short", "middle", "long", "any")
+HARD = ("desk", "maze", "search")
 
 
 def family(name: str) -> Family:

@@ -87,14 +87,14 @@ class Rows:
             return np.concatenate([values[p] for p in parts]) if parts else values[:0]
 
         return Rows(
-            gather(self.ids),
-            gather(self.targets),
-            gather(self.depth),
-            gather(self.classes),
-            np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-            self.class_names,
-            tuple(self.clusters[i] for i in index),
-            tuple(self.episodes[i] for i in index) if self.episodes else (),
+            ids=gather(self.ids),
+            targets=gather(self.targets),
+            depth=gather(self.depth),
+            classes=gather(self.classes),
+            offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+            class_names=self.class_names,
+            clusters=tuple(self.clusters[i] for i in index),
+            episodes=tuple(self.episodes[i] for i in index) if self.episodes else (),
         )
 
 
@@ -152,14 +152,14 @@ def rows_of(
     ]
     lengths = [len(row.ids) for row in rows]
     return Rows(
-        np.concatenate([np.empty(0, np.int32), *(row.ids for row in rows)]),
-        np.concatenate([np.empty(0, np.bool_), *(row.targets for row in rows)]),
-        np.concatenate([np.empty(0, np.int16), *(row.depth for row in rows)]),
-        np.concatenate([np.empty(0, np.int32), *parts]),
-        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        names,
-        tuple(clusters),
-        tuple(episodes),
+        ids=np.concatenate([np.empty(0, np.int32), *(row.ids for row in rows)]),
+        targets=np.concatenate([np.empty(0, np.bool_), *(row.targets for row in rows)]),
+        depth=np.concatenate([np.empty(0, np.int16), *(row.depth for row in rows)]),
+        classes=np.concatenate([np.empty(0, np.int32), *parts]),
+        offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        class_names=names,
+        clusters=tuple(clusters),
+        episodes=tuple(episodes),
     )
 
 
@@ -201,14 +201,14 @@ def make_pack(rows: Rows, index: Sequence[int], *, pad_to: int = 0) -> Pack:
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     place = np.flatnonzero(parts.targets)
     return Pack(
-        np.concatenate([parts.ids, np.zeros(filler, np.int32)]).astype(np.int64),
-        np.concatenate([np.arange(n, dtype=np.int64) for n in lengths]),
-        bounds,
-        place - 1,
-        parts.ids[place].astype(np.int64),
-        parts.depth[place],
-        parts.classes[place],
-        np.repeat(np.asarray(index, np.int32), parts.target_counts),
+        ids=np.concatenate([parts.ids, np.zeros(filler, np.int32)]).astype(np.int64),
+        positions=np.concatenate([np.arange(n, dtype=np.int64) for n in lengths]),
+        bounds=bounds,
+        source=place - 1,
+        labels=parts.ids[place].astype(np.int64),
+        depth=parts.depth[place],
+        classes=parts.classes[place],
+        rows=np.repeat(np.asarray(index, np.int32), parts.target_counts),
     )
 
 
@@ -217,14 +217,14 @@ def empty_pack(pad_to: int = 0) -> Pack:
     n = max(pad_to, 1)
     none = np.empty(0, np.int64)
     return Pack(
-        np.zeros(n, np.int64),
-        np.arange(n, dtype=np.int64),
-        np.asarray([0, n], np.int32),
-        none,
-        none,
-        none.astype(np.int16),
-        none.astype(np.int32),
-        none.astype(np.int32),
+        ids=np.zeros(n, np.int64),
+        positions=np.arange(n, dtype=np.int64),
+        bounds=np.asarray([0, n], np.int32),
+        source=none,
+        labels=none,
+        depth=none.astype(np.int16),
+        classes=none.astype(np.int32),
+        rows=none.astype(np.int32),
     )
 
 

@@ -69,13 +69,13 @@ def load_rows(
     mixed = [trace for trace in used if on_policy(trace)]
     targets = sum(trace.rendered.target_tokens for trace in used)
     return Data(
-        rows,
-        tuple(used),
-        named,
-        count(traces),
-        tuple(str(r) for r in runs),
-        sum(trace.rendered.target_tokens for trace in mixed) / targets,
-        len({t.task_id for t in mixed}) / len({t.task_id for t in used}),
+        rows=rows,
+        traces=tuple(used),
+        classes=named,
+        counts=count(traces),
+        runs=tuple(str(r) for r in runs),
+        r_tokens=sum(trace.rendered.target_tokens for trace in mixed) / targets,
+        r_tasks=len({t.task_id for t in mixed}) / len({t.task_id for t in used}),
     )
 
 

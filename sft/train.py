@@ -116,7 +116,18 @@ def train(
     if world.rank == 0:
         out.mkdir(parents=True, exist_ok=True)
     with only_writer(out) if world.rank == 0 else nullcontext():
-        job = _Job(rows, base, settings, out, tokenizer, save_every, stop_after, show, hub, world)
+        job = _Job(
+            rows=rows,
+            base=base,
+            settings=settings,
+            out=out,
+            tokenizer=tokenizer,
+            save_every=save_every,
+            stop_after=stop_after,
+            show=show,
+            hub=hub,
+            world=world,
+        )
         return _train(job)
 
 
@@ -327,13 +338,13 @@ def _finish(
         write_whole(out / "choice.json", json.dumps(choice, indent=2) + "\n")
     world.wait()
     return Trained(
-        out / chosen,
-        log.losses(),
-        known[chosen],
-        _held(progress.before),
-        int(rows.targets.sum()),
-        len(rows.ids),
-        progress.gpu_s,
+        chosen=out / chosen,
+        losses=log.losses(),
+        held_out=known[chosen],
+        before=_held(progress.before),
+        target_tokens=int(rows.targets.sum()),
+        sequence_tokens=len(rows.ids),
+        gpu_s=progress.gpu_s,
     )
 
 
@@ -345,10 +356,12 @@ def _held(entry: dict[str, Any] | None) -> HeldOut | None:
         return {key(k): (float(v[0]), int(v[1])) for k, v in found.items()}
 
     return HeldOut(
-        entry["nll"],
-        entry["targets"],
-        cells(entry["by_depth"], int),
-        cells(entry["by_class"], str),
-        {str(name): cells(found, int) for name, found in entry["by_depth_and_class"].items()},
-        tuple((str(e), int(j), float(nll), int(n)) for e, j, nll, n in entry.get("by_turn", ())),
+        nll=entry["nll"],
+        targets=entry["targets"],
+        by_depth=cells(entry["by_depth"], int),
+        by_class=cells(entry["by_class"], str),
+        by_depth_and_class={
+            str(name): cells(found, int) for name, found in entry["by_depth_and_class"].items()
+        },
+        by_turn=tuple((str(e), int(j), float(nll), int(n)) for e, j, nll, n in entry.get("by_turn", ())),
     )

@@ -95,7 +95,16 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
         c_tr = _c_tr(messages, rendered, tuple(own.values()), trace)
         key = {name: row[name] for name in KEY}
         cluster = clusters[trace]
-        yield RunTrace(trace, row["task_id"], cluster, key, messages, tuple(own), rendered, c_tr)
+        yield RunTrace(
+            episode_id=trace,
+            task_id=row["task_id"],
+            cluster_id=cluster,
+            key=key,
+            messages=messages,
+            turns=tuple(own),
+            rendered=rendered,
+            C_tr=c_tr,
+        )
 
 
 def rendered_traces(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> pa.Table:

@@ -206,12 +206,12 @@ def _message(entry: dict[str, Any], where: str) -> TraceMessage:
         raise DataError(f"{where}: token_ids must be a list of whole numbers")
     try:
         return TraceMessage(
-            entry["role"],
-            storable(entry["content"]),
-            entry["author"],
-            entry["train"],
-            None if ids is None else tuple(ids),
-            entry.get("finish_reason", "stop"),
+            role=entry["role"],
+            content=storable(entry["content"]),
+            author=entry["author"],
+            train=entry["train"],
+            token_ids=None if ids is None else tuple(ids),
+            finish_reason=entry.get("finish_reason", "stop"),
         )
     except DataError as error:
         raise DataError(f"{where}: {error}") from error

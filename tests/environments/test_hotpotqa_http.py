@@ -15,6 +15,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from hotpotqa_world import PASSAGES, world
 
+from agentloop.environments.hotpotqa.retrieval import client as client_module
 from agentloop.environments.hotpotqa.retrieval import server as server_module
 from agentloop.environments.hotpotqa.retrieval.client import Limits, read_result, remote
 from agentloop.environments.hotpotqa.retrieval.index import Bm25, open_bm25
@@ -117,11 +118,19 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
         (lambda: web.json_response({"detail": "?"}), 1, "result=NoneType"),
         (lambda: web.json_response({"result": [[{"document": {}}]]}), 1, "contents"),
         (lambda: web.json_response({"result": [[{"document": {"contents": 7}}]]}), 1, "no such documents"),
+        (lambda: web.json_response({"result": [[HIT | {"score": float("nan")}]]}), 1, "score nan"),
+        (lambda: web.json_response({"result": [[{"contents": "\ud835"}]]}), 1, "no such documents"),
+        (lambda: web.Response(body=b"[" * 40_000), 1, "not JSON"),
+        (lambda: web.Response(body=b"\xff"), 1, "not JSON"),
+        (lambda: web.Response(body=b" " * 100_000), 1, "more than 50,000 bytes"),
+        (lambda: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), 1, "status 302"),
+        (lambda: web.Response(headers={"X": "a" * 100_000}), 1, "expected 200|ClientResponseError"),
     ],
 )
 def test_a_failure_is_said_once_and_bounded(
-    response: Callable[[], web.Response], calls: int, said: str
+    response: Callable[[], web.Response], calls: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client_module, "MOST_BYTES", 50_000)
     seen: list[int] = []
 
     async def handler(request: web.Request) -> web.Response:

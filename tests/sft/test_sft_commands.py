@@ -148,9 +148,8 @@ def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.Capt
 def test_the_page_shows_every_token_and_marks_targets(op: Run, base: Path, tmp_path: Path) -> None:
     command = ["traces", "show", str(op.folder), "--tokenizer", str(base), "--limit", "0"]
     assert main([*command, "--html", str(tmp_path / "traces.html")]) == 0
-    page = ElementTree.fromstring(
-        "<main>" + (tmp_path / "traces.html").read_text("utf-8").split("<main>")[1].removesuffix("</html>")
-    )
+    text = (tmp_path / "traces.html").read_text("utf-8")
+    page = ElementTree.fromstring("<main>" + text.partition("<main>")[2].partition("</main>")[0] + "</main>")
     traces = list(render_run(op, codec()))
     blocks = page.findall("details/pre")
     assert len(blocks) == sum(len(t.rendered.rows) for t in traces)

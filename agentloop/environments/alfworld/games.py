@@ -72,13 +72,13 @@ class Catalogue:
     def _composed(self, record: Record) -> Game:
         domain, grammar = self._source.logic(record, self._grammar)
         return Game(
-            record.game_id,
-            record.task_type,
-            domain,
-            grammar,
-            record.problem,
-            dict(record.params),
-            self._grammar,
+            game_id=record.game_id,
+            task_type=record.task_type,
+            domain=domain,
+            grammar=grammar,
+            problem=record.problem,
+            params=dict(record.params),
+            grammar_version=self._grammar,
         )
 
     def _task(self, game_id: str) -> Task:

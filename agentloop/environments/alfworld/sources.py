@@ -152,12 +152,12 @@ class Downloaded:
             raw = json.loads((folder / "game.tw-pddl").read_text(encoding="utf-8"))
             traj = json.loads((folder / "traj_data.json").read_text(encoding="utf-8"))
             yield Record(
-                game_id,
-                traj["task_type"],
-                grammars.goal_of(game_id, raw["grammar"]),
-                raw["pddl_problem"],
-                traj["pddl_params"],
-                (raw["pddl_domain"], raw["grammar"]),
+                game_id=game_id,
+                task_type=traj["task_type"],
+                goal=grammars.goal_of(game_id, raw["grammar"]),
+                problem=raw["pddl_problem"],
+                params=traj["pddl_params"],
+                own_logic=(raw["pddl_domain"], raw["grammar"]),
             )
 
     def logic(self, record: Record, grammar: str) -> tuple[str, str]:

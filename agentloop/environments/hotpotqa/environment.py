@@ -217,7 +217,16 @@ def open_hotpotqa(
     files = [Path(name) for name in corpus.split(",")] if corpus else [folder / "corpus.parquet"]
     words = load_prompts(format, Path(prompts) if prompts else None)
     found = open_retriever(retriever, corpus=files, cache=Path(cache) if cache else None)
-    rules = Rules(format, turns, k, passage_tokens, open_tokenizer(tokenizer), words, scoring, found)
+    rules = Rules(
+        format=format,
+        turns=turns,
+        k=k,
+        passage_tokens=passage_tokens,
+        ends=open_tokenizer(tokenizer),
+        prompts=words,
+        scoring=scoring,
+        retriever=found,
+    )
     version = (
         f"hotpotqa 1 format={format} turns={turns} k={k} passage_tokens={passage_tokens} "
         f"tokenizer={Path(tokenizer).name} scoring={scoring} prompts={words.hash} retriever=({found.name})"

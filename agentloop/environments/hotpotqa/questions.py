@@ -85,14 +85,16 @@ def _packed(folder: Path) -> list[Question]:
     sentences = _gold_sentences(folder / PACKED[1], golds)
     return [
         Question(
-            row["id"],
-            row["question"].strip(),
-            tuple(row["answers"]),
-            row["type"],
-            row["level"],
-            row["split"],
-            tuple(row["gold_titles"]),
-            _facts([(fact["title"], fact["sent_id"]) for fact in row["supporting_facts"] or ()], sentences),
+            question_id=row["id"],
+            text=row["question"].strip(),
+            golds=tuple(row["answers"]),
+            type=row["type"],
+            level=row["level"],
+            split=row["split"],
+            gold_titles=tuple(row["gold_titles"]),
+            facts=_facts(
+                [(fact["title"], fact["sent_id"]) for fact in row["supporting_facts"] or ()], sentences
+            ),
         )
         for row in rows
     ]
@@ -127,14 +129,14 @@ def _from_official(row: Mapping[str, Any], split: str) -> Question:
     sentences = {title: [s.strip() for s in parts] for title, parts in row.get("context", ())}
     facts = [(title, number) for title, number in row["supporting_facts"]]
     return Question(
-        row["_id"],
-        row["question"].strip(),
-        (row["answer"],),
-        row["type"],
-        row["level"],
-        split,
-        tuple(dict.fromkeys(title for title, _ in facts)),
-        _facts(facts, sentences),
+        question_id=row["_id"],
+        text=row["question"].strip(),
+        golds=(row["answer"],),
+        type=row["type"],
+        level=row["level"],
+        split=split,
+        gold_titles=tuple(dict.fromkeys(title for title, _ in facts)),
+        facts=_facts(facts, sentences),
     )
 
 

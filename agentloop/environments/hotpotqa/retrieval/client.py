@@ -11,6 +11,8 @@ and an answer that makes no sense. Then the search fails, and with it its episod
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from occupancy.record.specs import Count, NotNegative, Positive, check
 from .passages import Passage, split_contents
 from .retriever import Retriever, RetrieverFailed
 
+MOST_BYTES = 64 << 20
+"""Of one answer; passages of a full batch are a hundredth of it."""
 CLOSED = "the retriever was closed while the search was under way"
 Batch = list[tuple[str, asyncio.Future[list[Passage]]]]
 
@@ -146,21 +150,30 @@ class Client:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._limits.timeout_s))
         body = {"queries": queries, "topk": k, "return_scores": True}
         try:
-            async with self._session.post(self._url, json=body) as response:
+            async with self._session.post(self._url, json=body, allow_redirects=False) as response:
                 if response.status == 429 or response.status >= 500:
                     wait_s = retry_after(response.headers.get("Retry-After", "")) or 0.0
                     raise _TryAgain(f"status {response.status}", wait_s)
                 if response.status != 200:
-                    said = " ".join((await response.text())[:200].split())
+                    start = await response.content.read(200)
+                    said = " ".join(start.decode("utf-8", "replace").split())
                     raise RetrieverFailed(f"{self._url}: status {response.status} ({said}), expected 200")
-                return await response.json(content_type=None)
+                answer = bytearray()
+                async for chunk in response.content.iter_any():
+                    answer += chunk
+                    if len(answer) > MOST_BYTES:
+                        raise RetrieverFailed(
+                            f"{self._url}: the answer has more than {MOST_BYTES:,} bytes: expected {k} "
+                            f"passages for each of {len(queries)} queries"
+                        )
+                return json.loads(answer)
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
             raise _TryAgain(f"no connection ({type(error).__name__})") from error
         except TimeoutError as error:
             raise _TryAgain(f"no answer in {self._limits.timeout_s} s") from error
         except aiohttp.ClientError as error:
             raise RetrieverFailed(f"{self._url}: {type(error).__name__}: {error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RetrieverFailed(f"{self._url}: the answer is not JSON ({error})") from error
 
 
@@ -186,8 +199,12 @@ def _passage(item: dict[str, Any]) -> Passage:
     """A hit: {"document", "score"}, a score left out by some servers, or a bare document."""
     document = item.get("document", item)
     title, text = split_contents(document["contents"])
-    score = item.get("score")
-    return Passage(str(document.get("id", "")), title, text, None if score is None else float(score))
+    doc_id, score = str(document.get("id", "")), item.get("score")
+    # What cannot be stored fails here: half a character, or a score that is no number.
+    f"{doc_id}{title}{text}".encode()
+    if score is not None and not math.isfinite(float(score)):
+        raise ValueError(f"score {score}")
+    return Passage(doc_id, title, text, None if score is None else float(score))
 
 
 def _aiohttp() -> Any:

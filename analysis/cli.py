@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from agentloop.entry import hidden_package
 from occupancy.record.errors import FewstepsError, InputError
 
 MOUNTED = (
@@ -63,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # For modules that a user names; last, so that they hide nothing that is installed.
         sys.path.append(os.getcwd())
     try:
+        if hidden := hidden_package():
+            raise _Usage(f"fewsteps: {hidden}")
         given = parser().parse_args(arguments)
     except _Usage as error:
         sys.stderr.write(f"{' '.join(str(error).split())}\n")

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.specs import Count, Size, option
+
 if TYPE_CHECKING:
     from occupancy.statistics.estimate import Occupancy
     from occupancy.streaming.estimate import StreamEstimate
@@ -29,17 +31,21 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="columns of the table: trajectory, state, task, weight, length, feature (may repeat)",
     )
     add.add_argument("--kind", default="rollout", help="kind of episode of a run (default: rollout)")
-    add.add_argument("--memory", type=int, default=256, metavar="MB", help="memory for rows (default: 256)")
+    add.add_argument(
+        "--memory", type=option(Count), default=256, metavar="MB", help="for rows (default: 256)"
+    )
     add.add_argument(
         "--error-memory",
-        type=int,
+        type=option(Size),
         default=1024,
         metavar="MB",
         help="memory for standard errors by state of what is more than --memory (default: 1024); 0: none",
     )
-    add.add_argument("--top", type=int, default=20, help="states to print, most visited first (default: 20)")
+    add.add_argument(
+        "--top", type=option(Count), default=20, help="most visited states to print (default: 20)"
+    )
     add.add_argument("--engine", choices=("local", "ray"), default="local", help="where the sums are made")
-    add.add_argument("--workers", type=int, default=None, help="threads, or Ray tasks at a time")
+    add.add_argument("--workers", type=option(Count), default=None, help="threads, or Ray tasks at a time")
     add.add_argument(
         "--fast",
         action="store_true",
@@ -56,11 +62,6 @@ def _occupancy(given: argparse.Namespace) -> int:
     from occupancy.streaming.estimate import estimate_stream
     from occupancy.streaming.stream import open_turns
 
-    for name in ("memory", "top"):
-        if getattr(given, name) < 1:
-            raise InputError(f"--{name} {getattr(given, name)}: expected at least 1")
-    if given.error_memory < 0:
-        raise InputError(f"--error-memory {given.error_memory}: expected at least 0")
     memory, cell_memory, n_empty, left_out = given.memory << 20, given.error_memory << 20, 0, 0
     from occupancy.streaming.run_turns import RUN_COLUMNS, is_run, open_run_turns
 

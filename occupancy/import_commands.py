@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.specs import Count, option
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,7 +46,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add.add_argument("--reward", default="", metavar="FIELD", help="field or Inspect scorer with R in [0, 1]")
     add.add_argument(
-        "--T-max", type=int, default=None, metavar="TURNS", help="horizon (default: the longest episode)"
+        "--T-max",
+        type=option(Count),
+        default=None,
+        metavar="TURNS",
+        help="horizon (default: longest episode)",
     )
     add.add_argument(
         "--environment", default="", help="what was played in, for the record (default: the format)"

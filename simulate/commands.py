@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.specs import Count, Positive, Seed, option
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -52,7 +54,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     simulate.add_argument(
         "--recipes", type=_numbers(str), default=["op-short"], metavar="NAME,NAME", help="presets to compare"
     )
-    simulate.add_argument("--seeds", type=int, default=32, help="pipelines of each recipe (default 32)")
+    simulate.add_argument("--seeds", type=option(Count), default=32, help="pipelines a recipe (default 32)")
     simulate.add_argument(
         "--axis",
         choices=("inference", "training", "both"),
@@ -60,13 +62,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="what budgets count: tokens bought (C_i), tokens trained on (C_tr), or one sweep of each",
     )
     simulate.add_argument(
-        "--rounds", type=int, default=1, help="rounds of collecting and retraining (default 1)"
+        "--rounds", type=option(Count), default=1, help="rounds of collecting and retraining (default 1)"
     )
     simulate.add_argument("--student", choices=("tabular", "log-linear"), help="default: the world's own")
-    simulate.add_argument("--kappa", type=float, help="tabular: turns after which half a context is learned")
-    simulate.add_argument("--steps", type=int, help="log-linear: gradient steps of a training")
-    simulate.add_argument("--rate", type=float, help="log-linear: step size")
-    simulate.add_argument("--seed", type=int, default=0, help="of all draws (default 0)")
+    simulate.add_argument("--kappa", type=option(Positive), help="tabular: turns that teach half a context")
+    simulate.add_argument("--steps", type=option(Count), help="log-linear: gradient steps of a training")
+    simulate.add_argument("--rate", type=option(Positive), help="log-linear: step size")
+    simulate.add_argument("--seed", type=option(Seed), default=0, help="of all draws (default 0)")
     simulate.add_argument("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
     simulate.add_argument("--json", action="store_true", help="one JSON object on standard output")
     simulate.set_defaults(handler=_simulate)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.evaluate import add_evaluate
+from occupancy.record.recipe import MEANINGS
 from occupancy.record.specs import Count, Positive, Seed, Size, amount, option
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "collect",
         help="roll the student out, let the teacher continue, and write a run folder",
         description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
+        epilog="presets:\n" + "\n".join(f"  {name:<13}{meaning}" for name, meaning in MEANINGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     collect.add_argument(
         "--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function"

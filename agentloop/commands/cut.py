@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from occupancy.record.specs import Seed, Share, amount, option
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `cut`."""
@@ -19,12 +21,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     cut.add_argument("--recipe", required=True, help="a preset, or a TOML file")
     cut.add_argument("--K", metavar="K", help="most teacher turns of a continuation (default: the recipe's)")
     cut.add_argument(
-        "--r", type=float, metavar="SHARE", help="of the budget for the recipe (default: 1; pure-bc: 0)"
+        "--r",
+        type=option(Share),
+        metavar="SHARE",
+        help="fraction of the budget for the recipe (default: 1; pure-bc: 0)",
     )
     cut.add_argument(
-        "--budget", type=float, metavar="N", help="teacher tokens, never exceeded (default: all of the run)"
+        "--budget",
+        type=option(amount),
+        metavar="N",
+        help="teacher tokens, e.g. 300k, never exceeded (default: the run's)",
     )
-    cut.add_argument("--seed", type=int, default=0, help="of the order of tasks (default: 0)")
+    cut.add_argument("--seed", type=option(Seed), default=0, help="of the order of tasks (default: 0)")
     cut.add_argument("--out", required=True, metavar="CELL", help="a new run folder")
     cut.add_argument("--json", action="store_true", help="one JSON object on standard output")
     cut.set_defaults(handler=_cut)

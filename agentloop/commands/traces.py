@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import InputError, MissingExtra
+from occupancy.record.specs import Count, Size, option
 
 STYLES = {
     "task": "cyan",
@@ -26,7 +27,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     show = actions.add_parser("show", help="tokens coloured by author, targets underlined")
     _add_rendering(show)
     show.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
-    show.add_argument("--limit", type=int, default=3, help="most traces to show, 0 = all")
+    show.add_argument("--limit", type=option(Size), default=3, help="most traces to show, 0 = all")
     show.add_argument("--html", metavar="FILE", help="write a page instead, to look at in a browser")
     show.set_defaults(handler=show_traces)
     render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
@@ -43,8 +44,8 @@ def _add_rendering(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub"
     )
-    parser.add_argument("--row-tokens", type=int, help="most ids of a row")
-    parser.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn")
+    parser.add_argument("--row-tokens", type=option(Count), help="most ids of a row")
+    parser.add_argument("--turn-tokens", type=option(Count), help="most ids of a teacher turn")
     parser.add_argument(
         "--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows"
     )

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.specs import Count, Seed, Size, option
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -33,8 +35,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a family's file, or families by name (default short,middle,long,any; "
         "desk,maze,search are harder)",
     )
-    validate.add_argument("--seeds", type=int, default=40, help="worlds, in equal shares (default 40)")
-    validate.add_argument("--seed", type=int, default=0, help="which worlds are drawn (default 0)")
+    validate.add_argument("--seeds", type=option(Count), default=40, help="number of worlds (default 40)")
+    validate.add_argument("--seed", type=option(Seed), default=0, help="which worlds are drawn (default 0)")
     validate.add_argument(
         "--trained",
         action="store_true",
@@ -47,7 +49,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what pilots record of contexts: ids; or, as in text, ids that never recur, and observations "
         "that name each context, that four contexts share, or that are all alike (default ids)",
     )
-    validate.add_argument("--workers", type=int, help="processes (default: one a core)")
+    validate.add_argument("--workers", type=option(Size), help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
     validate.add_argument("--json", action="store_true", help="one JSON object on standard output")
     validate.set_defaults(handler=_validate)

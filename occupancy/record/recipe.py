@@ -212,6 +212,16 @@ _PRESETS: dict[str, Callable[[], Recipe]] = {
     "leap": lambda: Recipe("leap", psi="without_success", switch=SwitchLaw("teacher"), K=1),
 }
 PRESETS = tuple(_PRESETS)
+MEANINGS = {
+    "pure-bc": "demonstrations: the teacher plays whole episodes",
+    "op-short": "the teacher plays K = 3 turns from a turn of the student's rollout, drawn uniformly",
+    "op-success": "the teacher plays to the end from such a turn; only successes are kept",
+    "op-critical": "op-success, from rollouts that failed",
+    "op-failed": "op-short with K = inf, from rollouts that failed; every continuation is kept",
+    "oec": "op-success, from rollouts without repetition; t' is drawn from 1..T_max",
+    "leap": "the teacher names one turn of a failed rollout and plays it",
+}
+"""What each preset collects, for help texts."""
 
 
 def preset(name: str, /, **changes: Any) -> Recipe:

@@ -1,0 +1,36 @@
+"""A folder of the user's that is named like one of our packages is one line, not a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("folder", "start"),
+    [
+        ("sft", ["-m", "analysis.cli", "--help"]),
+        ("simulate", ["-m", "analysis.cli", "--help"]),
+        ("analysis", ["-c", "from agentloop.entry import main; raise SystemExit(main())"]),
+    ],
+)
+def test_a_folder_that_hides_a_package_is_named(tmp_path: Path, folder: str, start: list[str]) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "__init__.py").touch()
+    done = subprocess.run(
+        [sys.executable, *start],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert str(tmp_path / folder) in done.stderr
+    assert f"its own package {folder!r}" in done.stderr

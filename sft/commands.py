@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
+from occupancy.record.specs import Count, Size, option
 
 WAIT_S = 600.0
 """Seconds to wait for a run folder that another process writes; the same command may be given again."""
@@ -33,13 +34,15 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     train.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, e.g. lr=1e-5"
     )
-    train.add_argument("--turn-tokens", type=int, help="most ids of a teacher turn that is trained on")
+    train.add_argument(
+        "--turn-tokens", type=option(Count), help="most ids of a teacher turn that is trained on"
+    )
     train.add_argument(
         "--overflow", default="drop", choices=["drop", "head", "tail"], help="for rows that are too long"
     )
     train.add_argument("--classes", help="JSON file of context classes, for held-out NLL by class")
     train.add_argument(
-        "--save-every", type=int, default=0, help="steps between states, 0 = after epochs only"
+        "--save-every", type=option(Size), default=0, help="steps between states, 0 = after epochs only"
     )
     train.add_argument("--hub", action="store_true", help="--base may be a name on the Hugging Face hub")
     train.add_argument("--json", action="store_true", help="one JSON object on standard output")

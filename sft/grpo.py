@@ -237,7 +237,18 @@ def reward(completions: Sequence[Any], R: Sequence[float | None], **_: Any) -> l
 def train_grpo(
     base: str, environments: Environments, tasks: Sequence[Task], out: str, **changes: Any
 ) -> list[dict[str, Any]]:
-    """Run the stage; `changes` are fields of TRL's GRPOConfig. Returns what TRL logged at each step."""
+    """What TRL logged at each step of the stage.
+
+    Args:
+        base: folder of the SFT checkpoint to go on from.
+        environments: the benchmark.
+        tasks: what is played.
+        out: folder of the trained model.
+        changes: fields of TRL's GRPOConfig.
+
+    Raises:
+        InputError: a field that GRPOConfig does not have.
+    """
     try:
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer
@@ -261,7 +272,10 @@ def train_grpo(
         "logging_steps": 1,
         "report_to": [],
     }
-    config = GRPOConfig(**(settings | changes))
+    try:
+        config = GRPOConfig(**(settings | changes))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"GRPOConfig refuses the settings ({error}): change --set") from error
     rollouts = Rollouts(
         environments,
         {task.task_id: task for task in tasks},

@@ -56,7 +56,16 @@ def _sides(clusters: Sequence[str], share: float, seed: int) -> tuple[list[int],
 def measure(
     objective: nn.Module, rows: Rows, *, capacity: int, kernel: str, world: World, batch: int = 64
 ) -> HeldOut:
-    """NLL of every target of the rows under the model as it is; sums are in float64."""
+    """Mean NLL of every target of the rows under the model as it is, in nats; sums are in float64.
+
+    Args:
+        objective: the model with its loss, on its device.
+        rows: n held-out rows.
+        capacity: most ids of a pack.
+        kernel: attention kernel, see `attention.choose`.
+        world: the processes that measure together; each gets all numbers.
+        batch: rows packed at a time.
+    """
     if not len(rows):
         raise InputError("no rows are held out: raise held_out, or add tasks")
     deepest = int(rows.depth.max())

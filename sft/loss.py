@@ -75,8 +75,13 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """`scale` times the summed loss, and the NLL of each target in nats [M] (without gradient).
 
-    hidden [M, d], weight [V, d], labels [M], scale a scalar tensor. Gradients are made in the forward
-    pass, so that the backward pass may run once only.
+    Args:
+        hidden: [M, d] hidden states that predict the targets.
+        weight: [V, d] the head.
+        labels: [M] int64 ids of the targets.
+        scale: scalar; the loss is multiplied by it.
+
+    Gradients are computed in the forward pass, so that the backward pass may run once only.
     """
     if not len(hidden):
         # Still a function of both, so that every rank has the same gradients to reduce.

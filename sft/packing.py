@@ -143,7 +143,14 @@ def rows_of(
     clusters: Sequence[str],
     episodes: Sequence[str] = (),
 ) -> Rows:
-    """Rendered rows end to end; classes[i][j - 1] is the class of the context of row i's teacher turn j."""
+    """Rendered rows end to end.
+
+    Args:
+        rows: n rendered rows.
+        classes: [n][turns] class of the context of row i's teacher turn j at classes[i][j - 1].
+        clusters: [n] what is held out together.
+        episodes: [n] the trace of each row, or empty.
+    """
     names = tuple(sorted({name for row in classes for name in row}))
     number = {name: c for c, name in enumerate(names)}
     parts = [
@@ -273,7 +280,18 @@ def _work(ids: int) -> int:
 def make_batch(
     rows: Rows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False
 ) -> Batch:
-    """Pack the rows of one optimizer step for `world` GPUs; `pad` rounds up to a multiple of `PAD` ids."""
+    """The packs of one optimizer step, with the number of its targets and ids.
+
+    Args:
+        rows: all rows.
+        index: rows of this step.
+        capacity: most ids of a pack.
+        world: GPUs; every one gets equally many packs.
+        pad: round packs up to a multiple of `PAD` ids.
+
+    Raises:
+        DataError: no target, or a row longer than a pack.
+    """
     lengths = rows.lengths[np.asarray(index, dtype=np.int64)]
     packs = []
     for b in dealt(even_bins(lengths, capacity, world=world), lengths, world=world):
@@ -289,7 +307,17 @@ def make_batch(
 def batches(
     rows: Rows, *, batch: int, capacity: int, seed: int, epoch: int, world: int = 1, pad: bool = False
 ) -> Iterator[Batch]:
-    """The batches of one epoch, in an order that (seed, epoch) fixes; the last may have fewer rows."""
+    """The batches of one epoch, in an order that (seed, epoch) determines; the last may have fewer rows.
+
+    Args:
+        rows: what is trained on.
+        batch: rows of one optimizer step, over all GPUs.
+        capacity: most ids of a pack.
+        seed: of the training.
+        epoch: from 0.
+        world: GPUs.
+        pad: round packs up to a multiple of `PAD` ids.
+    """
     order = np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
     for start in range(0, len(order), batch):
         yield make_batch(rows, order[start : start + batch], capacity=capacity, world=world, pad=pad)

@@ -47,7 +47,17 @@ def load_rows(
     rule: LengthRule | None = None,
     classes: Classes | None = None,
 ) -> Data:
-    """Render every accepted trace of the runs; an episode in two of them is an error, not twice data."""
+    """The training rows of all accepted traces of some runs.
+
+    Args:
+        runs: run folders: D_BC, or D_BC and D_OP.
+        codec: the student's tokenizer and chat template.
+        rule: limits on turns and rows.
+        classes: classes of contexts; None: demonstrations and student prefixes.
+
+    Raises:
+        DataError: an episode that is in the runs twice, or nothing to train on.
+    """
     traces: list[RunTrace] = []
     for folder in runs:
         traces += render_run(open_run(folder), codec, rule=rule)
@@ -88,11 +98,13 @@ def read_classes(file: str | Path) -> Classes:
     """Classes of contexts from a JSON file {episode_id: [class of each teacher turn, ...]}."""
     try:
         found = json.loads(Path(file).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(
             f"{file} cannot be read as JSON ({error}): expected {{episode_id: [class, ...]}}"
         ) from error
-    return {str(k): [str(c) for c in v] for k, v in found.items()}
+    if not isinstance(found, dict) or not all(isinstance(classes, list) for classes in found.values()):
+        raise DataError(f"{file}: expected one JSON object {{episode_id: [class, ...]}}")
+    return {episode: [str(name) for name in classes] for episode, classes in found.items()}
 
 
 def _classes(trace: RunTrace, classes: Classes | None) -> Sequence[str]:

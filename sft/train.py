@@ -203,7 +203,17 @@ def optimizer_step(
     kernel: str,
     world: World,
 ) -> tuple[Tensor, Tensor]:
-    """One step on a batch: (summed NLL of all GPUs in nats, gradient norm before clipping), on the device."""
+    """One step on a batch: (summed NLL of all GPUs in nats, gradient norm before clipping), on the device.
+
+    Args:
+        objective: the model with its loss.
+        optimizer: over its parameters.
+        batch: the packs of every GPU.
+        lr: learning rate of this step.
+        clip: largest gradient norm; 0 = off.
+        kernel: attention kernel, see `attention.choose`.
+        world: the processes that train together.
+    """
     # Sharded gradients are averaged over GPUs; the loss is a sum over all of them.
     scale = torch.tensor(world.size / batch.targets, device=world.device)
     total = torch.zeros((), dtype=torch.float64, device=world.device)

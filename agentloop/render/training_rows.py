@@ -61,9 +61,19 @@ class _Draft:
 def render_trace(
     codec: Codec, messages: Sequence[TraceMessage], *, rule: LengthRule | None = None, trace: str = "trace"
 ) -> Rendered:
-    """Rows of one trace under a length rule; errors name the trace.
+    """The training rows of one trace under a length rule.
 
-    A trace without a turn to train on is an error; one that the rule empties has no rows and says why.
+    Args:
+        codec: the student's tokenizer and chat template.
+        messages: the trace, from the task to the teacher's last turn.
+        rule: limits on turns and rows; None: no limits.
+        trace: its name, for errors.
+
+    Returns:
+        Rows, and which turns are trained on or not and why; no row where nothing is left to train on.
+
+    Raises:
+        DataError: no message is marked for training, or a text that the template cannot render exactly.
     """
     rule = rule or LengthRule()
     try:

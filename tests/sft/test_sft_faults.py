@@ -22,6 +22,7 @@ from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, only_writer
 from sft import commands
+from sft.rows import read_classes
 from sft.screen import Screen, Step
 from sft.train import train
 
@@ -190,3 +191,35 @@ def test_progress_is_a_bar_on_a_terminal() -> None:
             screen(Step(step, 3, 1, 0.5, 100))
     assert "loss 0.5000" in stream.getvalue()
     assert "3/3" in stream.getvalue()
+
+
+@pytest.mark.parametrize("option", ["--save-every", "--turn-tokens"])
+@pytest.mark.parametrize("value", ["NaN", "inf", "-1", "1e26", "", "many"])
+def test_a_number_of_the_command_line_is_checked(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    arguments = [
+        "train",
+        "run",
+        "--base",
+        "b",
+        "--preset",
+        "hotpotqa",
+        "--out",
+        str(out),
+        f"{option}={value}",
+    ]
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert option in told
+    assert len(told.splitlines()) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", ["[]", '{"e": 1}', "[" * 100_000, "nothing", '{"e": null}'])
+def test_classes_that_are_none_are_one_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "classes.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match="expected"):
+        read_classes(file)

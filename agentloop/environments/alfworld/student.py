@@ -79,8 +79,12 @@ def choose(
 ) -> str:
     """The command to play after `turns`.
 
-    advice      the expert's command, None where the expert failed
-    admissible  commands that do something now
+    Args:
+        turns: (command, observation) of every turn so far.
+        advice: the expert's command; None where the expert failed.
+        admissible: commands that do something now.
+        settings: the student's error rates.
+        rng: draws the errors.
     """
     last = turns[-1][0] if turns else None
     if last == GIVEN_UP:

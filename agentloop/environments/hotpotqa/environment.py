@@ -188,19 +188,23 @@ def open_hotpotqa(
     prompts: str = "",
     cache: str = "",
 ) -> HotpotQA:
-    """The benchmark in the folder that FEWSTEPS_DATA names.
+    """The benchmark in the folder that FEWSTEPS_DATA names; settings are those of `--env-set`.
 
-    workers         questions that are open at once
-    format          tags or tools, see `actions`
-    turns           T_max, the answer's turn included
-    k               passages a search
-    passage_tokens  most tokens of an observation with passages, tags and notice included
-    tokenizer       what counts them: words-and-marks, or a tokenizer.json
-    scoring         exact, or search-r1 for its scorer with its quirks
-    retriever       bm25, http://host:port, or package.module:function; see `retriever`
-    corpus          .parquet or .jsonl files with commas between; default: corpus.parquet of the data folder
-    prompts         TOML file with other words; see `prompts`
-    cache           folder of stored indexes; default: see `index`
+    Args:
+        workers: questions that are open at once.
+        format: tags or tools, see `actions`.
+        turns: T_max, the answer's turn included.
+        k: passages a search.
+        passage_tokens: most tokens of an observation with passages, tags and notice included.
+        tokenizer: what counts them: words-and-marks, or a tokenizer.json.
+        scoring: exact, or search-r1 for its scorer with its quirks.
+        retriever: bm25, http://host:port, or package.module:function; see `retrieval`.
+        corpus: .parquet or .jsonl files with commas between; default: corpus.parquet of the data folder.
+        prompts: TOML file with other words; see `prompts`.
+        cache: folder of stored indexes; default: see `retrieval.index`.
+
+    Raises:
+        InputError: a setting out of its range, or no data.
     """
     check_format(format)
     for name, value, least in (

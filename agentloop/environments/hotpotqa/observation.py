@@ -42,14 +42,26 @@ def open_tokenizer(name: str) -> Ends:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise MissingExtra("tokenizers", "agents") from error
-    tokenizer = Tokenizer.from_file(name)
+    try:
+        tokenizer = Tokenizer.from_file(name)
+    except Exception as error:  # the library raises a bare Exception
+        raise InputError(f"tokenizer {name} cannot be read ({error}): expected a tokenizer.json") from error
     return lambda text: [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]
 
 
 def observation(
     passages: Sequence[Passage], *, format: str, budget: int, ends: Ends, nothing_found: str, notice: str
 ) -> str:
-    """The observation after a search; at most `budget` tokens by `ends`, closing tag and notice included."""
+    """The observation after a search.
+
+    Args:
+        passages: what was found, best first.
+        format: tags (passages between <information> and its closing tag) or tools (passages alone).
+        budget: most tokens of the observation, closing tag and notice included.
+        ends: the tokenizer that counts them.
+        nothing_found: text in place of passages.
+        notice: text at the end, before the last turn; empty: none.
+    """
     head, tail = ("<information>\n", "\n</information>") if format == "tags" else ("", "")
     tail += f"\n\n{notice}" if notice else ""
     if not passages:

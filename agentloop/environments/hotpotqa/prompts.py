@@ -79,7 +79,7 @@ def load_prompts(format: str, file: Path | None) -> Prompts:
         return DEFAULTS[format]
     try:
         given = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"prompts {file}: cannot be read ({error}); expected a TOML file") from error
     known = [field.name for field in fields(Prompts)]
     for name, words in given.items():

@@ -37,11 +37,16 @@ def extract_as_search_r1(whole: str) -> str | None:
 def score_as_search_r1(
     prompt: str, response: str, golds: str | Sequence[str], *, format_score: float = 0.0, part: bool = False
 ) -> float:
-    """1 for a match, `format_score` for an answer that is wrong, 0 where none is found.
+    """1 for a match, `format_score` for a wrong answer, 0 where no answer is found.
 
-    prompt    with all its tags, as the model read it
-    response  everything after it, observations included
-    part      its `subem`: a gold inside the answer is enough
+    Args:
+        prompt: with all its tags, as the model read it.
+        response: everything after it, observations included.
+        golds: one right answer, or several.
+        format_score: reward of a wrong answer.
+        part: its `subem`: a gold inside the answer suffices.
+
+    Source: Search-R1 at a14dc3a4, verl/utils/reward_score/qa_em.py.
     """
     answer = extract_as_search_r1(prompt + response)
     if answer is None:

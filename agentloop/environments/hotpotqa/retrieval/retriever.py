@@ -42,8 +42,11 @@ class Retriever:
 def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: str) -> Retriever:
     """Exact search by inner product.
 
-    vectors  [N, D] one row a passage of the corpus, float32; may be memory-mapped
-    embed    query -> [D], by the model that made the rows
+    Args:
+        corpus: N passages.
+        vectors: [N, D] float32, one row a passage; may be memory-mapped.
+        embed: query -> [D], by the model that made the rows.
+        name: the model's, for the results' record.
     """
     import numpy as np
 

@@ -100,7 +100,19 @@ def serve(
     processes: int = 1,
     cache: Path | None = None,
 ) -> None:
-    """Serve until stopped by SIGINT or SIGTERM; the index is built first if there is none."""
+    """Serve until stopped by SIGINT or SIGTERM; the index is built first if there is none.
+
+    Args:
+        corpus: .parquet or .jsonl files.
+        host: address to listen on.
+        port: 1 to 65535.
+        topk: passages where a request names no number.
+        processes: processes that share the port.
+        cache: folder of stored indexes; None: see `open_bm25`.
+
+    Raises:
+        RunError: a process ended by itself.
+    """
     if processes < 1 or not 0 < port < 65536:
         raise InputError(
             f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535"

@@ -15,7 +15,16 @@ Reals = npt.NDArray[np.float32]
 def best_documents(
     data: Reals, indices: npt.NDArray[np.int32], indptr: Ints, tokens: Ints, n_docs: int, k: int
 ) -> tuple[Ints, Reals]:
-    """At most k documents with score > 0, best first, equal scores by document number; and their scores."""
+    """At most k documents with a score above 0, best first, equal scores by number; and their scores.
+
+    Args:
+        data: [E] float32 scores of pairs of a word and a document.
+        indices: [E] int32 documents of these pairs.
+        indptr: [V + 1] int64; pairs of word v are indptr[v]:indptr[v + 1].
+        tokens: [Q] int64 words of the query; one that occurs twice counts twice.
+        n_docs: number of documents N.
+        k: at least 1.
+    """
     scores = np.zeros(n_docs, np.float32)
     for token in tokens:
         for i in range(indptr[token], indptr[token + 1]):

@@ -17,6 +17,7 @@ from ragged import STATES, batch, cpu_ns, report
 
 from occupancy import Trajectories, cluster_sums, occupancy, ratio, tally
 from occupancy.kernels import sums as kernels
+from occupancy.kernels.columns import Turns, Weights
 from occupancy.statistics.estimate import weighted_sums
 
 Rivals = dict[str, Callable[[], Any]]
@@ -122,7 +123,8 @@ def main() -> None:
         "read states",
     )
     counts, sums = np.zeros(STATES, np.int64), np.zeros(STATES)
-    edges, none = np.array([0, len(b)]), np.empty(0)
+    edges = np.array([0, len(b)])
+    turns, weights = Turns(b.offsets, b.states), Weights(np.empty(0), w)
     compare(
         "pooled histogram",
         {"fewsteps kernel": lambda: kernels.count_states(b.states, counts)},
@@ -140,8 +142,8 @@ def main() -> None:
     compare(
         "general w",
         {
-            "fewsteps kernel": lambda: kernels.sum_states(b.offsets, b.states, none, w, edges, sums) and None,
-            "fewsteps, rounding carried": lambda: weighted_sums(b, none, w, 1),
+            "fewsteps kernel": lambda: kernels.sum_states(turns, weights, edges, sums) and None,
+            "fewsteps, rounding carried": lambda: weighted_sums(b, weights, 1),
         },
         {"numpy bincount": lambda: np.bincount(b.states, w, minlength=STATES)} if rivals else {},
         N,

@@ -1,4 +1,4 @@
-"""The command `fewsteps occupancy`: where the contexts of a run, or of any table of turns, lie."""
+"""The command `fewsteps occupancy`: visitation frequency of each state in a run or in a table of turns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Mount `occupancy` on the command line."""
     add = commands.add_parser(
         "occupancy",
-        help="share of each state among the contexts of a run or of a Parquet file",
-        description="Pooled and trajectory-uniform occupancies with standard errors clustered by task. "
-        " A file larger than memory is streamed.",
+        help="visitation frequency of each state in a run or in a table of turns",
+        description="Fraction of contexts in each state, under every convention, with standard errors "
+        "clustered by task. A table larger than memory is streamed.",
     )
     add.add_argument(
         "source", metavar="RUN|FILE", help="run folder, Parquet or Arrow file, or folder of them"
@@ -39,18 +39,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=option(Size),
         default=1024,
         metavar="MB",
-        help="memory for standard errors by state of what is more than --memory (default: 1024); 0: none",
+        help="memory for standard errors by state if the table exceeds --memory (default: 1024); 0: none",
     )
     add.add_argument(
         "--top", type=option(Count), default=20, help="most visited states to print (default: 20)"
     )
-    add.add_argument("--engine", choices=("local", "ray"), default="local", help="where the sums are made")
+    add.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="where the sums are computed"
+    )
     add.add_argument("--workers", type=option(Count), default=None, help="threads, or Ray tasks at a time")
     add.add_argument(
         "--fast",
         action="store_true",
-        help="no standard errors and means, several row groups at a time; with length=COLUMN "
-        "the trajectories are not read either, and the lengths are taken on trust",
+        help="no standard errors or means, several row groups at a time; with length=COLUMN "
+        "the trajectories are not read either, and the lengths are not verified",
     )
     add.add_argument("--json", action="store_true", help="print one JSON object")
     add.set_defaults(handler=_occupancy)
@@ -69,7 +71,9 @@ def _occupancy(given: argparse.Namespace) -> int:
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
     if given.fast:
         if run or given.engine == "ray":
-            raise InputError("--fast reads a table, on this machine: leave it out for a run, and over Ray")
+            raise InputError(
+                "--fast reads a table on this machine: leave it out for a run folder and with --engine ray"
+            )
         from occupancy.streaming.scan import scan_table
 
         found, names = scan_table(given.source, columns, memory=memory, workers=given.workers)
@@ -144,7 +148,7 @@ def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], l
     console, tally = Console(markup=False), found.tally
     console.print(
         f"{tally.counts.sum():,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
-        f"{left_out:,} left out for their status), {found.occupancies['pooled'].n_tasks or 'unread'} tasks, "
+        f"{left_out:,} excluded by status), {found.occupancies['pooled'].n_tasks or 'unread'} tasks, "
         f"{(tally.counts > 0).sum():,} states",
         highlight=False,
     )
@@ -160,7 +164,7 @@ def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], l
             console.print(f"mean, {name}: {_with_error(value, m.standard_error, d)}", highlight=False)
     if any(o.standard_error is None for o in found.occupancies.values()):
         one = found.occupancies["pooled"].n_tasks == 1
-        why = "tasks were not read (--fast)" if given.fast else "a single task" if one else "--error-memory 0"
+        why = "--fast reads no tasks" if given.fast else "there is one task" if one else "--error-memory 0"
         console.print(f"no standard errors: {why}", highlight=False)
 
 

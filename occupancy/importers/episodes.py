@@ -1,4 +1,4 @@
-"""What every importer makes: episodes of authored turns, and their rows in the tables of a run."""
+"""Imported episodes of authored turns, and their rows in the tables of a run; used by every importer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = "words (imported without usage)"
 
 @dataclass(frozen=True)
 class ImportSettings:
-    """What a file does not say."""
+    """What the files do not record."""
 
     author: str = ""
     """Author of turns that name none: student or teacher; empty refuses them."""
@@ -66,7 +66,7 @@ class ImportedEpisode:
 
 
 class Place:
-    """Where in a file a record stands, and refusals that say so."""
+    """The place of a record in a file, for error messages."""
 
     def __init__(self, file: Path, record: str) -> None:
         self.file, self.record = file, record
@@ -92,9 +92,7 @@ def author_of(named: Any, model: str, settings: ImportSettings, place: Place) ->
     author = settings.models.get(model) or settings.author
     if not author:
         name = f"the model {model!r}" if model else "nobody"
-        raise place.refuse(
-            f"the turn names {name} as its author: say who it is: --author, or --author-of MODEL=AUTHOR"
-        )
+        raise place.refuse(f"the turn names {name} as its author: give --author, or --author-of MODEL=AUTHOR")
     return author
 
 

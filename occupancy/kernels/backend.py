@@ -1,4 +1,8 @@
-"""Which code does the sums: numpy for small batches, compiled kernels for large ones, with the same bits."""
+"""Choice of kernels: numpy for small batches, compiled ones for large batches, with the same bits.
+
+Importing numba and loading the cached kernels takes 0.7 CPU s, a small batch in numpy 0.02 s: `fewsteps
+occupancy` on a run folder needs no compiler.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CHUNK_TURNS = 1 << 18
 """Turns in a chunk, one worker's piece: enough to hide what a piece costs in Python."""
 BLOCK_TURNS = 1 << 14
 SMALL_TURNS = 1 << 21
-"""Below this many turns numpy is done before numba's import and first call are (benchmarks/README.md)."""
+"""Below this many turns numpy finishes before numba is imported (benchmarks/README.md)."""
 
 Result = TypeVar("Result")
 

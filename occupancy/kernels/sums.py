@@ -1,16 +1,15 @@
 """Serial numba kernels for sums: arrays in, arrays of the caller out, input trusted, no Python object inside.
 
 They release the GIL, so a thread pool may run them side by side on parts of a batch: `offsets` is then a part
-of the batch's offsets and indexes the whole `states` and `turn`. An empty `factor` or `turn` stands for
-ones. State ids are read as unsigned, which spares the check for negative indices. `small` has the
-same functions in numpy, bit for bit.
+of the batch's offsets and indexes the whole `states` and `turn`. State ids are read as unsigned, which avoids
+the check for negative indices. `small` has the same functions in numpy, with the same bits.
 """
 
-# ruff: noqa: PLR0917 - numba calls are fastest and plainest by position
 from __future__ import annotations
 
 import numpy as np
 
+from occupancy.kernels.columns import Groups, Spread, Totals, Turns, Weights, Words
 from occupancy.kernels.compiled import compiled
 from occupancy.kernels.fixed_point import LOW_BITS, ONE, reciprocals
 from occupancy.record.types import Float64, Floats, Int32, Int64
@@ -29,13 +28,14 @@ PAIR_LOW = np.array([(units & ((1 << LOW_SHORT) - 1)) | (1 << COUNT_BIT) for uni
 
 
 @compiled
-def tally(offsets: Int64, states: Int32, table: Int64) -> None:
+def tally(turns: Turns, table: Int64) -> None:
     """Adds 1 and the two words of 1/T to the turn's state: table [S, 3].
 
     What costs is guessing where a trajectory ends. Lengths up to SHORT are therefore written out by turn
     first, always SHORT times, the next one over the rest: then no branch depends on them. Counts ride on
     the lower word, so that a turn adds to two words that lie together.
     """
+    offsets, states = turns
     pairs = np.zeros((table.shape[0] if table.shape[0] <= PAIRED_STATES else 0, 2), np.int64)
     lengths = np.empty(BUFFER + SHORT, np.uint8)
     k, held = 0, 0
@@ -53,16 +53,16 @@ def tally(offsets: Int64, states: Int32, table: Int64) -> None:
             _tally_one(offsets[k], offsets[k + 1], states, table)
             k += 1
             continue
-        turns = offsets[last] - base
-        if held + turns > HELD:
+        n = offsets[last] - base
+        if held + n > HELD:
             _unpack(pairs, table)
             held = 0
         begin = np.uint64(base)
-        for i in range(np.uint64(turns)):
+        for i in range(np.uint64(n)):
             s, length = np.uint32(states[begin + np.uint64(i)]), lengths[i]
             pairs[s, 0] += PAIR_HIGH[length]
             pairs[s, 1] += PAIR_LOW[length]
-        held += turns
+        held += n
         k = last
     _unpack(pairs, table)
 
@@ -109,13 +109,13 @@ def count_states(states: Int32, counts: Int64) -> None:
 
 
 @compiled
-def sum_states(
-    offsets: Int64, states: Int32, factor: Float64, turn: Floats, blocks: Int64, sums: Float64
-) -> None:
-    """Adds factor[b] * turn[i] to the turn's state: sums [S].
+def sum_states(turns: Turns, weights: Weights, blocks: Int64, sums: Float64) -> None:
+    """Adds the weight of each turn to its state: sums [S].
 
     A block of trajectories is summed by itself and then added with its rounding error carried.
     """
+    offsets, states = turns
+    factor, turn = weights
     table, lost = np.zeros(sums.size), np.zeros(sums.size)
     for k in range(blocks.size - 1):
         table[:] = 0.0
@@ -141,10 +141,9 @@ def sum_states(
 
 
 @compiled
-def sum_trajectories(
-    offsets: Int64, values: Floats, factor: Float64, turn: Floats, A: Float64, B: Float64
-) -> None:
+def sum_trajectories(offsets: Int64, values: Floats, weights: Weights, A: Float64, B: Float64) -> None:
     """Sums of w f and w of each trajectory: values [N, D], A [b, D], B [b]."""
+    factor, turn = weights
     for b in range(offsets.size - 1):
         scale = factor[b] if factor.size else 1.0
         for d in range(values.shape[1]):
@@ -158,21 +157,17 @@ def sum_trajectories(
 
 @compiled
 def spread_states(
-    offsets: Int64,
-    states: Int32,
-    order: Int64,
-    cluster: Int64,
-    factor: Float64,
-    turn: Floats,
-    ratio: Float64,
-    residuals: Float64,
-    visited: Float64,
+    turns: Turns, groups: Groups, weights: Weights, ratio: Float64, out: Spread
 ) -> tuple[float, int]:
     """Over clusters q: residuals [S] sum (A_q - ratio B_q)^2, visited [S] sum B_q^2 where q visits the state.
 
     A_q is the weight of q in the state, B_q in all. `order` lists trajectories so that those of a cluster
     stand together. Returns the sum of B_q^2 and the number of clusters with weight.
     """
+    offsets, states = turns
+    order, cluster = groups
+    factor, turn = weights
+    residuals, visited = out
     sums = np.zeros(ratio.size)
     mark = np.full(ratio.size, -1, np.int64)
     touched = np.empty(ratio.size, np.int64)
@@ -204,8 +199,10 @@ def spread_states(
 
 
 @compiled
-def sum_words(offsets: Int64, states: Int32, high: Int64, low: Int64, table: Int64) -> None:
-    """Adds the two words of trajectory b to the turn's state: high and low [B], table [S, 2]."""
+def sum_words(turns: Turns, words: Words, table: Int64) -> None:
+    """Adds the two words of trajectory b to the turn's state: table [S, 2]."""
+    offsets, states = turns
+    high, low = words
     for b in range(offsets.size - 1):
         for i in range(offsets[b], offsets[b + 1]):
             s = np.uint32(states[i])
@@ -215,18 +212,14 @@ def sum_words(offsets: Int64, states: Int32, high: Int64, low: Int64, table: Int
 
 @compiled
 def spread_words(
-    offsets: Int64,
-    states: Int32,
-    order: Int64,
-    cluster: Int64,
-    high: Int64,
-    low: Int64,
-    mass: Float64,
-    ratio: Float64,
-    residuals: Float64,
-    visited: Float64,
+    turns: Turns, groups: Groups, words: Words, totals: Totals, out: Spread
 ) -> tuple[float, int]:
-    """`spread_states` for weights in words, one a trajectory, and B_q = mass[q]: sums do not round."""
+    """`spread_states` for weights in words, one a trajectory, and B_q = totals.mass[q]: sums do not round."""
+    offsets, states = turns
+    mass, ratio = totals
+    order, cluster = groups
+    high, low = words
+    residuals, visited = out
     sums = np.zeros((ratio.size, 3), np.int64)  # the words, and one more than the cluster that they are of
     touched = np.empty(ratio.size, np.int32)
     all_squares, n_clusters, k = 0.0, 0, 0

@@ -15,7 +15,11 @@ COLUMNS = ("offsets", "states", "tasks", "features", "weights")
 
 
 def save_arrays(trajectories: Trajectories, folder: str | Path) -> None:
-    """Write every column and n_states; the folder must be new or empty."""
+    """Write every column of a batch and n_states as .npy files.
+
+    Raises:
+        DataError: The folder is not empty.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -27,7 +31,11 @@ def save_arrays(trajectories: Trajectories, folder: str | Path) -> None:
 
 
 def open_arrays(folder: str | Path) -> Trajectories:
-    """The batch of `save_arrays`, its columns mapped; opening validates it, which reads it once."""
+    """The batch that `save_arrays` wrote, mapped into memory; opening validates it, which reads it once.
+
+    Raises:
+        DataError: A column is missing or breaks the contract of `Trajectories`.
+    """
     folder = Path(folder)
     for name in ("offsets", "states", "tasks", "n_states"):
         if not (folder / f"{name}.npy").is_file():

@@ -1,4 +1,4 @@
-"""Which column of a table of turns means what, and how free values become ids."""
+"""Column names of a table of turns, and the conversion of text to ids."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Columns:
 
 
 class Names:
-    """Ids in order of first appearance, for values that are no ids themselves."""
+    """Ids in order of first appearance, for text values."""
 
     def __init__(self) -> None:
         self.ids: dict[Hashable, int] = {}
@@ -67,7 +67,7 @@ class Names:
         return np.array(ids, np.int64)[codes]
 
     def lookup(self, texts: Sequence[Hashable]) -> Int64 | None:
-        """Ids of texts that another one has numbered; None where it had none, so that ids were given."""
+        """Ids here of texts that another `Names` numbered; None if it is empty, because the data hold ids."""
         return self.number(np.arange(len(texts)), texts) if texts else None
 
     @property
@@ -115,7 +115,7 @@ def numbers_of(batch: Any, column: str) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """Numbers without empty cells where they lie; pyarrow's own conversion would load pandas."""
+    """Values without empty cells, not copied; pyarrow's own conversion would load pandas."""
     data = np.frombuffer(values.buffers()[1], values.type.to_pandas_dtype())
     return data[values.offset : values.offset + len(values)]
 

@@ -1,4 +1,4 @@
-"""Occupancy of each turn number: where trajectories stand before turn t, among those that get so far."""
+"""Occupancy by turn number: state of the context before turn t, among trajectories with T >= t."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from occupancy.record.types import Float64, Int64, Trajectories
 
 @dataclass(frozen=True)
 class TurnOccupancy:
-    """Row t - 1 stands for turn t."""
+    """Counts by turn number; row t - 1 is turn t."""
 
     counts: Int64
     """[turns, S] trajectories in each state before turn t."""
@@ -26,7 +26,11 @@ class TurnOccupancy:
 
 
 def occupancy_by_turn(trajectories: Trajectories, *, turns: int | None = None) -> TurnOccupancy:
-    """Counts by turn number 1..turns and state; by default up to the longest trajectory."""
+    """Counts by turn number 1..turns and state; by default up to the longest trajectory.
+
+    Raises:
+        InputError: `turns` is negative.
+    """
     lengths, S = trajectories.lengths, trajectories.n_states
     longest = int(lengths.max(initial=0))
     turns = longest if turns is None else turns

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
+from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.conventions import context_weights
@@ -58,7 +59,10 @@ def cluster_sums(
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
 ) -> ClusterSums:
-    """Sums of w f and of w by task, f the batch's features; arguments and errors as in `occupancy`."""
+    """Sums of w f and of w by task, f the batch's features: what `ratio` and `bootstrap` take.
+
+    Arguments and errors as in `occupancy`; a batch without features is refused.
+    """
     sums = partial_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi, workers=workers)
     require_weight(float(sums.denominators.sum()), trajectories)
     return sums
@@ -77,13 +81,14 @@ def partial_sums(
     if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
-    factor, turn = weights.columns
+    columns = weights.columns
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
     A, B = np.zeros((len(trajectories), values.shape[1])), np.zeros(len(trajectories))
 
     def part(begin: int, end: int) -> None:
         span = slice(begin, end)
-        kernels.sum_trajectories(offsets[begin : end + 1], values, factor[span], turn, A[span], B[span])
+        here = Weights(columns.factor[span], columns.turn)
+        kernels.sum_trajectories(offsets[begin : end + 1], values, here, A[span], B[span])
 
     deque(in_order(part, cuts(offsets, chunk_turns(1)), workers=workers), maxlen=0)
     cluster, tasks = clusters(trajectories)

@@ -1,12 +1,12 @@
-"""What one context counts: the weight w_t(tau) Psi(tau) p_Phi(tau, t) of every turn.
+"""The weight w_t(tau) Psi(tau) p_Phi(tau, t) of every turn, under each convention.
 
-    pooled       w = 1: every context counts the same, long trajectories count more
-    trajectory   w = 1/T: every trajectory counts the same
-    task         w = 1/E[T | q]: every task counts the same, as when tasks are topped up to one number of
-                 accepted switches; estimated by one over the number of turns of the task in the batch
+    pooled       w = 1: all contexts have equal weight
+    trajectory   w = 1/T: all trajectories have equal weight
+    task         w = 1/E[T | q]: all tasks have equal weight, as when every task is topped up to the same
+                 number of accepted switches; estimated by 1 / (turns of the task in the batch)
     weights      w = Trajectories.weights
 
-A weight is kept as a factor for the trajectory and a factor for the turn, because most have only one.
+A weight is stored as a factor of the trajectory times a factor of the turn; most have only one of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.types import Float64, Floats, Int64, Trajectories
 
@@ -41,9 +42,9 @@ class ContextWeights:
         return float(np.einsum("i,i->", w, w, dtype=np.float64))
 
     @property
-    def columns(self) -> tuple[Float64, Floats]:
+    def columns(self) -> Weights:
         """The two factors as kernels read them: an empty array stands for ones."""
-        return (
+        return Weights(
             _ONES if self.trajectory is None else self.trajectory,
             _ONES if self.turn is None else self.turn,
         )

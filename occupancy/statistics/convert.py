@@ -30,11 +30,20 @@ class Conversion:
 
 
 def convert(lengths: npt.ArrayLike, tasks: npt.ArrayLike, *, source: str, target: str) -> Conversion:
-    """Weights v = w_target / w_source for a sample of contexts, one row a context.
+    """Weights v = w_target / w_source of a sample of n contexts.
 
-    lengths [n] are T of the trajectory of each context, tasks [n] its task. E[T | q] is estimated from the
-    sample itself: by its mean under `trajectory`, by its harmonic mean under `pooled`, where long
-    trajectories are drawn in proportion to T. `task` as a source needs E[T | q] from elsewhere: refused.
+    E[T | q] is estimated from the sample: by the mean of T under `trajectory`, and by its harmonic mean
+    under `pooled`, where trajectories are drawn in proportion to T.
+
+    Args:
+        lengths: [n] T of the trajectory of each context, in turns.
+        tasks: [n] task of each context.
+        source: Convention that the sample was drawn under: pooled, trajectory, or task (for task only).
+        target: Convention to convert to: pooled, trajectory or task.
+
+    Raises:
+        DataError: The shapes differ, or a length is below 1.
+        InputError: A convention is unknown, or `task` is the source: the sample does not determine E[T | q].
     """
     T, q = np.asarray(lengths), np.asarray(tasks)
     if T.ndim != 1 or T.shape != q.shape:

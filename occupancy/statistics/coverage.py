@@ -32,7 +32,7 @@ class MissingMass:
 
 
 def missing_mass(trajectories: Trajectories, *, convention: str) -> MissingMass:
-    """Good-Turing estimates of the unseen mass of a batch."""
+    """Good-Turing estimates of the unseen mass of a batch; arguments and errors as in `occupancy`."""
     cluster, _ = clusters(trajectories)
     owner = np.repeat(cluster, trajectories.lengths)
     S = trajectories.n_states
@@ -51,7 +51,16 @@ def good_turing(ids: npt.ArrayLike) -> tuple[float, int]:
 
 
 def coverage(trajectories: Trajectories, training_states: npt.ArrayLike, *, convention: str) -> Mean:
-    """Share of the learner's contexts whose state is in the training set, with its standard error."""
+    """Fraction of the contexts whose state is in the training set, with its standard error.
+
+    Args:
+        trajectories: The learner's trajectories.
+        training_states: [n] state ids, in any order, repeats allowed.
+        convention: As in `occupancy`.
+
+    Raises:
+        DataError: A training state is no state id, or no context has weight.
+    """
     trained = np.asarray(training_states)
     if trained.size and (trained.dtype.kind not in "iu" or trained.min() < 0):
         raise DataError(f"training states of type {trained.dtype}: expected state ids from 0 up")

@@ -30,7 +30,7 @@ Formula = Callable[[Float64, Float64], Float64]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Distance between two batches and how often relabelled tasks are as far apart."""
+    """Distance between two batches with its permutation p-value."""
 
     distance: str
     value: float
@@ -38,9 +38,9 @@ class Comparison:
     """(1 + relabellings at least as far apart) / (1 + permutations)."""
     permutations: int
     n_paired: int
-    """Tasks in both batches: each may swap its two parts."""
+    """Tasks in both batches, whose two parts can be swapped."""
     n_single: int
-    """Tasks in one batch alone: they may trade places."""
+    """Tasks in one batch only, which can be relabelled."""
 
 
 def total_variation(p: Float64, q: Float64) -> Float64:
@@ -92,10 +92,22 @@ def compare(
     permutations: int = 999,
     seed: int = 0,
 ) -> Comparison:
-    """Distance between the occupancies of two batches whose state and task ids mean the same things.
+    """Distance between the occupancies of two batches that share state and task ids, with a p-value.
 
-    Under the hypothesis that batches do not differ, a task played in both may swap its two parts, and
-    tasks played in one may trade places. Raises DataError for features of different width.
+    Under the null hypothesis the two parts of a task that is in both batches can be swapped, and tasks that
+    are in one batch only can be relabelled.
+
+    Args:
+        a: A batch.
+        b: A batch; mmd and energy need features of the same width in both.
+        convention: As in `occupancy`.
+        distance: tv, js, chi2, mmd or energy.
+        permutations: Relabellings drawn, at least 1.
+        seed: Of the relabellings, and of the random features of mmd and energy.
+
+    Raises:
+        DataError: A batch has no context with weight, or features of another width.
+        InputError: The distance or the number of permutations is impossible.
     """
     if distance not in DISTANCES:
         raise InputError(f"distance {distance!r}: expected one of {', '.join(DISTANCES)}")

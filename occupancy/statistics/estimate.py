@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import Total, block_turns, chunk_turns, cuts, in_order
-from occupancy.record.types import Float64, Floats, Trajectories
+from occupancy.kernels.columns import Turns, Weights
+from occupancy.record.types import Float64, Trajectories
 from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
 from occupancy.statistics.conventions import context_weights
 from occupancy.statistics.exact import EXACT, exact_shares
@@ -58,10 +59,29 @@ def occupancy(
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
 ) -> Occupancy:
-    """d^w(s) for every state s, with `convention` one of pooled, trajectory, task, weights.
+    """Occupancy d^w(s) of every state, with standard errors clustered by task.
 
-    psi [B] in {0, 1} and p_phi [N] in [0, 1] give the law that filters leave; see `context_weights`.
-    The result has the same bits for any number of `workers`. Raises DataError where no context has weight.
+    Args:
+        trajectories: B trajectories with N turns.
+        convention: Weight of a turn: pooled (1), trajectory (1/T), task (1 over the turns of its task) or
+            weights (those of the batch).
+        psi: [B] verdict of the prefix filter, 0 or 1.
+        p_phi: [N] probability that a continuation passes Phi, in [0, 1]; the weight is multiplied by both.
+        workers: Threads; by default one a processor. The result has the same bits for any number.
+
+    Returns:
+        Probability and standard error [S] with their counts.
+
+    Raises:
+        DataError: No context has weight, or psi or p_phi have the wrong shape or range.
+        InputError: The convention is unknown.
+
+    Example:
+        >>> batch = Trajectories([0, 3, 5], [0, 1, 2, 0, 1], [0, 1])
+        >>> occupancy(batch, convention="pooled").probability
+        array([0.4, 0.4, 0.2])
+
+    Source: the paper's appendix on filtered laws, for psi and p_phi.
     """
     if psi is None and p_phi is None and convention in EXACT:
         require_weight(trajectories.n_turns, trajectories)
@@ -71,11 +91,10 @@ def occupancy(
             found.probability, found.standard_error, found.n_tasks, *counts, found.ess, convention
         )
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
-    factor, turn = weights.columns
-    sums = weighted_sums(trajectories, factor, turn, workers)
+    sums = weighted_sums(trajectories, weights.columns, workers)
     total = float(sums.sum())
     require_weight(total, trajectories)
-    residuals, n_tasks = residuals_of_weights(trajectories, factor, turn, sums / total, workers)
+    residuals, n_tasks = residuals_of_weights(trajectories, weights.columns, sums / total, workers)
     return Occupancy(
         sums / total,
         standard_errors(residuals, n_tasks, total),
@@ -95,7 +114,13 @@ def mean(
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
 ) -> Mean:
-    """Weighted mean of the batch's features over contexts; arguments and errors as in `occupancy`."""
+    """Weighted mean of the batch's features over contexts; arguments and errors as in `occupancy`.
+
+    Example:
+        >>> batch = Trajectories([0, 3, 5], [0, 1, 2, 0, 1], [0, 1], features=[1, 0, 1, 1, 1])
+        >>> float(mean(batch, convention="pooled").value)
+        0.8
+    """
     sums = cluster_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi, workers=workers)
     found = ratio(sums)
     shape = () if trajectories.features is None else trajectories.features.shape[1:]
@@ -110,20 +135,19 @@ def mean(
     )
 
 
-def weighted_sums(
-    trajectories: Trajectories, factor: Float64, turn: Floats, workers: int | None = None
-) -> Float64:
-    """Weight of each state [S] from the columns of `ContextWeights`, of which one at least is not empty."""
+def weighted_sums(trajectories: Trajectories, weights: Weights, workers: int | None = None) -> Float64:
+    """[S] weight of each state; at least one of the two columns of weights is not empty."""
     kernels, S = kernels_for(trajectories.n_turns), trajectories.n_states
     offsets = trajectories.offsets
 
-    def part(begin: int, end: int) -> Float64:
+    def work(begin: int, end: int) -> Float64:
         sums, here = np.zeros(S), offsets[begin : end + 1]
         blocks = cuts(here - here[0], block_turns(S))
-        kernels.sum_states(here, trajectories.states, factor[begin:end], turn, blocks, sums)
+        part = Weights(weights.factor[begin:end], weights.turn)
+        kernels.sum_states(Turns(here, trajectories.states), part, blocks, sums)
         return sums
 
     total = Total(S)
-    for sums in in_order(part, cuts(offsets, 4 * chunk_turns(S)), workers=workers):
+    for sums in in_order(work, cuts(offsets, 4 * chunk_turns(S)), workers=workers):
         total.add(sums)
     return total.value

@@ -1,8 +1,8 @@
 """Occupancies whose sums are whole numbers: pooled, trajectory-uniform and task-pooled, without filters.
 
-A weight is 1, 1/T or one over the turns of its task: in the last two cases a fixed-point number of two words
-(`fixed_point`). So results do not depend on the order of the data, nor on how they are cut into
-parts, threads or machines. Where all weights are equal they cancel, and the sums are counts.
+A weight is 1, 1/T or 1 / (turns of its task); the last two are fixed-point numbers of two words
+(`kernels.fixed_point`). Results therefore do not depend on the order of the data, nor on how they are
+divided into parts, threads or machines. If all weights are equal they cancel, and the sums are counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import chunk_turns, cuts, in_order
+from occupancy.kernels.columns import Totals, Turns, Words
 from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
@@ -122,7 +123,7 @@ def exact_shares(trajectories: Trajectories, convention: str, workers: int | Non
         sums = _summed(trajectories, high, low, workers)
     mass = counts.mass(convention)
     total = float(mass.sum())
-    spread = residuals_of_words(trajectories, high, low, mass, sums / total, workers)
+    spread = residuals_of_words(trajectories, Words(high, low), Totals(mass, sums / total), workers)
     return _shares(counts, convention, sums, total, spread)
 
 
@@ -149,7 +150,7 @@ def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, conventio
             np.add.at(lowers, cells.state[rows], low[rows])
             uppers, lowers = carry(uppers, lowers)
         sums = to_float(uppers, lowers)
-    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, mass, counts.turns, sums / B)
+    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, Totals(mass, sums / B), counts.turns)
     return _shares(counts, convention, sums, B, spread)
 
 
@@ -187,8 +188,8 @@ def _summed(trajectories: Trajectories, high: Int64, low: Int64, workers: int | 
 
     def part(begin: int, end: int) -> Int64:
         table = np.zeros((S, 2), np.int64)
-        here = offsets[begin : end + 1]
-        kernels.sum_words(here, trajectories.states, high[begin:end], low[begin:end], table)
+        turns = Turns(offsets[begin : end + 1], trajectories.states)
+        kernels.sum_words(turns, Words(high[begin:end], low[begin:end]), table)
         return table
 
     uppers, lowers = np.zeros((2, S), np.int64)

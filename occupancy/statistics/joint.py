@@ -1,4 +1,4 @@
-"""Turns counted by length and state: whole numbers, from which both histograms follow exactly."""
+"""Counts of turns by length and state, from which pooled and trajectory-uniform occupancies are exact."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Joint:
         return self
 
     def close(self) -> None:
-        """Count what waits and let the buffer go."""
+        """Count what is buffered and free the buffer."""
         self._count()
         self._keys = np.empty(0, np.intp)
 
@@ -106,7 +106,7 @@ class Joint:
         return Tally(self.words[0], high, low, n_trajectories, n_empty)
 
     def trajectories(self, column: str) -> int:
-        """Trajectories that the lengths speak of; T turns belong to each of length T."""
+        """Number of trajectories that the lengths imply: T turns belong to each of length T."""
         self._count()
         turns = self.by_length
         T = np.maximum(np.arange(len(turns)), 1)

@@ -43,9 +43,17 @@ def bootstrap(
     scheme: str = "poisson",
     workers: int | None = None,
 ) -> Bootstrap:
-    """Replicates of sum A / sum B over resampled tasks; the same on any number of workers.
+    """Replicates of the ratio sum_q A_q / sum_q B_q over resampled tasks.
 
-    Raises DataError with a single task of weight, or where a Poisson replicate drew no task.
+    Args:
+        sums: Sums by task, from `cluster_sums`.
+        seed: From 0 to 2**64 - 1.
+        replicates: R, at least 2.
+        scheme: poisson or gather.
+        workers: Threads; the result is the same for any number.
+
+    Raises:
+        DataError: Fewer than 2 tasks have weight, or a Poisson replicate drew no task.
     """
     from occupancy.kernels import resample as kernels_resample
 

@@ -1,10 +1,10 @@
-"""Sums over tasks of the squared residuals that standard errors by state are made of.
+"""Sums over tasks of squared residuals, from which standard errors by state are computed.
 
-The sum is sum_q (A_q - R B_q)^2 of each state, A_q being the weight of task q in the state, B_q in all, and
-R = sum A / sum B. Tasks come in the order of their ids, in chunks that depend on the data alone.
+For each state the sum is sum_q (A_q - R B_q)^2, where A_q is the weight of task q in the state, B_q its
+weight in all states, and R = sum A / sum B: the formula of `clusters` for the sparse table of tasks and
+states. Tasks are added in the order of their ids, in chunks that depend on the data only.
 """
 
-# ruff: noqa: PLR0917 - the columns of kernels
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,35 +14,32 @@ import numpy as np
 
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
-from occupancy.record.types import Float64, Floats, Int64, Trajectories
+from occupancy.kernels.columns import Groups, Spread, Totals, Turns, Weights, Words
+from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
 
 
 def residuals_of_weights(
-    trajectories: Trajectories, factor: Float64, turn: Floats, ratio: Float64, workers: int | None
+    trajectories: Trajectories, weights: Weights, ratio: Float64, workers: int | None
 ) -> tuple[Float64, int]:
-    """Sum [S] and the number of tasks with weight, for the columns of `ContextWeights`."""
+    """Sum [S] and the number of tasks with weight."""
     kernel = kernels_for(trajectories.n_turns).spread_states
-    return _over_tasks(trajectories, kernel, (factor, turn), ratio, workers)
+    return _over_tasks(trajectories, kernel, (weights, ratio), ratio, workers)
 
 
 def residuals_of_words(
-    trajectories: Trajectories,
-    high: Int64,
-    low: Int64,
-    mass: Float64,
-    ratio: Float64,
-    workers: int | None,
+    trajectories: Trajectories, words: Words, totals: Totals, workers: int | None
 ) -> tuple[Float64, int]:
-    """The same for weights in words [B], see `occupancy.kernels.fixed_point`, and B_q = mass [Q]."""
+    """The same for fixed-point weights, and B_q = totals.mass[q]."""
     kernel = kernels_for(trajectories.n_turns).spread_words
-    return _over_tasks(trajectories, kernel, (high, low, mass), ratio, workers)
+    return _over_tasks(trajectories, kernel, (words, totals), totals.ratio, workers)
 
 
 def residuals_of_cells(
-    A: Float64, state: Int64, sizes: Int64, mass: Float64, turns: Int64, ratio: Float64
+    A: Float64, state: Int64, sizes: Int64, totals: Totals, turns: Int64
 ) -> tuple[Float64, int]:
     """The same, bit for bit, from A and state by cell, of which task q has sizes[q]; turns by task."""
+    mass, ratio = totals
     S = len(ratio)
     total = Total((2, S + 1))
     chunks = cuts(np.concatenate([[0], np.cumsum(turns)]), chunk_turns(S))
@@ -67,7 +64,7 @@ def standard_errors(residuals: Float64, n_tasks: int, total: float) -> Float64 |
 def _over_tasks(
     trajectories: Trajectories,
     kernel: Callable[..., Any],
-    weights: tuple[Any, ...],
+    given: tuple[Any, ...],
     ratio: Float64,
     workers: int | None,
 ) -> tuple[Float64, int]:
@@ -77,12 +74,13 @@ def _over_tasks(
     begins = np.flatnonzero(np.diff(cluster[order], prepend=-1))
     before = np.concatenate([[0], np.cumsum(trajectories.lengths[order])])
     edges = np.append(begins, len(order))
+    turns = Turns(trajectories.offsets, trajectories.states)
 
     def part(begin: int, end: int) -> Float64:
         sums = np.zeros((2, S + 1))
         chosen = order[edges[begin] : edges[end]]
-        columns = (trajectories.offsets, trajectories.states, chosen, cluster, *weights, ratio)
-        sums[:, S] = kernel(*columns, sums[0, :S], sums[1, :S])
+        out = Spread(sums[0, :S], sums[1, :S])
+        sums[:, S] = kernel(turns, Groups(chosen, cluster), *given, out)
         return sums
 
     total = Total((2, S + 1))

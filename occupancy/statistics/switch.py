@@ -52,12 +52,20 @@ def draw_switches(
     first: int = 0,
     T_max: int | None = None,
 ) -> Switches:
-    """One t' a trajectory, from `law`.
+    """One switch time t' a trajectory, drawn from `law`.
 
-    `draw` numbers independent draws for the same trajectories. `first` is the number of the batch's
-    first trajectory, so that a part of a larger data set gets the draws that the whole would give it.
-    A fixed law without nu needs T_max.
-    Raises DataError where a trajectory's weights sum to zero.
+    Args:
+        trajectories: B trajectories; their weights are used by the law `weights` alone.
+        law: T_switch, such as preset("oec").switch.
+        seed: From 0 to 2**64 - 1.
+        draw: Number of an independent draw for the same trajectories.
+        first: Number of the batch's first trajectory: a part of a larger data set then gets the draws
+            that the whole would give it.
+        T_max: Horizon in turns; needed by a fixed law without nu, which is Unif{1..T_max}.
+
+    Raises:
+        DataError: The weights of a trajectory sum to zero, or a trajectory is longer than T_max.
+        RecipeError: The teacher decides t', or T_max is missing.
     """
     from occupancy.kernels import draw as kernels
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import chunk_turns, cuts, in_order
+from occupancy.kernels.columns import Turns
 from occupancy.kernels.fixed_point import carry, to_float
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories
@@ -63,14 +64,21 @@ class Tally:
 
 
 def tally(trajectories: Trajectories, *, workers: int | None = None) -> Tally:
-    """Tally of a batch that has a turn at least."""
+    """Pooled and trajectory-uniform histograms of a batch, exactly; tallies of parts can be added.
+
+    Raises:
+        DataError: The batch has no turn.
+
+    Example:
+        >>> (tally(first_half) + tally(second_half)).pooled
+    """
     offsets, S = trajectories.offsets, trajectories.n_states
     kernels = kernels_for(trajectories.n_turns)
     require_weight(trajectories.n_turns, trajectories)
 
     def part(begin: int, end: int) -> Int64:
         table = np.zeros((S, 3), np.int64)
-        kernels.tally(offsets[begin : end + 1], trajectories.states, table)
+        kernels.tally(Turns(offsets[begin : end + 1], trajectories.states), table)
         return table
 
     counts, high, low = np.zeros((3, S), np.int64)

@@ -1,4 +1,4 @@
-"""Turns counted by task and state: what the standard error of every state needs of data in parts.
+"""Counts of turns by task and state, for standard errors by state of data in parts.
 
 Counts and the fixed-point words of 1/T are whole numbers, so cells of parts add up to the cells of the
 whole, in any order and bit for bit. Sums of weights are floats and add up to rounding.

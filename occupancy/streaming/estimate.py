@@ -1,9 +1,9 @@
 """Occupancies and means of a stream of parts, in one pass and bounded memory.
 
-What is kept from part to part is by state, by task, and for standard errors by pair of task and state that
-occurs: `cell_memory` in all, reckoned at 240 bytes a pair as parts are joined. Pooled, trajectory-uniform
-and task-pooled occupancies and their errors have the same bits as in memory; those under weights, and means,
-agree to rounding.
+Sums are kept by state, by task, and for standard errors by pair of task and state that occurs, in
+`cell_memory` bytes (240 a pair while parts are joined). Pooled, trajectory-uniform and task-pooled
+occupancies and their errors have the same bits as in memory; those under weights, and means, agree to
+rounding.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from occupancy.kernels.columns import Totals
 from occupancy.record.errors import DataError
 from occupancy.record.types import Trajectories
 from occupancy.statistics.clusters import ClusterSums, ratio
@@ -26,7 +27,7 @@ from occupancy.streaming.stream import TurnStream
 
 @dataclass(frozen=True)
 class StreamEstimate:
-    """What a stream of turns says, under each convention."""
+    """Estimates from a stream of turns, under each convention."""
 
     occupancies: dict[str, Occupancy]
     """By convention; task-pooled only where cells of task and state are kept."""
@@ -39,11 +40,21 @@ class StreamEstimate:
 def estimate_stream(
     stream: TurnStream, *, n_empty: int = 0, workers: int | None = None, cell_memory: int = CELL_MEMORY
 ) -> StreamEstimate:
-    """Occupancies and means under every convention, and under the weights where they are given.
+    """Occupancies and means of a stream under every convention, in one pass.
 
-    n_empty trajectories without rows are counted beside those of the stream. cell_memory is in bytes; 0
-    leaves out standard errors by state and the task-pooled occupancy, unless all fits into one part.
-    Raises DataError where more is needed.
+    Args:
+        stream: From `open_turns`.
+        n_empty: Trajectories without rows, counted beside those of the stream.
+        workers: Threads; the result does not depend on their number.
+        cell_memory: Bytes for counts by task and state. With 0 there are no standard errors by state and no
+            task-pooled occupancy, unless everything fits into one part.
+
+    Raises:
+        DataError: The stream has no rows, breaks its contract, or needs more than `cell_memory`.
+
+    Example:
+        >>> stream = open_turns("turns.parquet", Columns(state="cell"))
+        >>> estimate_stream(stream).occupancies["pooled"].probability
     """
     sums = Pass(cell_memory)
     for part in stream.parts():
@@ -60,7 +71,7 @@ class Pass:
         self.only: Trajectories | None = None
 
     def add(self, part: Trajectories, workers: int | None) -> None:
-        """Add a part; a single one is left as it is, for then everything fits into memory."""
+        """Add a part; if it is the only one, it is estimated in memory."""
         first, self.only = self.only, None
         self.n_parts += 1
         if self.n_parts == 1:
@@ -113,7 +124,9 @@ class Pass:
                 at = np.searchsorted(counts.tasks, cells.task)
                 sizes = np.bincount(at, minlength=len(counts.tasks))
                 mass = np.bincount(at, cells.weight, minlength=len(counts.tasks)).astype(np.float64)
-                spread = residuals_of_cells(cells.weight, cells.state, sizes, mass, counts.turns, sums / B)
+                spread = residuals_of_cells(
+                    cells.weight, cells.state, sizes, Totals(mass, sums / B), counts.turns
+                )
                 errors, n_tasks = standard_errors(*spread, B), spread[1]
             ess = B**2 / float(parts.weight_squares.value[0])
             found["weights"] = Occupancy(sums / B, errors, n_tasks, *known, ess, "weights")

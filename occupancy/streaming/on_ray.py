@@ -1,8 +1,8 @@
-"""The same sums over a Ray cluster: one task a run of row groups, merged in file order.
+"""Occupancies over a Ray cluster: one Ray task a unit of row groups, merged in file order.
 
-Units are fixed by the files and the memory setting, so results do not depend on the number of machines, nor
-on one of them dying: Ray runs its tasks again elsewhere. Tallies are exact and equal those of a single
-machine bit for bit. Files must be readable under the same path on every node.
+Units depend on the files and the memory setting only, so results do not depend on the number of machines, nor
+on lost ones: Ray runs their tasks again. Tallies have the same bits as on a single machine. Files must be
+readable under the same path on every node.
 """
 
 from __future__ import annotations

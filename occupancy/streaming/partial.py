@@ -1,7 +1,7 @@
-"""What one part of a data set contributes: sums that add up to those of the whole, part after part.
+"""Sums of one part of a data set, which add up to those of the whole.
 
-Parts need not hold whole tasks. Sums of counts and of 1/T are whole numbers, so the order of parts does not
-matter to them; sums of weights and of features are floats, and are added in the order of the parts.
+A task may be in several parts. Sums of counts and of 1/T are whole numbers and do not depend on the order of
+parts; sums of weights and of features are floats and are added in the order of the parts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from occupancy.kernels.chunks import Total
+from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import ClusterSums, partial_sums
@@ -43,7 +44,7 @@ def partial_of(part: Trajectories, *, cells: bool = True, workers: int | None = 
     weighted, squares = None, 0.0
     if part.weights is not None:
         w = part.weights.astype(np.float64)
-        weighted = weighted_sums(part, np.empty(0), part.weights, workers)
+        weighted = weighted_sums(part, Weights(np.empty(0), part.weights), workers)
         squares = float(w @ w)
     names = ["pooled", "trajectory", *([] if part.weights is None else ["weights"])]
     means = (

@@ -1,10 +1,9 @@
-"""Both histograms of a Parquet or Arrow table by several threads, from the columns that they need alone.
+"""Occupancies of a Parquet or Arrow table by several threads, without standard errors (`--fast`).
 
-`(trajectory, state)` is read, and T counted from the ids: rows of a trajectory that are not together are
-refused. Where `Columns.length` names a column with T in every row, only `(T, state)` is read, which takes
-on trust that T is the length of the row's trajectory; that each length L stands in a whole number of times L
-rows is checked. No task is read: there are no standard errors. `occupancy.streaming.estimate` reads
-everything, and checks the lengths too.
+Only `(trajectory, state)` is read, and T is counted from the ids: rows of a trajectory that are not together
+are refused. If `Columns.length` names a column with T in every row, only `(T, state)` is read; the lengths
+are then not verified, except that each length L must occur in a multiple of L rows. Tasks are not read, so
+there are no standard errors. `occupancy.streaming.estimate` reads and checks everything.
 
 Units of work are runs of row groups and depend on the file alone. Counts are whole numbers, and weights are
 summed by unit in file order, so that any number of threads gives the same bits.
@@ -62,7 +61,17 @@ class Scanned:
 def scan_table(
     source: str | Path, columns: Columns, *, memory: int = MEMORY, workers: int | None = None
 ) -> tuple[StreamEstimate, list[Any]]:
-    """Occupancies without standard errors, and the texts of the states; tasks and features are not read."""
+    """Occupancies without standard errors of a Parquet or Arrow table, and the texts of its states.
+
+    Args:
+        source: A file, or a folder of files.
+        columns: Trajectory (or length), state and weight are read; tasks and features are not.
+        memory: Bytes for rows.
+        workers: Threads; the result has the same bits for any number.
+
+    Raises:
+        DataError: The rows of a trajectory are not together, or lengths or weights are impossible.
+    """
     files = open_turns(source, columns).files
     units = row_groups(files, UNIT_ROWS)
     each = memory // count_workers(workers)

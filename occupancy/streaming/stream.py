@@ -1,8 +1,8 @@
-"""Tables of turns larger than memory: read in batches, given out as parts that hold whole trajectories.
+"""Tables of turns larger than memory, read as a stream of parts that hold whole trajectories.
 
-Parquet files and folders, Arrow IPC files (mapped, not read, so that repeated passes cost no decoding) and
-run folders. A part holds as many rows as the memory setting allows; the last trajectory of a batch waits
-for the next one. A trajectory whose rows are not together is an error, not two trajectories.
+Sources are Parquet files and folders, Arrow IPC files (mapped into memory, so that repeated passes need no
+decoding) and run folders. A part has as many rows as the memory setting allows; the last trajectory of a
+batch is completed by the next one. A trajectory whose rows are not together is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROW_BYTES, TEXT_BYTES = 160, 240
 
 @dataclass
 class TurnStream:
-    """A table of turns, and what has been learnt about it while reading."""
+    """A table of turns; texts and counts are filled in while it is read."""
 
     files: list[Path]
     columns: Columns
@@ -140,8 +140,8 @@ def to_part(rows: dict[str, Any], starts: Int64, *, n_states: int | None = None)
     if "length" in rows and (rows["length"] != np.repeat(T, T)).any():
         at = int(np.argmax(rows["length"] != np.repeat(T, T)))
         raise DataError(
-            f"a row says that its trajectory has {rows['length'][at]} rows, but there are "
-            f"{np.repeat(T, T)[at]}: mend the column of lengths, or leave it out of --columns"
+            f"the column of lengths is {rows['length'][at]} for a trajectory of {np.repeat(T, T)[at]} rows: "
+            f"fix the column, or leave it out of --columns"
         )
     tasks = rows["task"][starts]
     last = rows["task"][np.append(starts[1:], len(rows["task"])) - 1]
@@ -195,7 +195,16 @@ class Together:
 
 
 def open_turns(source: str | Path, columns: Columns, *, memory: int = MEMORY) -> TurnStream:
-    """Stream of a Parquet or Arrow IPC file, or of all such files in a folder, by name."""
+    """Stream of a Parquet or Arrow IPC file, or of all such files in a folder, sorted by name.
+
+    Args:
+        source: File or folder.
+        columns: Names of the columns.
+        memory: Bytes for the rows of one part, in all their copies.
+
+    Raises:
+        DataError: There is no such file.
+    """
     path = Path(source)
     files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.suffix in _SUFFIXES)
     if not files:

@@ -23,6 +23,7 @@ from occupancy import (
 )
 from occupancy.kernels import chunks, small
 from occupancy.kernels import sums as kernels
+from occupancy.kernels.columns import Turns, Weights
 from occupancy.kernels.fixed_point import carry
 from occupancy.statistics import estimate
 
@@ -95,7 +96,7 @@ def test_lengths_above_and_below_what_kernels_write_out_give_the_same_sums(S):
     states = (np.arange(offsets[-1]) % S).astype(np.int32)
     tables = np.zeros((2, S, 3), np.int64)
     for module, table in zip((small, kernels), tables, strict=True):
-        module.tally(offsets, states, table)
+        module.tally(Turns(offsets, states), table)
     (few, counted), words = tables[:, :, 0], [carry(table[:, 1], table[:, 2]) for table in tables]
     assert few.tolist() == counted.tolist() == np.bincount(states, minlength=S).tolist()
     assert np.array_equal(words[0], words[1])
@@ -119,7 +120,7 @@ def test_a_single_bin_is_exact_on_any_number_of_threads():
         found = tally(batch, workers=workers)
         assert found.counts.tolist() == [N]
         assert found.trajectory.tolist() == found.pooled.tolist() == [1.0]
-        sums = estimate.weighted_sums(batch, np.empty(0), weights, workers)
+        sums = estimate.weighted_sums(batch, Weights(np.empty(0), weights), workers)
         assert abs(Fraction(float(sums[0])) / (N * Fraction(float(weights[0]))) - 1) < Fraction(1, 10**12)
     assert occupancy(batch, convention="pooled").standard_error.tolist() == [0.0]
 

@@ -103,7 +103,7 @@ def test_rows_apart_are_refused_unless_lengths_are_taken_on_trust(tmp_path):
 
 def test_reading_everything_checks_the_lengths(tmp_path):
     file = write(tmp_path, trajectory=[1, 2, 2])
-    with pytest.raises(DataError, match="has 2 rows, but there are 1"):
+    with pytest.raises(DataError, match="is 2 for a trajectory of 1 rows"):
         estimate_stream(open_turns(file, Columns(length="T")))
 
 

@@ -8,6 +8,9 @@ import struct
 
 NEW_NAMESPACES = 0x7E020080
 """CLONE_NEW* of every kind, CLONE_NEWTIME included."""
+SOCKETS = (1, 2, 10, 16)
+"""Families of sockets that may be made: local ones, IPv4, IPv6 and netlink, which the network namespace
+isolates. Others it does not, as those between a virtual machine and its host."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """Requests that type into another process's terminal."""
 
@@ -34,13 +37,13 @@ _NAMES = (
 _NUMBERS = {
     "x86_64": (
         0xC000003E,
-        {"clone": 56, "ioctl": 16, "clone3": 435},
+        {"clone": 56, "ioctl": 16, "clone3": 435, "socket": 41},
         "101 310 311 312 250 248 249 321 298 323 246 320 175 313 176 165 166 155 308 272 167 168 169 304 303 "
         "179 163 164 227 305 159 103 153 300",
     ),
     "aarch64": (
         0xC00000B7,
-        {"clone": 220, "ioctl": 29, "clone3": 435},
+        {"clone": 220, "ioctl": 29, "clone3": 435, "socket": 198},
         "117 270 271 272 219 217 218 280 241 282 104 294 105 273 106 40 39 41 268 97 224 225 142 265 264 "
         "60 89 170 112 266 171 116 58 262",
     ),
@@ -66,9 +69,9 @@ def forbidden(machine: str = "") -> dict[str, int]:
 def call_filter(machine: str = "") -> bytes:
     """The filter as bubblewrap reads it (an array of `struct sock_filter`); empty for an unknown machine.
 
-    Refused are the calls of `forbidden`, clone with a new namespace, clone3 (whose flags a filter cannot
-    read: libraries then use clone), and ioctls that type into a terminal. Calls of another architecture
-    end the process.
+    Refused are the calls of `forbidden`, clone with a new namespace, clone3 (a filter cannot read its flags;
+    libraries use clone then), sockets of other families than `SOCKETS`, and ioctls that type into a
+    terminal. Calls of another architecture end the process.
     """
     machine = machine or platform.machine()
     if machine not in _NUMBERS:
@@ -90,16 +93,21 @@ def call_filter(machine: str = "") -> bytes:
     ]
     for number in sorted(forbidden(machine).values()):
         code += [(_EQUAL, 0, 1, number), refuse]
+    last = 9 + len(SOCKETS)  # how far the last line, which allows the call, is from the third
     code += [
         (_EQUAL, 0, 3, special["clone"]),
         (_LOAD, 0, 0, _ARGUMENT),
-        (_ANY_BIT, 0, 6, NEW_NAMESPACES),
+        (_ANY_BIT, 0, last, NEW_NAMESPACES),
         refuse,
         (_EQUAL, 0, 4, special["ioctl"]),
         (_LOAD, 0, 0, _ARGUMENT + 8),
         (_EQUAL, 1, 0, TIOCSTI),
-        (_EQUAL, 0, 1, TIOCLINUX),
+        (_EQUAL, 0, last - 5, TIOCLINUX),
         refuse,
+        (_EQUAL, 0, last - 7, special["socket"]),
+        (_LOAD, 0, 0, _ARGUMENT),
+        *((_EQUAL, len(SOCKETS) - i, 0, family) for i, family in enumerate(SOCKETS)),
+        (_RETURN, 0, 0, _REFUSE | errno.EAFNOSUPPORT),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("=HBBI", *line) for line in code)

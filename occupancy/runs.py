@@ -17,7 +17,6 @@ table or rows, and a part of a later version.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -31,6 +30,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from occupancy.record.drafts import open_file, sync, write_whole
 from occupancy.record.errors import DataError, RunError
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
@@ -159,19 +159,19 @@ class Run:
         for name, table in tables.items():
             file = draft / f"{name}.parquet"
             pq.write_table(table, file, compression="zstd")
-            _sync(file)
+            sync(file)
         rows = {name: len(table) for name, table in tables.items()}
         listed = {"part": number, "schema_version": SCHEMA_VERSION, "rows": rows}
-        _write(draft / _LIST, json.dumps(listed) + "\n")
-        _sync(draft)
+        write_whole(draft / _LIST, json.dumps(listed) + "\n")
+        sync(draft)
         os.rename(draft, parts / f"{number:06d}")
-        _sync(parts)
+        sync(parts)
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; it falls with the process, however that dies."""
-    with os.fdopen(_open(folder / "lock", os.O_CREAT), "w") as handle:
+    with os.fdopen(open_file(folder / "lock", os.O_CREAT), "w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -193,8 +193,8 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
         if any(item.name not in _BEGUN for item in folder.iterdir()):
             raise DataError(f"{folder} is not empty and holds no run: name a new folder")
         info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
-        _write(folder / "recipe.toml", recipe.to_toml())
-        _write(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
+        write_whole(folder / "recipe.toml", recipe.to_toml())
+        write_whole(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
     return Run(folder, recipe, info)
 
 
@@ -268,31 +268,3 @@ def _refuse_later(where: Path, version: int) -> None:
             f"{where} has schema version {version}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; use "
             f"the release that wrote it"
         )
-
-
-def _open(file: Path, flags: int) -> int:
-    """Handle for writing; a symbolic link in the file's place is refused, not followed."""
-    try:
-        return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o666)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EMLINK):
-            raise
-        raise DataError(f"{file} is a symbolic link: nothing is written through links; remove it") from error
-
-
-def _write(file: Path, text: str) -> None:
-    draft = file.with_name(f".{file.name}.draft")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(_open(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as handle:
-        handle.write(text)
-    _sync(draft)
-    os.replace(draft, file)
-    _sync(file.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

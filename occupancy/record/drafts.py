@@ -6,13 +6,14 @@ command can be given again.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from occupancy.record.errors import InputError
+from occupancy.record.errors import DataError, InputError
 
 
 def new_folder(name: str | Path, *, option: str = "--out") -> Path:
@@ -45,10 +46,22 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 def write_whole(file: Path, text: str) -> None:
     """Replace a file's text at once."""
     draft = file.with_name(f".{file.name}.draft")
-    draft.write_text(text, "utf-8")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(open_file(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as handle:
+        handle.write(text)
     sync(draft)
     os.replace(draft, file)
     sync(file.parent)
+
+
+def open_file(file: Path, flags: int) -> int:
+    """Descriptor for writing; a symbolic link in the file's place is refused, not followed."""
+    try:
+        return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EMLINK):
+            raise
+        raise DataError(f"{file} is a symbolic link: nothing is written through links; remove it") from error
 
 
 def sync(path: Path) -> None:

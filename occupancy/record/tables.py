@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 SCHEMA_VERSION = 3
-"""What a version added is said by `Column.since` and `ADDED_TABLES`; older runs are read without it."""
+"""`Column.since` and `ADDED_TABLES` record what a version added; older runs are read without it."""
 ADDED_TABLES = {"trained_turns": 2}
 KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
 
@@ -50,17 +50,16 @@ _EPISODE_ID = Column("episode_id", _TEXT, "the key as one text, unique in the ru
 TABLES: dict[str, tuple[Column, ...]] = {
     "proposals": (
         *_key(),
-        Column("cluster_id", _TEXT, "underlying task that errors are clustered by; never its seed"),
+        Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed"),
         Column("recipe_hash", _TEXT, "recipe that proposed"),
         Column("t_prime", _INT, "drawn switch time t', from 1; 0 where none was drawn"),
         Column(
             "probability",
             _REAL,
-            "probability of the drawn t' given tau under the switch law; 0 where none was drawn, or where "
-            "the "
-            "teacher decided",
+            "probability of the drawn t' given tau under the switch law; 0 if none was drawn or the teacher "
+            "decided",
         ),
-        Column("T", _INT, "length of the rollout that was switched from, in turns"),
+        Column("T", _INT, "length of the rollout before the switch, in turns"),
         Column("R", _REAL, "terminal reward of that rollout; empty where it has none", nullable=True),
         Column("psi", _TEXT, "JSON object: verdict of every prefix filter"),
         Column(
@@ -73,7 +72,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "episodes": (
         _EPISODE_ID,
         *_key(),
-        Column("cluster_id", _TEXT, "underlying task that errors are clustered by; never its seed"),
+        Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed"),
         Column("task_kind", _TEXT, "type of the task, empty where the benchmark has none"),
         Column("kind", _TEXT, "rollout, continuation, demo, handback or evaluation"),
         Column("prefix_policy", _TEXT, "who made the turns before `switch_turn`"),
@@ -81,15 +80,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("teacher", _TEXT, "who played the teacher's turns; empty where there are none"),
         Column("parent", _TEXT, "episode_id that the prefix comes from; empty where there is none"),
         Column("switch_turn", _INT, "first turn of the teacher, t'; 0 where there is none"),
-        Column("K", _INT, "most teacher turns asked for; 0 where there are none"),
+        Column("K", _INT, "cap on teacher turns; 0 if there is none"),
         Column("teacher_turns", _INT, "teacher turns played, L"),
         Column("length", _INT, "T, all turns of the episode, prefix included"),
         Column("R", _REAL, "terminal reward in [0, 1]; empty where the episode has none", nullable=True),
         Column("status", _TEXT, "how the episode ended; agentloop.types.Status lists the words"),
-        Column("error", _TEXT, "what failed, in one line; empty where nothing did"),
-        Column(
-            "phi", _TEXT, "JSON object: verdict of every continuation filter; null where it cannot be known"
-        ),
+        Column("error", _TEXT, "failure in one line; empty if there is none"),
+        Column("phi", _TEXT, "JSON object: verdict of every continuation filter; null if unknown"),
         Column("prompt", _TEXT, "JSON list of the messages before turn 1; empty where the parent has them"),
         Column("environment", _TEXT, "name and version, grammar or corpus included"),
         Column("seed", _LONG, "seed of the environment"),
@@ -118,7 +115,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "the part of them read from a cache, where the provider says",
             nullable=True,
         ),
-        Column("counter", _TEXT, "who counted the tokens"),
+        Column("counter", _TEXT, "what counted the tokens: the provider, or a named counter"),
         Column("finish_reason", _TEXT, "stop, or length where the turn was cut"),
         Column("parse_status", _TEXT, "ok, or what was wrong with the turn's text"),
         Column(
@@ -189,7 +186,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "evaluations": (
         Column("training_id", _TEXT, "what was evaluated"),
         Column("task_id", _TEXT, "the task or question"),
-        Column("cluster_id", _TEXT, "underlying task that errors are clustered by"),
+        Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors"),
         Column("attempt", _INT, "attempt at the task, from 0"),
         Column("score", _REAL, "in [0, 1]"),
         Column("status", _TEXT, "how the episode ended"),

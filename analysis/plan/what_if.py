@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -27,9 +27,10 @@ from analysis.plan.pilot import Pilot
 from analysis.plan.read import read_pilot
 from analysis.plan.report import Candidate, Plan
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.prices import read_prices
 from occupancy.record.recipe import K_text
+from occupancy.record.specs import Size, read
 
-FORMS = "prices=FILE.toml, T_max=N or evaluation=TASKSxATTEMPTS"
 POWER = 1.960 + 0.842
 """Standard errors of a difference that a two-sided test at 5 % sees with 80 % power."""
 _DRAWS = 20_000
@@ -48,19 +49,19 @@ def answers(
     """One answer a question, each against `found`, the plan as asked; `replan` plans anew in the same way."""
     answered = []
     for question in questions:
-        name, _, value = question.partition("=")
-        if name == "prices":
-            other = replace(purchase, prices=Prices.from_toml(value, teacher=pilot.recipe.teacher))
+        asked = _read(question)
+        if asked.prices is not None:
+            other = replace(purchase, prices=Prices.from_toml(asked.prices, teacher=pilot.recipe.teacher))
             answered.append(_moved(question, found, replan(pilot, other)))
-        elif name == "T_max":
-            cut = _shorter(folder, question, pilot)
+        elif asked.T_max is not None:
+            cut = _shorter(folder, question, pilot, T_max=asked.T_max)
             moved = _moved(question, found, replan(cut, purchase))
             lost, every = len(pilot.contexts) - len(cut.contexts), len(pilot.contexts)
             if lost:
                 moved["said"] += f" {lost} of {every} contexts lie beyond that turn and are left out."
             answered.append(moved | {"contexts_left_out": lost})
-        else:
-            tasks, attempts = map(int, value.split("x"))
+        elif asked.evaluation is not None:
+            tasks, attempts = asked.evaluation
             answered.append(evaluation(question, pilot, found, tasks=tasks, attempts=attempts))
     return tuple(answered)
 
@@ -68,17 +69,36 @@ def answers(
 def check(questions: Sequence[str]) -> None:
     """Refuse what has no answer before anything is planned."""
     for question in questions:
-        name, _, value = question.partition("=")
-        form = {"prices": r".+", "T_max": r"\d+", "evaluation": r"\d+x\d+"}.get(name)
-        if form is None or not re.fullmatch(form, value):
-            raise InputError(f"--what-if {question!r}: expected {FORMS}")
-        if name == "evaluation" and (int(value.split("x")[0]) < 2 or int(value.split("x")[1]) < 1):
-            raise InputError(f"--what-if {question!r}: expected at least 2 tasks and 1 attempt, as 200x4")
+        asked = _read(question)
+        if asked.prices is not None:
+            read_prices(asked.prices)
 
 
-def _shorter(folder: str | Path, question: str, pilot: Pilot) -> Pilot:
+def _tasks_and_attempts(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text, re.ASCII)
+    if found is None or int(found[1]) < 2 or int(found[2]) < 1:
+        raise InputError(
+            f"--what-if evaluation={text}: expected TASKSxATTEMPTS, at least 2 tasks and 1 attempt, as 200x4"
+        )
+    return int(found[1]), int(found[2])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What else might be true: one of these."""
+
+    prices: str | None = None
+    T_max: Size | None = None
+    evaluation: Annotated[tuple[int, int], _tasks_and_attempts] | None = None
+
+
+def _read(question: str) -> _Asked:
+    return read(_Asked, [question], of="--what-if")
+
+
+def _shorter(folder: str | Path, question: str, pilot: Pilot, *, T_max: int) -> Pilot:
     try:
-        cut = read_pilot(folder, T_max=int(question.partition("=")[2]))
+        cut = read_pilot(folder, T_max=T_max)
     except DataError as error:
         raise InputError(f"--what-if {question!r} leaves no pilot to plan from: {error}") from error
     return replace(cut, pool=max(pilot.pool, len(cut.clusters)), pool_stated=pilot.pool_stated)

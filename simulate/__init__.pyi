@@ -1,8 +1,8 @@
-from .exact.laws import AcceptedLaw, accepted_law
-from .exact.solve import Answers, answers, hand_backs
 from .pilots.playing import PilotSize, pilot_rows, play_pilot
 from .pipelines.outcome import Outcome, truth
 from .pipelines.sweeping import Sweep, sweep
+from .solving.laws import AcceptedLaw, accepted_law
+from .solving.solve import Answers, answers, hand_backs
 from .worlds.families import FAMILIES, MIXED, Family, draw_worlds, family
 from .worlds.fitted import fit_world, fitted_world
 from .worlds.garnet import Garnet, garnet_world

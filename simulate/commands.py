@@ -155,7 +155,7 @@ def _sweep(arguments: argparse.Namespace, world: World, student: Student | None)
 
 
 def _report(world: World, frame: pd.DataFrame, winners: pd.DataFrame) -> dict[str, Any]:
-    from simulate.exact.solve import answers
+    from simulate.solving.solve import answers
 
     exact = answers(world)
     spent = frame["C_i"].where(frame["matched_on"] == "inference", frame["C_tr"])

@@ -6,7 +6,7 @@ import numpy as np
 
 from occupancy import preset
 from simulate import World
-from simulate.exact.laws import LEAP_BELOW
+from simulate.solving.laws import LEAP_BELOW
 
 
 def random_world(seed, *, S=4, A=2, X=3, U=3, T=4):

@@ -118,7 +118,7 @@ def _table(multiple: str, part: dict[str, Any]) -> RenderableType:
     rows = Table("rule", *families, title=title, title_justify="left")
     for rule, cells in part["regret"].items():
         rows.add_row(rule, *(_cell(cells[name], scale=100) for name in families))
-    quality = {"coverage": "90 % bands hold", "rank": "rank correlation", "error": "predicted - true"}
+    quality = {"bands_hold": "90 % bands hold", "rank": "rank correlation", "error": "predicted - true"}
     for name, label in quality.items():
         rows.add_row(label, *(_cell(part[name].get(f, {"mean": None}), scale=1) for f in families))
     statuses = ", ".join(f"{n} {status}" for status, n in part["statuses"].items())

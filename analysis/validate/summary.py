@@ -1,4 +1,4 @@
-"""Summary of a validation: regret of planner and rules by family, coverage, rank correlation, control."""
+"""Summary of a validation: regret of planner and rules by family, quality of predictions, control."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def by_plan(options: pd.DataFrame) -> pd.DataFrame:
         banded = known[known["low"].notna()]
         inside = banded["J"].between(banded["low"], banded["high"])
         rank = known["predicted"].rank().corr(known["J"].rank()) if len(known) > 2 else np.nan
-        row = {"coverage": inside.mean() if len(banded) else np.nan, "rank": rank}
+        row = {"bands_hold": inside.mean() if len(banded) else np.nan, "rank": rank}
         row["error"] = (banded["predicted"] - banded["J"]).mean() if len(banded) else np.nan
         rows.append(dict(zip([*PLAN, "family"], keys, strict=True)) | row)
     return pd.DataFrame(rows)
@@ -80,7 +80,7 @@ def summary(options: pd.DataFrame, plans: pd.DataFrame) -> dict[str, Any]:
                 str(rule): _families(part, "regret") for rule, part in mine.groupby("rule", sort=False)
             },
             "best_fixed_rule": str(fixed.idxmin()),
-            "coverage": _families(own, "coverage"),
+            "bands_hold": _families(own, "bands_hold"),
             "rank": _families(own, "rank"),
             "error": _families(own, "error"),
             "shuffled_no_preference": float((made["shuffled_status"] == "no_preference").mean()),

@@ -24,7 +24,7 @@ from simulate.worlds.students import Student
 from simulate.worlds.types import Float64, Int64, World
 
 if TYPE_CHECKING:
-    from simulate.pipelines.kernels import Tables
+    from simulate.pipelines.serial import Tables
 
 MOST_PROPOSALS = 200_000
 _SEEDS = 16
@@ -163,7 +163,7 @@ class _Pipeline:
     owned: Owned
 
     def __call__(self, seed: int, number: int) -> tuple[float, Int64]:
-        from simulate.pipelines.kernels import collect, collect_demos
+        from simulate.pipelines.serial import collect, collect_demos
 
         world, order, in_tokens = self.world, self.order, self.student.in_tokens
         tables, keys = tables_of(world), pipeline_keys(seed, number, world.horizon)
@@ -196,7 +196,7 @@ def too_few(tokens: int, world: str) -> str:
 
 def chances_of(world: World, policy: Float64) -> Float64:
     """[S] chance of success from each first state under a policy over contexts [X, A]."""
-    from simulate.pipelines.kernels import values
+    from simulate.pipelines.serial import values
 
     return values(tables_of(world), world.by_state(policy), world.horizon)
 
@@ -212,7 +212,7 @@ def pipeline_keys(seed: int, number: int, T: int) -> Any:
 @lru_cache(maxsize=8)
 def tables_of(world: World) -> Tables:
     """The world as the kernels and the sweep read it."""
-    from simulate.pipelines.kernels import Tables
+    from simulate.pipelines.serial import Tables
 
     start = np.cumsum(world.start)
     return Tables(

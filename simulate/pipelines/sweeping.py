@@ -10,10 +10,10 @@ import numpy as np
 
 from occupancy import Recipe, RunError
 from occupancy.record.recipe import K_text
-from simulate.exact.jax64 import double_precision
 from simulate.pipelines.lanes import Pipeline, chunks, distinct_students, grid, lanes_of
 from simulate.pipelines.order import LEDGER, PROPOSALS
 from simulate.pipelines.outcome import MOST_PROPOSALS, tables_of, too_few
+from simulate.solving.jax64 import double_precision
 from simulate.worlds.students import Student
 from simulate.worlds.types import Float64, Int64, World
 
@@ -94,7 +94,7 @@ def sweep(
         parts = list(chunks(pipelines, min(lanes, len(pipelines))))
         distinct = max(distinct_students(part, axis) for part, _ in parts)
 
-        from simulate.pipelines.sweep_program import program
+        from simulate.pipelines.batched import program
 
         tables = jax.device_put(tables_of(world))
         for part, real in parts:

@@ -1,7 +1,7 @@
 """Named families of worlds, drawn by seed: small, middle, large and "any" best K, and random ones.
 
-short   first repairs are rare and hard, later ones common and easy: what K = 1 or 2 labels is all one needs
-middle  three repairs in a row are hard and specific, and the track behind them is dear: K = 3 to 5
+short   first repairs are rare and hard, later ones common and easy: K = 1 or 2 labels all that is needed
+middle  three repairs in a row are hard and specific, and turns on the track are expensive: K = 3 to 5
 long    six or seven hard repairs in a row that the student seldom reaches: the teacher must go on, K >= 8
 any     a wrong turn changes nothing, so student and teacher see the same contexts: every K is as good
 weak    a student that starts weak on the track and at the first repair: r decides, and its best value moves

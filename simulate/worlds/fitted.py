@@ -2,7 +2,7 @@
 
 In class x the student moves by P_S(x, .) and the teacher by P_E(x, .). A world with these two moves as its
 actions, in which pi_0 always plays the first and pi_e the second, has exactly the chain of a student that
-has become teacher-like in a share p_x of its turns: diag(1 - p) P_S + diag(p) P_E. What is learnt in one
+plays as the teacher in a fraction p_x of its turns: diag(1 - p) P_S + diag(p) P_E. What is learned in one
 context of a class says nothing about another, so each class is copied into as many contexts as it holds.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from occupancy.runs import Run
+from simulate.worlds.recovery import zipf as zipf_law
 from simulate.worlds.types import Float64, Int64, World, WorldError
 
 ENDS = 2
@@ -33,7 +34,7 @@ def fitted_world(
 
     `student` and `teacher` [X, X + 2] hold the law of the following class, with success and failure as the
     last two columns; `start` [X]; `tokens` [X] mean tokens of a teacher turn; `diversity` [X] the number of
-    contexts in each class (default 1), whose shares follow a Zipf law.
+    contexts in each class (default 1), whose frequencies follow a Zipf law.
     """
     student, teacher = np.asarray(student, np.float64), np.asarray(teacher, np.float64)
     X = len(student)
@@ -46,7 +47,7 @@ def fitted_world(
     if copies.shape != (X,) or (copies < 1).any():
         raise WorldError(f"diversity={copies.tolist()}: expected at least 1 context for each of {X} classes")
     own = np.repeat(np.arange(X), copies)
-    share = np.concatenate([_zipf(n, zipf) for n in copies])
+    share = np.concatenate([zipf_law(n, zipf) for n in copies])
     S = len(own)
     # Every state lists every context that its class can move to; columns S and S + 1 are the ends.
     target = np.concatenate([own, [X, X + 1]])
@@ -119,8 +120,3 @@ def _kernel(own: Int64, following: Int64, X: int, prior: float) -> Float64:
     pooled = counts.sum(axis=0) / counts.sum()
     rows = counts + prior * pooled
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
-
-
-def _zipf(count: int, exponent: float) -> Float64:
-    weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
-    return np.asarray(weights / weights.sum())

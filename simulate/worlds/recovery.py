@@ -43,7 +43,7 @@ class Recovery:
     Several hard and specific ones in a row need a large K (see `student_repair`, `generic`)."""
     generic: float = 3.0
     """How many times fewer contexts each further repair step has. Near 1: every step is specific and the
-    best K grows; large: later steps are learnt from a few examples and only the first is worth its tokens."""
+    best K grows; large: later steps are learned from a few examples, and only the first is worth buying."""
     student_track: float = 0.8
     """pi_0's chance of the right turn on the track. Lower: errors are frequent, first repairs are met often
     and the best K falls; below about .65 r = 1 loses, because pi_0 does not get far enough."""
@@ -53,12 +53,12 @@ class Recovery:
     teacher_track: float = 0.98
     """pi_e's chance of the right turn on the track."""
     teacher_repair: float = 0.92
-    """pi_e's chance of the right turn at a repair. Lower: its errors are learnt too, and K matters less."""
+    """pi_e's chance of the right turn at a repair. Lower: its errors are learned too, and K matters less."""
     spread: float = 0.5
     """Standard deviation between contexts of pi_0's log-odds of the right turn."""
     setback: float = 0.2
     """Chance that a wrong repair turn goes back to the first repair instead of changing nothing. Larger:
-    late mistakes are dearer, and the best K grows."""
+    late mistakes cost more, and the best K grows."""
     loop: float = 0.1
     """Chance that a wrong turn changes nothing. Larger: rollouts are longer and repeat themselves; the best K
     hardly moves."""
@@ -66,10 +66,10 @@ class Recovery:
     """Chance that a wrong turn leads to a dead end. Larger: a repaired episode is lost later all the same, so
     K matters less; the teacher pays for lost episodes, and filters reject more."""
     give_up: float = 0.05
-    """Share of pi_0's wrong turns off the track that give up. Larger: it is seldom seen deep in a repair, so
-    only longer continuations go there, and the best K grows."""
+    """Fraction of pi_0's wrong turns off the track that give up. Larger: it seldom gets deep into a repair,
+    so only longer continuations go there, and the best K grows."""
     aliasing: float = 0.0
-    """Share of first-repair contexts that stand for two errors with right turns of their own. Larger: the
+    """Fraction of first-repair contexts that stand for two errors with right turns of their own. Larger: the
     student cannot learn the first repair, so later turns count for more."""
     sharing: float = 0.5
     """How alike contexts of one kind are: weight of the kind in their features, and the chance that they
@@ -79,12 +79,12 @@ class Recovery:
     features: int = 64
     """D, the capacity of a log-linear student. Smaller: tokens on one context cost others."""
     tokens_track: int = 100
-    """Mean tokens of a teacher turn on the track. Dearer: the best K falls, for the tail is on the track."""
+    """Mean tokens of a teacher turn on the track. More: the best K falls, for the tail is on the track."""
     tokens_repair: tuple[int, ...] = (100,)
-    """Mean tokens of a teacher turn at each repair step, the last one repeated. A dear first step raises
-    the best K: the tail is cheap."""
+    """Mean tokens of a teacher turn at each repair step, the last one repeated. An expensive first step
+    raises the best K: the tail is cheap."""
     token_spread: float = 0.2
-    """Half-width of the tokens' uniform spread between states, as a share of the mean."""
+    """Half-width of the tokens' uniform spread between states, as a fraction of the mean."""
     horizon: int = 30
     """T_max, turns."""
     seed: int = 0
@@ -93,26 +93,16 @@ class Recovery:
     def __post_init__(self) -> None:
         for name in ("path", "student_repair", "tokens_repair"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        least = {
-            "tracks": 1,
-            "errors": 1,
-            "first_repairs": 1,
-            "repairs": 0,
-            "kinds": 1,
-            "features": 2,
-            "horizon": 1,
-            "seed": 0,
-        }
-        for name, bound in {**least, "actions": 3, "tokens_track": 1}.items():
+        least = {"tracks": 1, "errors": 1, "first_repairs": 1, "repairs": 0, "kinds": 1, "features": 2}
+        for name, bound in (least | {"horizon": 1, "seed": 0, "actions": 3, "tokens_track": 1}).items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < bound:
                 raise WorldError(f"{name}={value!r}: expected a whole number of at least {bound}")
-        for name in ("student_track", "teacher_track", "teacher_repair", "setback"):
-            self._check_chance(name, getattr(self, name))
-        for name in ("loop", "dead", "give_up", "aliasing", "sharing"):
-            self._check_chance(name, getattr(self, name))
-        for value in self.student_repair:
-            self._check_chance("student_repair", value)
+        chances = ("student_track", "teacher_track", "teacher_repair", "setback", "loop", "dead", "give_up")
+        for name in (*chances, "aliasing", "sharing", "student_repair"):
+            value = getattr(self, name)
+            if not all(0 <= p <= 1 for p in (value if isinstance(value, tuple) else (value,))):
+                raise WorldError(f"{name}={value}: expected a probability")
         if self.loop + self.dead > 1:
             raise WorldError(
                 f"loop={self.loop} and dead={self.dead} sum above 1: a wrong turn does one thing"
@@ -131,11 +121,6 @@ class Recovery:
                 f"generic={self.generic}, spread={self.spread}, zipf={self.zipf}, token_spread="
                 f"{self.token_spread}: expected generic >= 1, spread and zipf >= 0, token_spread in [0, 1)"
             )
-
-    @staticmethod
-    def _check_chance(name: str, value: float) -> None:
-        if not 0 <= value <= 1:
-            raise WorldError(f"{name}={value}: expected a probability")
 
 
 def recovery_world(knobs: Recovery, *, name: str = "recovery") -> World:
@@ -191,7 +176,7 @@ class _Layout:
         self.dead = self.S - 1
         first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
         self.start = np.zeros(self.S)
-        self.start[first] = _zipf(knobs.tracks, knobs.zipf)
+        self.start[first] = zipf(knobs.tracks, knobs.zipf)
         self.next_on_track = np.arange(1, self.M + 1)
         self.next_on_track[first + lengths - 1] = self.S
         self.step = np.zeros(self.S, np.int64)
@@ -210,7 +195,7 @@ def _contexts(knobs: Recovery, layout: _Layout, rng: np.random.Generator) -> tup
     chains = layout.M * layout.E
     for k in range(layout.R):
         count = max(1, round(knobs.first_repairs / knobs.generic**k))
-        which = rng.choice(count, chains, p=_zipf(count, knobs.zipf))
+        which = rng.choice(count, chains, p=zipf(count, knobs.zipf))
         contexts[layout.M + k : layout.dead : layout.R] = X + which
         steps.append(np.full(count, k + 1))
         X += count
@@ -282,7 +267,7 @@ def _policy(chance: Float64, right: Int64, give_up: Float64, knobs: Recovery) ->
     rows, A = np.arange(len(right)), knobs.actions
     policy = np.zeros((len(right), A))
     policy[rows, right] = chance
-    favourites = _zipf(A - 2, knobs.zipf)
+    favourites = zipf(A - 2, knobs.zipf)
     for rank in range(A - 2):
         policy[rows, (right + 1 + rank) % (A - 1)] = (1 - chance) * (1 - give_up) * favourites[rank]
     policy[:, A - 1] = (1 - chance) * give_up
@@ -304,7 +289,8 @@ def _jitter(chance: Float64, spread: float, rng: np.random.Generator) -> Float64
     return 1 / (1 + np.exp(-logit))
 
 
-def _zipf(count: int, exponent: float) -> Float64:
+def zipf(count: int, exponent: float) -> Float64:
+    """[count] probabilities in proportion to rank ** -exponent."""
     weights = np.arange(1, count + 1, dtype=np.float64) ** -exponent
     return np.asarray(weights / weights.sum())
 

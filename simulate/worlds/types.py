@@ -1,17 +1,4 @@
-"""The record of a world, validated once.
-
-Axes, used in all docstrings of this package:
-
-    S  states of the environment that are not an end
-    X  contexts, what a policy reads; states that look the same share one (aliasing)
-    A  actions, the turns that a policy can play
-    U  successors listed for a state, padded with chance 0
-    D  features of a context
-    T  turns, 1 .. T_max
-    P  pipelines that run side by side
-
-Two state ids stand for the ends: S is success (R = 1) and S + 1 is failure (R = 0).
-"""
+"""The record of a world, validated once. `help(simulate)` lists the axes S, X, A, U, D, T."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from naive_simulate import accepted, hand_back, occupancies, random_world, recip
 
 from occupancy import RecipeError, preset
 from simulate import accepted_law, answers, family, hand_backs
-from simulate.exact.jax64 import double_precision
+from simulate.solving.jax64 import double_precision
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -94,11 +94,11 @@ def test_the_value_is_differentiable_and_batched_in_the_policy():
     world = random_world(11)
     policy = world.by_state(world.base)
     with double_precision():
-        from simulate.exact import programming as exact
+        from simulate.solving import programming
 
         def J(table):
-            chain = exact.chain(world.start, world.successors, world.chances, table)
-            return world.start @ exact.value(chain, world.horizon)[0]
+            chain = programming.chain(world.start, world.successors, world.chances, table)
+            return world.start @ programming.value(chain, world.horizon)[0]
 
         slope = np.asarray(jax.grad(J)(policy))
         step = np.zeros_like(policy)

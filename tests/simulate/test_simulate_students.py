@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from simulate import LogLinear, Recovery, Tabular, recovery_world
-from simulate.exact.jax64 import double_precision
 from simulate.pipelines.outcome import chances_of, tables_of
+from simulate.solving.jax64 import double_precision
 
 WORLD = recovery_world(Recovery(tracks=3, first_repairs=20, features=8))
 RNG = np.random.default_rng(0)
@@ -13,7 +13,7 @@ DATA = RNG.integers(0, 4, (*WORLD.base.shape, 3)) * (RNG.random((WORLD.X, 1, 3))
 
 def learnt(data, student):
     with double_precision():
-        from simulate.pipelines.sweep_program import learn
+        from simulate.pipelines.batched import learn
 
         return np.asarray(learn(tables_of(WORLD), jax.numpy.asarray(data, float), student))
 
@@ -92,7 +92,7 @@ def test_descendants_dilute_the_loss_of_the_log_linear_student_only(student):
 def test_evaluation_of_many_policies_equals_one_at_a_time():
     policies = learnt(DATA, Tabular())
     with double_precision():
-        from simulate.pipelines.sweep_program import evaluate as evaluate_many
+        from simulate.pipelines.batched import evaluate as evaluate_many
 
         many = np.asarray(evaluate_many(jax.device_put(tables_of(WORLD)), policies, WORLD.horizon))
     for lane in range(3):

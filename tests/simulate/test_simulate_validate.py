@@ -117,7 +117,7 @@ def test_bands_and_ranks_are_those_of_hand_made_predictions():
         for J, value in zip(truths, said, strict=True)
     ]
     (found,) = by_plan(pd.DataFrame(rows)).to_dict("records")
-    assert found["coverage"] == 0.5
+    assert found["bands_hold"] == 0.5
     assert found["rank"] == pytest.approx(0.8)
     assert found["error"] == pytest.approx(0)
 

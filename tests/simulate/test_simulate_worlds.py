@@ -19,8 +19,8 @@ from simulate import (
     load_world,
     recovery_world,
 )
-from simulate.pipelines.kernels import values
 from simulate.pipelines.outcome import chances_of, tables_of
+from simulate.pipelines.serial import values
 
 
 def broken(field, at, value):

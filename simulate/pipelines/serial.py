@@ -12,11 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from occupancy.kernels.compiled import compiled
 from occupancy.kernels.draw import GOLDEN, HALF, LOW, mix, uniform
-from simulate.exact.laws import LEAP_BELOW
 from simulate.pipelines.order import (
     ACCEPTED,
     C_I_BC,
@@ -37,6 +35,7 @@ from simulate.pipelines.order import (
     WITHOUT_SUCCESS,
     Order,
 )
+from simulate.solving.laws import LEAP_BELOW
 from simulate.worlds.types import Float64, Int32, Int64
 
 _UNIT = 2.0**-32
@@ -76,16 +75,10 @@ class Turns(NamedTuple):
     actions: Int32
 
 
-@njit(inline="always")
-def entry(key, index):  # type: ignore[no-untyped-def]
-    """64 random bits: entry `index` of the stream `key`."""
-    return mix(key + GOLDEN + GOLDEN * index)
-
-
 @compiled
 def bits_of(keys: np.ndarray, stream: int, t: int, episode: int) -> np.uint64:
     """64 random bits of one turn of one episode; keys [STREAMS, T + 1]."""
-    return entry(keys[stream, t], np.uint64(episode))  # type: ignore[no-any-return]
+    return mix(keys[stream, t] + GOLDEN + GOLDEN * np.uint64(episode))  # type: ignore[no-any-return]
 
 
 @compiled

@@ -4,7 +4,7 @@ A chain is what a world becomes under one policy. Everything is either pushed fo
 `labelled`) or pulled backward (`backward`): values, E[1/T | s_t = s], costs and hand-backs are backward
 passes that differ in what an end is worth and what a turn pays.
 
-Run inside `jax.enable_x64(True)`; `simulate.exact.solve` does so and returns numpy arrays.
+Run inside `jax.enable_x64(True)`; `simulate.solving.solve` does so and returns numpy arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from simulate.exact.jax64 import jitted
+from simulate.solving.jax64 import jitted
 
 Array = Any
 

@@ -1,4 +1,4 @@
-"""Exact answers for a world and a student: numpy in, numpy out, computed by `simulate.exact.programming`."""
+"""Exact answers for a world and a student: numpy in, numpy out, by `simulate.solving.programming`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simulate.exact.jax64 import double_precision
+from simulate.solving.jax64 import double_precision
 from simulate.worlds.types import Float64, World
 
 
@@ -49,12 +49,15 @@ def answers(world: World, student: Any = None) -> Answers:
     table = world.by_state(world.base if student is None else student)
     T = world.horizon
     with double_precision():
-        from simulate.exact import programming as exact
+        from simulate.solving import programming
 
-        mine = exact.chain(world.start, world.successors, world.chances, table)
-        theirs = exact.chain(world.start, world.successors, world.chances, world.teacher)
-        by_turn, u = np.asarray(exact.occupancies(mine, T)), np.asarray(exact.inverse_length(mine, T))
-        V, V_e = np.asarray(exact.value(mine, T)), np.asarray(exact.value(theirs, T))
+        mine = programming.chain(world.start, world.successors, world.chances, table)
+        theirs = programming.chain(world.start, world.successors, world.chances, world.teacher)
+        by_turn, u = (
+            np.asarray(programming.occupancies(mine, T)),
+            np.asarray(programming.inverse_length(mine, T)),
+        )
+        V, V_e = np.asarray(programming.value(mine, T)), np.asarray(programming.value(theirs, T))
     mean_length = float(by_turn.sum())
     return Answers(
         J_student=float(world.start @ V[0]),
@@ -72,8 +75,8 @@ def hand_backs(world: World, student: Any = None) -> Float64:
     """[K + 1, T, S] U_k(t, s): the teacher plays k turns from there, then the student [X, A] finishes."""
     table = world.by_state(world.base if student is None else student)
     with double_precision():
-        from simulate.exact import programming as exact
+        from simulate.solving import programming
 
-        mine = exact.chain(world.start, world.successors, world.chances, table)
-        theirs = exact.chain(world.start, world.successors, world.chances, world.teacher)
-        return np.asarray(exact.hand_backs(theirs, exact.value(mine, world.horizon)))
+        mine = programming.chain(world.start, world.successors, world.chances, table)
+        theirs = programming.chain(world.start, world.successors, world.chances, world.teacher)
+        return np.asarray(programming.hand_backs(theirs, programming.value(mine, world.horizon)))

@@ -2,7 +2,7 @@
 
 It is apart from the numba kernels because a GPU needs it: 3,840 pipelines with log-linear students take 2.0 s
 on one H100 and 27 s on two CPU cores. The lanes P are the last axis of every table over contexts, so that
-the gradient step of all students is one matrix product. Draws are those of `simulate.pipelines.kernels`,
+the gradient step of all students is one matrix product. Draws are those of `simulate.pipelines.serial`,
 number by number: on the same student both collect the same turns.
 """
 
@@ -16,9 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from occupancy.kernels import rng
-from simulate.exact.jax64 import jitted
-from simulate.exact.laws import LEAP_BELOW
-from simulate.pipelines.kernels import Tables
 from simulate.pipelines.lanes import Lanes
 from simulate.pipelines.order import (
     ACCEPTED,
@@ -39,6 +36,9 @@ from simulate.pipelines.order import (
     TASKS_BC,
     TASKS_OP,
 )
+from simulate.pipelines.serial import Tables
+from simulate.solving.jax64 import jitted
+from simulate.solving.laws import LEAP_BELOW
 from simulate.worlds.students import LEAST_CHANCE, LogLinear, Student, Tabular
 
 Array = Any

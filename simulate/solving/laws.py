@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from occupancy import Recipe, RecipeError
-from simulate.exact.jax64 import double_precision
+from simulate.solving.jax64 import double_precision
 from simulate.worlds.types import Float64, World
 
 LEAP_BELOW = 0.1
@@ -53,13 +53,13 @@ def accepted_law(world: World, recipe: Recipe, student: Any = None) -> AcceptedL
             f"use preset(name, T_max={world.horizon})"
         )
     with double_precision():
-        from simulate.exact import programming as exact
+        from simulate.solving import programming
 
         rest = world.start, world.successors, world.chances
-        teacher = exact.chain(*rest, world.teacher)
-        V_e = np.asarray(exact.value(teacher, world.horizon))
+        teacher = programming.chain(*rest, world.teacher)
+        V_e = np.asarray(programming.value(teacher, world.horizon))
         switched = _switched(world, recipe, world.base if student is None else student)
-        taught = np.asarray(exact.labelled(teacher, switched, recipe.cap(1)))
+        taught = np.asarray(programming.labelled(teacher, switched, recipe.cap(1)))
     keeps = V_e if recipe.phi == "success" else np.ones_like(V_e)
     accepted, labels = switched * keeps, taught * keeps
     total = float(accepted.sum())
@@ -108,17 +108,17 @@ def _switched(world: World, recipe: Recipe, student: Any) -> Float64:
 
 def _kept(world: World, recipe: Recipe, policy: Float64, g: Float64) -> Float64:
     """[T, S] d_t(s) E[g_T 1{Psi} | s_t = s]."""
-    from simulate.exact import programming as exact
+    from simulate.solving import programming
 
     T, S = world.horizon, world.S
     if recipe.psi == "no_repetition":
         student = _with_memory(world, policy, recipe.repetition)
         ends = np.stack([g, np.zeros(T)], axis=1)
     else:
-        student = exact.chain(world.start, world.successors, world.chances, policy)
+        student = programming.chain(world.start, world.successors, world.chances, policy)
         ends = np.stack([g if recipe.psi == "all" else np.zeros(T), g], axis=1)
-    weight = exact.backward(student, ends=ends, at_horizon=g[-1])
-    mass = np.asarray(exact.occupancies(student, T) * weight)
+    weight = programming.backward(student, ends=ends, at_horizon=g[-1])
+    mass = np.asarray(programming.occupancies(student, T) * weight)
     return np.asarray(mass.reshape(T, -1, S).sum(axis=1))
 
 
@@ -128,7 +128,7 @@ def _with_memory(world: World, policy: Float64, repetition: int) -> Any:
     Memory 0 is a new context; memory 1 + a (repetition - 1) + j - 1 says that the context stayed while
     action a was played j times in a row.
     """
-    from simulate.exact.programming import Chain
+    from simulate.solving.programming import Chain
 
     S, A, U = world.S, world.A, world.successors.shape[1]
     memories = 1 + A * (repetition - 1)
@@ -151,7 +151,7 @@ def _with_memory(world: World, policy: Float64, repetition: int) -> Any:
 
 def _first_critical(world: World, recipe: Recipe, policy: Float64) -> Float64:
     """[T, S] chance that t is the first turn which the teacher would not have played, with Psi."""
-    from simulate.exact import programming as exact
+    from simulate.solving import programming
 
     if recipe.psi == "no_repetition":
         raise RecipeError(
@@ -162,11 +162,11 @@ def _first_critical(world: World, recipe: Recipe, policy: Float64) -> Float64:
     critical = world.teacher < LEAP_BELOW
     rest = world.start, world.successors, world.chances
     failing = float(recipe.psi == "without_success")
-    ends = exact.worth(T, 1.0 - failing, 1.0)
-    onward = np.asarray(exact.backward(exact.chain(*rest, policy), ends=ends, at_horizon=1.0))
+    ends = programming.worth(T, 1.0 - failing, 1.0)
+    onward = np.asarray(programming.backward(programming.chain(*rest, policy), ends=ends, at_horizon=1.0))
     after = np.concatenate([onward[1:], np.ones((1, S))])
     after = np.concatenate([after, np.asarray(ends)], axis=1)[:, world.successors]
     error = np.einsum("sa,sau,tsu->ts", policy * critical, world.chances, after)
-    untouched = exact.occupancies(exact.chain(*rest, policy * ~critical), T)
+    untouched = programming.occupancies(programming.chain(*rest, policy * ~critical), T)
     first: Float64 = np.asarray(untouched) * error
     return first

@@ -1,0 +1,1 @@
+"""What is exactly true of a world: values, occupancies, hand-backs and laws of recipes."""

@@ -125,7 +125,7 @@ def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> No
     from occupancy.runs import only_writer, open_run
 
     run = open_run(folder)
-    until = time.monotonic() + WAIT_S
+    until, waited = time.monotonic() + WAIT_S, False
     with ExitStack() as held:
         while True:
             try:
@@ -134,6 +134,11 @@ def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> No
             except RunError:
                 if time.monotonic() > until:
                     raise
+                if not waited:
+                    sys.stderr.write(
+                        f"train: {run.folder} is being written; waiting to record the training\n"
+                    )
+                waited = True
                 time.sleep(1.0)
         if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():
             run.commit({"trainings": [row], "trained_turns": turns})

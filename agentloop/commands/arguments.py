@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from agentloop.types import Environments, Policy
     from occupancy.record.recipe import Recipe
 
 
@@ -28,6 +31,23 @@ def environment_settings(given: argparse.Namespace) -> dict[str, Any]:
     if given.workers is not None or takes(given.env, "workers"):
         found.setdefault("workers", given.workers or 2)
     return found
+
+
+@asynccontextmanager
+async def opened_policies(environments: Environments, *specs: str) -> AsyncIterator[list[Policy]]:
+    """The policies that `specs` name; they and the environment are closed at the end."""
+    from agentloop.policies.by_name import open_policy
+    from agentloop.types import Closes
+
+    policies: list[Policy] = []
+    try:
+        for spec in specs:
+            policies.append(open_policy(spec, environments))
+        yield policies
+    finally:
+        for seam in (environments, *policies):
+            if isinstance(seam, Closes):
+                await seam.close()
 
 
 def turns(flag: str, text: str) -> tuple[int, ...]:

@@ -272,9 +272,7 @@ async def _run(
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    from agentloop.commands.arguments import terminal
-    from agentloop.policies.by_name import open_policy
-    from agentloop.types import Closes
+    from agentloop.commands.arguments import opened_policies, terminal
 
     columns = (
         TextColumn("collect"),
@@ -283,22 +281,15 @@ async def _run(
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    opened: list[Any] = [environments]
-    try:
-        for spec in (given.student, given.teacher):
-            opened.append(open_policy(spec, environments))
+    async with opened_policies(environments, given.student, given.teacher) as (student, teacher):
         with Bar(*columns, console=terminal(), transient=True) as bar:
             return await collecting(
                 environments=environments,
-                student=opened[1],
-                teacher=opened[2],
+                student=student,
+                teacher=teacher,
                 spending=spending,
                 progress=_progress(bar),
             )
-    finally:
-        for seam in opened:
-            if isinstance(seam, Closes):
-                await seam.close()
 
 
 def _progress(bar: Any) -> Progress:

@@ -57,33 +57,27 @@ def _evaluate(given: argparse.Namespace) -> int:
 async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
     from rich.progress import Progress
 
-    from agentloop.commands.arguments import environment_settings, terminal
-    from agentloop.policies.by_name import open_environments, open_policy
+    from agentloop.commands.arguments import environment_settings, opened_policies, terminal
+    from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import identity
     from agentloop.run.evaluate import Evaluation, evaluate
-    from agentloop.types import Cautions, Closes
+    from agentloop.types import Cautions
 
     end_on = tuple(given.end_on.split(",")) if given.end_on else ()
     settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed, end_on=end_on)
     environments = open_environments(given.env, **environment_settings(given))
-    opened: list[Any] = [environments]
-    try:
-        opened.append(open_policy(given.policy, environments))
+    async with opened_policies(environments, given.policy) as (policy,):
         with Progress(console=terminal(), transient=True) as bar:
             line = bar.add_task("evaluate", total=None)
             evaluated = await evaluate(
                 given.out,
                 settings,
                 environments=environments,
-                policy=opened[1],
+                policy=policy,
                 progress=lambda done, total, rows: bar.update(line, completed=done, total=total),
             )
         tasks = environments.tasks(given.tasks, seed=given.seed)
         return evaluated, list(environments.cautions(tasks)) if isinstance(environments, Cautions) else []
-    finally:
-        for seam in opened:
-            if isinstance(seam, Closes):
-                await seam.close()
 
 
 def _print(summary: dict[str, Any]) -> None:

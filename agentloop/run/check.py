@@ -91,6 +91,15 @@ def expect_members(thing: object, protocol: type) -> None:
     expect(not missing, f"{type(thing).__name__} lacks {missing}: see agentloop.types.{protocol.__name__}")
 
 
+class _NoEnvironment:
+    """What a policy without an environment asks: a language model reads the context alone."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Problem(
+            f"it uses ask.env.{name}: try it in its environment, fewsteps check ENVIRONMENT --policy POLICY"
+        )
+
+
 async def babble(ask: Ask) -> Answer:
     """The policy of a check that is given none: it knows nothing of any environment."""
     return Answer(f"try {ask.t}", Usage(output=2, counter="check"))
@@ -208,8 +217,7 @@ async def _check_policy(found: Findings, policy: Any) -> None:
     answers = []
     with found.about("two answers") as say:
         for _ in range(2):
-            no_env: Any = None  # a language model reads the context alone
-            answer = await policy(Ask(context, 1, SEED, no_env, "check", "check"))
+            answer = await policy(Ask(context, 1, SEED, _NoEnvironment(), "check", "check"))
             kind = type(answer).__name__
             expect(isinstance(answer, Answer), f"it returned a {kind}: expected an Answer")
             answers.append(answer)

@@ -61,11 +61,16 @@ def write_traces(arguments: argparse.Namespace) -> int:
     from agentloop.render.traces import rendered_traces
     from occupancy.runs import open_run
 
+    out = Path(arguments.out)
+    if not arguments.out.strip() or out.is_dir():
+        raise InputError(f"--out {arguments.out!r}: expected the name of a Parquet file")
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     table = rendered_traces(
         open_run(arguments.run), load_codec(arguments.tokenizer, hub=arguments.hub), rule=rule
     )
-    pq.write_table(table, arguments.out, compression="zstd")
+    draft = out.with_name(f".{out.name}.draft")
+    pq.write_table(table, draft, compression="zstd")
+    draft.replace(out)
     report = {"out": arguments.out, "traces": len(table)}
     for name in ("C_tr", "target_tokens", "sequence_tokens"):
         report[name] = pc.sum(table[name]).as_py() or 0

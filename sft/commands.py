@@ -26,7 +26,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount `train` on the command line."""
     train = subparsers.add_parser("train", help="fine-tune a student on the teacher's turns")
     train.add_argument(
-        "runs", nargs="+", help="run folders: D_BC for pi_1, D_BC and D_OP for the final student"
+        "runs", nargs="*", help="run folders: D_BC for pi_1, D_BC and D_OP for the final student"
+    )
+    train.add_argument(
+        "--plan", metavar="PLAN.toml", help="train on the pilot's traces too, as this plan says"
     )
     train.add_argument("--base", required=True, help="checkpoint to start from: pi_0")
     train.add_argument("--preset", required=True, help="hotpotqa, alfworld or terminal: the paper's settings")
@@ -63,6 +66,12 @@ def run_training(arguments: argparse.Namespace) -> int:
     from sft.train import data_hash, train
     from sft.world import join
 
+    if arguments.plan:
+        from agentloop.run.plan_file import fill_train
+
+        fill_train(arguments)
+    if not arguments.runs:
+        raise InputError("no run folder was given: name those to train on, or a plan with --plan")
     settings = preset(arguments.preset).replace(**changes(Settings, arguments.set, of="--set"))
     if not arguments.out.strip():
         raise InputError("--out is empty: name a folder")

@@ -31,9 +31,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="presets:\n" + "\n".join(f"  {name:<13}{meaning}" for name, meaning in MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    collect.add_argument(
-        "--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function"
-    )
+    collect.add_argument("--env", help="alfworld, hotpotqa, terminal, or package.module:function")
     collect.add_argument(
         "--recipe",
         action="append",
@@ -48,11 +46,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME=VALUE",
         help="change a field of the recipe, e.g. K=3",
     )
-    collect.add_argument("--student", required=True, help="policy of the rollouts, e.g. scripted:lapse=.1")
-    collect.add_argument(
-        "--teacher", required=True, help="policy of the continuations, e.g. expert or openai:MODEL@URL"
-    )
-    collect.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
+    collect.add_argument("--student", help="policy of the rollouts, e.g. scripted:lapse=.1")
+    collect.add_argument("--teacher", help="policy of the continuations, e.g. expert or openai:MODEL@URL")
+    collect.add_argument("--tasks", help="a split, split:N for N of it, or @file of task ids")
     collect.add_argument("--out", required=True, metavar="RUN", help="the run folder")
     collect.add_argument(
         "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
@@ -86,6 +82,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="MODULE:FUNCTION",
         help="weights of a rollout's turns, law 'weights'",
     )
+    collect.add_argument(
+        "--plan", metavar="PLAN.toml", help="take what is not given from a plan of `fewsteps plan --out`"
+    )
+    collect.add_argument("--part", help="of the plan: demonstrations or continuations")
     _add_spending(collect)
     pilot = collect.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     pilot.add_argument(
@@ -135,6 +135,13 @@ def _collect(given: argparse.Namespace) -> int:
     from occupancy.record.recipe import Recipe
     from occupancy.record.specs import settings as settings_of
 
+    if given.plan:
+        from agentloop.run.plan_file import fill_collect
+
+        fill_collect(given)
+    lacking = [name for name in ("env", "student", "teacher", "tasks") if getattr(given, name) is None]
+    if lacking:
+        raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
     changes = settings_of(Recipe, given.set, of="--set")
     if "teacher" in changes:
         raise InputError(f"--set teacher={changes['teacher']}: name the teacher with --teacher alone")

@@ -126,6 +126,40 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
     return target
 
 
+def own_traces(run: Run | Whole, folder: str | Path, *, success: bool) -> Run:
+    """Write what the run itself has to train on into a new `folder`: demonstrations and continuations, whole.
+
+    success: only the traces of those that succeed; the others are kept as episodes and stay charged.
+    """
+    whole = run if isinstance(run, Whole) else Whole(run)
+    recipe = whole.run.recipe
+    taught = whole.taught_episodes
+    spent = {
+        kind: sum(whole.cost(row, INF) for row in taught if row["kind"] == kind)
+        for kind in ("demo", "continuation")
+    }
+    made_of = {
+        "run": str(whole.run.folder),
+        "traces": "success" if success else "all",
+        "demo_tokens": spent["demo"],
+        "continuation_tokens": spent["continuation"],
+    }
+    info = {name: value for name, value in whole.run.info.items() if name not in _PILOT_ONLY}
+    target = create_run(folder, recipe, info | {"kind": "collect", "cut": made_of})
+    kept = [row["episode_id"] for row in taught if not success or (row["R"] or 0.0) >= recipe.success_at]
+    target.commit(
+        {
+            "episodes": list(whole.episodes.values()),
+            "turns": [turn for name in whole.episodes for turn in whole.turns[name]],
+            "traces": [whole.traces[name] for name in kept if name in whole.traces],
+            "proposals": [row for own in whole.proposals.values() for row in own],
+        }
+    )
+    ends = dict.fromkeys(whole.episodes, INF)
+    _cut_ledger(whole.run.folder / "ledger.sqlite", target.folder / "ledger.sqlite", ends)
+    return target
+
+
 def buy(whole: Whole, cell: Cell) -> Bought:
     """Choose the episodes of a cut without writing them; errors as of `cut`."""
     shares = cell.shares()

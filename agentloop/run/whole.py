@@ -46,6 +46,11 @@ class Whole:
         return {row["episode_id"]: row for row in every if row["kind"] != "handback"}
 
     @cached_property
+    def taught_episodes(self) -> list[Row]:
+        """Demonstrations and continuations."""
+        return [row for row in self.episodes.values() if row["kind"] in ("demo", "continuation")]
+
+    @cached_property
     def turns(self) -> dict[str, list[Row]]:
         """By episode_id, in order."""
         found: dict[str, list[Row]] = defaultdict(list)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.curves.prior import Facts as CurveFacts
 from analysis.plan.costs import per_context
 from analysis.plan.handback import gains
 from analysis.plan.pilot import Floats, Pilot, ratio
@@ -22,7 +23,8 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 FILTERED = ("op-success", "op-critical", "oec")
 PILOT_TRACES = ("all", "success")
 """Which of the pilot's own traces the final student is trained on beside what is bought."""
-RECIPES = ("pure-bc", "op-short", "op-success", "op-critical", "oec", "op-failed")
+RECIPES = ("pure-bc", "op-short", "op-success", "op-critical", "oec", "op-failed", "pilot")
+"""The last is trained on alone: the pilot's own traces, all or those that succeed."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,16 @@ class Arm:
     @property
     def name(self) -> str:
         """For people: recipe, K where it is a choice, r."""
-        if self.recipe == "pure-bc":
-            return "more demonstrations"
+        if self.recipe in ("pure-bc", "pilot"):
+            own = "the pilot's successes" if self.pilot_traces == "success" else "the pilot"
+            return own if self.recipe == "pilot" else "more demonstrations"
         depth = f" K={K_text(self.K)}" if self.recipe in ("op-short", "op-failed") else ""
         return f"{self.recipe}{depth} r={self.r:g}"
 
     def recipe_of(self, like: Recipe, *, n: int | None = None) -> Recipe:
         """The arm as a recipe with the horizon, teacher and success threshold of another."""
+        if self.recipe == "pilot":
+            return like
         changes: dict[str, Any] = {"n": n or like.n, "teacher": like.teacher, "T_max": like.T_max}
         if self.recipe in ("op-short", "op-failed"):
             changes["K"] = self.K if like.T_max > self.K else INF
@@ -143,19 +148,10 @@ class Facts:
     """Mean length of the student's rollouts."""
     T_max: int
     tasks: int
-    pilot_demos: float
-    """C_i of the pilot's demonstrations."""
-    pilot_continuations: float
-    """C_i of its continuations."""
-    pilot_demos_won: float
-    """C_i of those that succeed."""
-    pilot_continuations_won: float
-
-    def pilot_tokens(self, which: str) -> tuple[float, float]:
-        """C_i of the pilot's demonstrations and continuations that are trained on."""
-        if which == "success":
-            return self.pilot_demos_won, self.pilot_continuations_won
-        return self.pilot_demos, self.pilot_continuations
+    pilot: float
+    """C_i of the pilot, demonstrations and failures included."""
+    curves: CurveFacts
+    """What the model of learning curves reads."""
 
 
 def facts_of(pilot: Pilot) -> Facts:
@@ -168,7 +164,6 @@ def facts_of(pilot: Pilot) -> Facts:
     each = per_context(contexts, contexts.turns.output, T_max=pilot.recipe.T_max)
     tails = each[:, -1]
     shown = _of_episodes(pilot.demo_turns.output, pilot.demo_turns.offsets)
-    demos_won = pilot.recipe.success_at <= pilot.demos.R
     gain = gains(pilot)
     student, student_se = _mean(pilot.rollouts.R, pilot.rollouts.cluster, Q)
     teacher, teacher_se = _mean(pilot.demos.R, pilot.demos.cluster, Q)
@@ -187,10 +182,46 @@ def facts_of(pilot: Pilot) -> Facts:
         turns=float(pilot.rollouts.T.mean()),
         T_max=pilot.recipe.T_max,
         tasks=Q,
-        pilot_demos=float(shown.sum()),
-        pilot_continuations=float(tails.sum()),
-        pilot_demos_won=float(shown[demos_won].sum()),
-        pilot_continuations_won=float(tails[won].sum()),
+        pilot=float(pilot.tokens),
+        curves=_curve_facts(pilot),
+    )
+
+
+def _curve_facts(pilot: Pilot) -> CurveFacts:
+    contexts, at = pilot.contexts, pilot.recipe.success_at
+    known = np.isfinite(contexts.teacher)
+    early = contexts.t_prime <= contexts.T / 2
+    back = {0.0: contexts.student} | dict(zip(contexts.k.astype(float), contexts.handback.T, strict=True))
+    counts = {0.0: known.astype(float)} | dict(
+        zip(contexts.k.astype(float), contexts.replicates.T, strict=True)
+    )
+
+    def won(values: Floats, among: Any = True) -> tuple[float, int] | None:
+        data = values[np.isfinite(values) & among]
+        return (float((data >= at).sum()), len(data)) if len(data) else None
+
+    def handed(k: float) -> tuple[float, int] | None:
+        if k not in back or not np.isfinite(back[k]).any():
+            return None
+        data = np.isfinite(back[k])
+        n = counts[k][data] if k else np.full(int(data.sum()), 2.0)
+        return float((back[k][data] * n).sum()), int(n.sum())
+
+    shown, tails = pilot.demo_turns.lengths, contexts.turns.lengths
+    return CurveFacts(
+        student=won(pilot.rollouts.R),
+        teacher=won(pilot.demos.R),
+        learner=won(contexts.teacher),
+        failed=won(contexts.teacher, contexts.parent < at),
+        early=won(contexts.teacher, early),
+        late=won(contexts.teacher, ~early),
+        handback0=handed(0.0),
+        handback1=handed(1.0),
+        handback5=handed(5.0),
+        T_max=float(pilot.recipe.T_max),
+        turns_demo=float(shown.mean()) if len(shown) else None,
+        turns_tail=float(tails.mean()),
+        **pilot.surprise,
     )
 
 

@@ -207,7 +207,13 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         from analysis.page import plan_page
 
         plan_page(found, arguments.page)
-    return _show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "")
+    lines: tuple[str, ...] = ()
+    if arguments.out:
+        from analysis.plan.purchase import commands, plan_file, write_plan
+
+        write_plan(found, arguments.run, arguments.out)
+        lines = commands(arguments.out, plan_file(found, arguments.run))
+    return _show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
 
 
 def _say(line: str) -> None:
@@ -222,7 +228,13 @@ def _bench(arguments: argparse.Namespace) -> Bench | None:
     from analysis.plan.trainer import Bench, named_trainer
     from occupancy.runs import open_run
 
-    return Bench(open_run(arguments.run), named_trainer(arguments.trainer), arguments.trainer)
+    run = open_run(arguments.run)
+    if arguments.train is not None:
+        from analysis.plan.product import read_product
+
+        product = read_product(arguments.train, run)
+        return Bench(run, product, product.name)
+    return Bench(run, named_trainer(arguments.trainer), arguments.trainer)
 
 
 def _show(

@@ -1,111 +1,128 @@
-"""The model of learning curves, jointly over arms and sizes: a Gaussian process on the logit of pass@1.
-
-logit J(arm, x) = level(x) + advantage(arm) g(x) + deviations, x being log teacher tokens relative to the
-pilot's. Arms that share a recipe, or have a K or an r near each other, share their deviations.
-"""
+"""Between the planner and the model of learning curves, `analysis.curves`: beliefs, and the next training."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.curves import acquisition, prior
+from analysis.curves import curves as model
+from analysis.curves.arms import DIMENSION, features
+from analysis.curves.arms import Arm as ModelArm
 from analysis.plan.arms import Arm, Facts, Training
 from analysis.plan.pilot import Floats
-from analysis.plan.posterior import Option, Posterior, worth
+from analysis.plan.posterior import DRAWS, Option, Posterior
+from occupancy.record.recipe import INF
 
-LEVEL_SD, SLOPE_SD = 0.4, 0.1
-"""Of the common curve, at the pilot's own size and for each factor of e beyond it."""
-RECIPE_SD, R_SD, K_SD, OWN_SD = 0.12, 0.2, 0.12, 0.06
-"""Of the arms' differences for each factor of e."""
-SEED_SD = 0.12
-"""Of a training's own luck."""
-ADVANTAGE = {"op-success": 0.12, "op-critical": 0.15, "oec": 0.08, "op-failed": 0.05, "op-short": 0.05}
-SUCCESS_TRACES = 0.04
-
-
-@dataclass(frozen=True)
-class _Points:
-    """N (arm, size) pairs as features."""
-
-    mean: Floats
-    rows: Floats
-    """[N, F] features; the prior covariance is rows rows' plus a shared kernel of arms."""
+FIRST = (
+    Arm("pilot", INF, 0.5, "success"),
+    Arm("op-success", INF, 1.0),
+    Arm("pure-bc", INF, 0.0),
+)
+"""Trained first, in turn: the pilot's own successes, and the two ends of r at the largest size."""
+FIRST_TRAININGS = 8
+"""From then on trainings are chosen by what they are worth."""
+LEAST_WORTH = 5e-5
+"""Of pass@1: a training that is expected to bring less than this ends the search."""
 
 
 def posterior(
-    trainings: Sequence[Training], facts: Facts, arms: Sequence[Arm], budgets: Sequence[float]
+    trainings: Sequence[Training],
+    facts: Facts,
+    arms: Sequence[Arm],
+    budgets: Sequence[float],
+    *,
+    seed: int = 0,
 ) -> Posterior:
-    """What is believed of each arm at each budget of teacher tokens bought beside the pilot."""
-    wanted = [(arm, sum(facts.pilot_tokens(arm.pilot_traces)) + budget) for arm in arms for budget in budgets]
-    mean, cov = _conditioned(trainings, facts, wanted)
-    return Posterior(np.asarray(budgets, float), mean.reshape(len(arms), len(budgets)), cov)
+    """What is believed of each arm at each budget of teacher tokens (C_i) bought beside the pilot."""
+    known = prior.shipped()
+    weights, means, covariances = _conditioned(trainings, facts, known)
+    sizes = [(facts.pilot + budget) / facts.pilot for budget in budgets]
+    own = [_model_arm(arm) for arm in arms]
+    rows = np.array([[features(arm, size, final=True) for size in sizes] for arm in own])
+    off = np.array([[known.offset(arm, size) for size in sizes] for arm in own])
+    lack = np.sqrt([known.lack_of_fit(size) for size in sizes])
+    rng = np.random.default_rng(seed)
+    normal, unfit = rng.standard_normal((DRAWS, DIMENSION)), _alike(arms, rng)
+    beta = np.empty((DRAWS, DIMENSION))
+    first = 0
+    for share, mean, cov in zip(np.cumsum(weights), means, covariances, strict=True):
+        last = round(DRAWS * share)
+        root = np.linalg.cholesky(cov + 1e-9 * np.trace(cov) / DIMENSION * np.eye(DIMENSION))
+        beta[first:last] = mean + normal[first:last] @ root.T
+        first = last
+    logits = np.einsum("df,abf->dab", beta, rows, optimize=True) + off + unfit[:, :, None] * lack
+    return Posterior(np.asarray(budgets, float), logits)
 
 
 def next_training(
     trainings: Sequence[Training], facts: Facts, arms: Sequence[Arm], options: Sequence[Option], budget: float
 ) -> Option | None:
-    """The option whose measurement is expected to raise the best arm's pass@1 the most; None without one."""
+    """The training to make next: of a fixed few first, then the one that is worth most for its size.
+
+    None where there is no option, or where none is expected to bring more than LEAST_WORTH of pass@1.
+    """
+    if len(trainings) < FIRST_TRAININGS and (first := _first(trainings, options)):
+        return first
     if not options:
         return None
-    wanted = [(arm, sum(facts.pilot_tokens(arm.pilot_traces)) + budget) for arm in arms]
-    offered = [(option.arm, option.budget) for option in options]
-    mean, cov = _conditioned(trainings, facts, wanted + offered)
-    A = len(wanted)
-    own = np.diag(cov)[A:]
-    noise = own + SEED_SD**2 + 0.1**2
-    return options[int(worth(mean[:A], cov[:A, A:], noise).argmax())]
+    known = prior.shipped()
+    believed = model.posterior(
+        [_model_training(t, facts) for t in trainings],
+        facts.curves,
+        [_model_arm(arm) for arm in arms],
+        [(facts.pilot + budget) / facts.pilot],
+        known,
+    )
+    tasks = np.mean([t.attempts.sum() for t in trainings]) if trainings else 400
+    by_form: dict[acquisition.Possible, Option] = {}
+    for option in options:
+        form = acquisition.Possible(_model_arm(option.arm), option.budget / facts.pilot, episodes=int(tasks))
+        by_form.setdefault(form, option)
+    best = acquisition.next_training(believed, list(by_form), known)[0]
+    return by_form[best.training] if best.fall > LEAST_WORTH else None
+
+
+def _first(trainings: Sequence[Training], options: Sequence[Option]) -> Option | None:
+    """The largest offered training of the form in FIRST that was trained least often."""
+    made = [(t.arm.recipe, t.arm.r in (0.0, 1.0) and t.arm.r) for t in trainings]
+    forms = sorted(FIRST, key=lambda arm: made.count((arm.recipe, arm.r in (0.0, 1.0) and arm.r)))
+    for form in forms:
+        own = [o for o in options if (o.arm.recipe, o.arm.K) == (form.recipe, form.K)]
+        own = [o for o in own if form.recipe == "pilot" or o.arm.r == form.r]
+        if own:
+            return max(own, key=lambda option: (option.budget, -option.seed))
+    return None
 
 
 def _conditioned(
-    trainings: Sequence[Training], facts: Facts, wanted: Sequence[tuple[Arm, float]]
-) -> tuple[Floats, Floats]:
-    seen = [(t.arm, float(t.tokens)) for t in trainings]
-    points = seen + list(wanted)
-    mean, cov = _mean(points, facts), _cov(points, facts)
-    n = len(seen)
-    if not n:
-        return mean, cov
-    J = np.array([(t.successes.sum() + 1) / (t.attempts.sum() + 2) for t in trainings])
-    se = np.array([max(t.se, 0.005) for t in trainings])
-    noise = (se / (J * (1 - J))) ** 2 + SEED_SD**2
-    gain = np.linalg.solve(cov[:n, :n] + np.diag(noise), cov[:n, n:]).T
-    return mean[n:] + gain @ (np.log(J / (1 - J)) - mean[:n]), cov[n:, n:] - gain @ cov[:n, n:]
+    trainings: Sequence[Training], facts: Facts, known: prior.Prior
+) -> tuple[Floats, Floats, Floats]:
+    seen = model.observations([_model_training(t, facts) for t in trainings], known)
+    weights, means, covariances = model.conditioned(known, *seen, prior.fact_vector(facts.curves))
+    return weights, means[:, :DIMENSION], covariances[:, :DIMENSION, :DIMENSION]
 
 
-def _mean(points: Sequence[tuple[Arm, float]], facts: Facts) -> Floats:
-    teacher = facts.teacher if math.isfinite(facts.teacher) else max(facts.student, 0.8)
-    low, high = np.clip([facts.student, teacher], 0.02, 0.98)
-    x = _size(points, facts)
-    way = 0.35 + 0.12 * x
-    level = np.log(low / (1 - low)) * (1 - way) + np.log(high / (1 - high)) * way
-    more = np.array([ADVANTAGE.get(arm.recipe, 0.0) * (1 + arm.r) / 2 for arm, _ in points])
-    kept = np.array([SUCCESS_TRACES * (arm.pilot_traces == "success") for arm, _ in points])
-    return np.asarray(level + more * _grown(x) + kept)
+def _alike(arms: Sequence[Arm], rng: np.random.Generator) -> Floats:
+    """[DRAWS, A] standard normal departures, the same for an arm with either choice of pilot traces."""
+    forms = {(arm.recipe, arm.K, arm.r): None for arm in arms}
+    place = {form: at for at, form in enumerate(forms)}
+    drawn = rng.standard_normal((DRAWS, len(forms)))
+    return np.asarray(drawn[:, [place[arm.recipe, arm.K, arm.r] for arm in arms]])
 
 
-def _cov(points: Sequence[tuple[Arm, float]], facts: Facts) -> Floats:
-    x = _size(points, facts)
-    names = [arm.recipe for arm, _ in points]
-    r = np.array([arm.r for arm, _ in points])
-    K = np.log([min(arm.K, facts.T_max) for arm, _ in points])
-    same = np.array([[a == b for b in names] for a in names], float)
-    filtered = np.array([float(name in ("op-success", "op-critical", "oec")) for name in names])
-    own = same * np.exp(-((r[:, None] - r) ** 2) / 0.1) * np.exp(-((K[:, None] - K) ** 2) / 0.5)
-    arms = RECIPE_SD**2 * same + OWN_SD**2 * own
-    arms += R_SD**2 * np.exp(-((r[:, None] - r) ** 2) / 0.3)
-    arms += K_SD**2 * (np.exp(-((K[:, None] - K) ** 2) / 2.0) + filtered[:, None] * filtered)
-    grown = _grown(x)
-    return np.asarray(LEVEL_SD**2 + SLOPE_SD**2 * x[:, None] * x + arms * grown[:, None] * grown)
+def _model_arm(arm: Arm) -> ModelArm:
+    name = "pilot-success" if (arm.recipe, arm.pilot_traces) == ("pilot", "success") else arm.recipe
+    return ModelArm(name, float(arm.K), arm.r, "success" if arm.pilot_traces == "success" else "all")
 
 
-def _size(points: Sequence[tuple[Arm, float]], facts: Facts) -> Floats:
-    own = facts.pilot_demos + facts.pilot_continuations
-    return np.log(np.maximum([tokens for _, tokens in points], 1.0) / own)
-
-
-def _grown(x: Floats) -> Floats:
-    """How much of the arms' differences shows at a size."""
-    return np.asarray(0.4 + 0.6 / (1 + np.exp(-(x + 0.5))))
+def _model_training(training: Training, facts: Facts) -> model.Training:
+    return model.Training(
+        _model_arm(training.arm),
+        training.demo_tokens / facts.pilot,
+        training.continuation_tokens / facts.pilot,
+        training.seed,
+        tuple(training.successes.tolist()),
+        tuple(int(n) for n in training.attempts),
+    )

@@ -126,6 +126,9 @@ class Pilot:
     lengths: Lengths
     statuses: Mapping[str, Mapping[str, int]]
     """Episodes by kind and status."""
+    surprise: Mapping[str, float]
+    """Nats a turn under the student, of demonstrations (`nll_demo`), continuations (`nll_tail`) and its own
+    rollouts (`nll_rollout`); empty where log probabilities are under the turns' own authors."""
     deterministic: bool
     """Every repeated rollout of a task was the same: more proposals bring no new rollouts."""
     warnings: tuple[str, ...] = ()

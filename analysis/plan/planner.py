@@ -157,7 +157,7 @@ def plan_pilot(
     tokens = np.array([offer.inference for offer in offered])
     budgets = _budgets(tokens)
     arms = [offer.arm for offer in offered]
-    believed = replace(posterior(trainings, facts, arms, budgets), seed=seed)
+    believed = posterior(trainings, facts, arms, budgets, seed=seed)
     J = believed.at(tokens)
     mean, bands, first, loss = J.mean(0), band(J), p_best(J), regret(J)
     best = int(mean.argmax())

@@ -1,10 +1,9 @@
-"""What is believed of arms at budgets: Gaussian on the logit of pass@1, and what follows from draws of it."""
+"""What is believed of arms at budgets, as draws of the logit of pass@1, and what follows from them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -22,22 +21,8 @@ class Posterior:
 
     budgets: Floats
     """[B] teacher tokens bought beside the pilot, rising."""
-    mean: Floats
-    """[A, B] of logit pass@1."""
-    cov: Floats
-    """[A * B, A * B]; row a * B + b."""
-    seed: int = 0
-
-    @cached_property
-    def logits(self) -> Floats:
-        """[D, A, B] draws, the same for equal seeds."""
-        rng = np.random.default_rng(self.seed)
-        # A little more than the covariance: its factor then hardly depends on how sums were rounded.
-        root = np.linalg.cholesky(
-            self.cov + 1e-8 * np.trace(self.cov) / len(self.cov) * np.eye(len(self.cov))
-        )
-        normal = rng.standard_normal((DRAWS, len(root)))
-        return np.asarray(self.mean.ravel() + normal @ root.T).reshape(DRAWS, *self.mean.shape)
+    logits: Floats
+    """[D, A, B] draws of the logit of pass@1, the same for equal seeds."""
 
     def at(self, tokens: Sequence[float] | Floats) -> Floats:
         """[D, A] draws of pass@1, arm a with tokens[a] bought: between budgets by log tokens."""
@@ -80,15 +65,3 @@ def not_worse(draws: Floats, best: int) -> Flags:
     beaten = (draws[:, [best]] > draws).mean(0) >= LEVEL
     beaten[best] = False
     return np.asarray(~beaten)
-
-
-def worth(mean: Floats, cross: Floats, noise: Floats, *, order: int = 15) -> Floats:
-    """[O] expected rise of the best arm's expectation by one more measurement of each option.
-
-    mean: [A] logits at the budget; cross: [A, O] covariance of arms and options; noise: [O] variance of a
-    measurement, the option's own included. The knowledge gradient, by Gauss-Hermite quadrature.
-    """
-    z, weight = np.polynomial.hermite_e.hermegauss(order)
-    moved = mean[:, None, None] + (cross / np.sqrt(noise))[:, :, None] * z
-    level = 1 / (1 + np.exp(-moved))
-    return np.asarray((level.max(0) @ weight - (level @ weight).max(0)) / weight.sum())

@@ -1,49 +1,68 @@
-"""The command lines that buy what a plan recommends, in order; capitals are for the user to fill in."""
+"""A plan as a file that can be carried out, and the command lines that do."""
 
 from __future__ import annotations
 
 import math
-import shlex
+from pathlib import Path
 
+from agentloop.run.plan_file import Part, PlanFile
 from analysis.plan.report import Plan
-from occupancy.record.recipe import K_text
+from occupancy.record.drafts import write_whole
 
 
-def commands(plan: Plan) -> tuple[str, ...]:
-    """None where the recommendation is no finding.
-
-    With r < 1 prefixes are those of a student trained on demonstrations: the pilot's and those bought first.
-    """
-    if plan.status != "ranked":
-        return ()
-    best = plan.recommended
-    depth = () if best.recipe == "pure-bc" else (f"K={K_text(best.K)}",)
-    student = str(plan.pilot["student"])
-    if best.recipe == "pure-bc" or best.r_tokens == 1:
-        return (_collect(plan, best.recipe, depth, n=best.n, tasks=best.tasks, student=student, out="RUN"),)
-    lines, shown = [], ["PILOT"]
-    if best.demos and best.r_tasks:
-        tasks = max(round(best.tasks * (1 / best.r_tasks - 1)), 1)
-        each = math.ceil(best.demos / tasks)
-        lines.append(_collect(plan, "pure-bc", (), n=each, tasks=tasks, student=student, out="DEMOS"))
-        shown.append("DEMOS")
-    lines.append(f"fewsteps train {' '.join(shown)} --base PI_0 --preset PRESET --out PI_1")
-    lines.append(_collect(plan, best.recipe, depth, n=best.n, tasks=best.tasks, student="PI_1", out="RUN"))
-    return tuple(lines)
-
-
-def _collect(
-    plan: Plan, recipe: str, changes: tuple[str, ...], *, n: int, tasks: int, student: str, out: str
-) -> str:
-    made = plan.pilot
+def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
+    """What `spend`, `collect --plan` and `train --plan` take: every part with its budget, tasks and n."""
+    best, made = plan.recommended, plan.pilot
+    left = plan.budget - (made["price"] if made["charged"] else 0.0)
     split = str(made["task_spec"]).partition(":")[0]
-    start = () if made["success_at"] == 1 else (f"success_at={made['success_at']}",)
-    settings = (*changes, f"n={n}", f"T_max={made['T_max']}", *start)
-    return shlex.join(
-        [
-            *("fewsteps", "collect", "--env", made["environment"].split()[0], "--recipe", recipe),
-            *(word for setting in settings for word in ("--set", setting)),
-            *("--student", student, "--teacher", made["teacher"]),
-            *("--tasks", f"{'SPLIT' if split[:1] in ('', '@') else split}:{tasks}", "--out", out),
-        ]
+    parts = []
+    if best.demos:
+        n = best.n if best.recipe == "pure-bc" else max(math.ceil(best.demos / made["pool"]), 1)
+        share = (1 - best.r_tokens) * left
+        parts.append(Part("demonstrations", "pure-bc", math.inf, n, max(best.demos // n, 1), share))
+    if best.contexts:
+        parts.append(
+            Part("continuations", best.recipe, best.K, best.n, max(best.tasks, 1), best.r_tokens * left)
+        )
+    return PlanFile(
+        pilot=str(Path(pilot).resolve()),
+        budget=plan.budget,
+        axis=plan.axis,
+        pilot_charged=made["charged"],
+        pilot_traces=best.pilot_traces,
+        r_tokens=best.r_tokens,
+        environment=made["environment"],
+        student=made["student"],
+        teacher=made["teacher"],
+        tasks="" if split[:1] == "@" else split,
+        pool=made["pool"],
+        T_max=made["T_max"],
+        success_at=made["success_at"],
+        parts=tuple(parts),
+        contenders=tuple(c.arm.to_dict() | {"pass_at_1": c.pass_at_1} for c in plan.not_worse[:12]),
     )
+
+
+def write_plan(plan: Plan, pilot: str | Path, file: str | Path) -> Path:
+    """Write the plan's file whole or not at all; returns its path."""
+    file = Path(file)
+    write_whole(file, plan_file(plan, pilot).to_toml())
+    return file
+
+
+def commands(file: str | Path, plan: PlanFile) -> tuple[str, ...]:
+    """The command lines that carry a plan out, in order; capitals are for the user to fill in."""
+    names = [part.name for part in plan.parts]
+    lines: list[str] = []
+    runs: list[str] = []
+    student = ""
+    for name in names:
+        if name == "continuations" and plan.r_tokens < 1:
+            lines.append(
+                f"fewsteps train --plan {file} {' '.join(runs)} --base PI_0 --preset PRESET --out PI_1"
+            )
+            student = " --student PI_1"
+        runs.append(name.upper())
+        lines.append(f"fewsteps collect --plan {file} --part {name}{student} --out {name.upper()}")
+    lines.append(f"fewsteps train --plan {file} {' '.join(runs)} --base PI_0 --preset PRESET --out FINAL")
+    return tuple(lines)

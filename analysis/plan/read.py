@@ -84,6 +84,7 @@ def pilot_of(
             str(kind): {str(s): int(n) for s, n in part["status"].value_counts().items()}
             for kind, part in kinds.items()
         },
+        surprise=_surprise(environments[0], turns),
         deterministic=_deterministic(turns[turns["kind"] == "rollout"]),
         warnings=tuple(warnings),
     )
@@ -245,6 +246,15 @@ def _one_student(kinds: Mapping[Any, pd.DataFrame], empty: pd.DataFrame) -> pd.D
 
 def _episodes(rows: pd.DataFrame) -> Episodes:
     return Episodes(_ints(rows["cluster"]), _ints(rows["length"]), rows["value"].to_numpy(float))
+
+
+def _surprise(environment: str, turns: pd.DataFrame) -> dict[str, float]:
+    """Mean negative log likelihood of turns under the student: only simulated worlds store it."""
+    if not environment.startswith("world "):
+        return {}
+    names = {"demo": "nll_demo", "continuation": "nll_tail", "rollout": "nll_rollout"}
+    means = -turns.groupby("kind")["logprob"].mean()
+    return {name: float(means[kind]) for kind, name in names.items() if np.isfinite(means.get(kind, np.nan))}
 
 
 def _deterministic(turns: pd.DataFrame) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +19,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agentloop.run.cut import Cell, cut
+from agentloop.run.cut import Cell, cut, own_traces
 from agentloop.run.cut import supply as supply_of
 from agentloop.run.episode import boundary
 from agentloop.run.whole import Whole
-from analysis.plan.arms import Arm, Training
+from analysis.plan.arms import PILOT_TRACES, Arm, Training
 from analysis.plan.posterior import Option
 from analysis.plan.read import NO_DATA
+from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import parse_K
+from occupancy.record.recipe import INF, parse_K
 from occupancy.runs import Run, only_writer, open_run
 
 Rewards = Mapping[str, Sequence[float]]
@@ -37,7 +36,7 @@ Trainer = Callable[[list[Path], int], "Path | str | Rewards"]
 """Trains a student on run folders with a seed; returns an evaluation's folder, or {task_id: [rewards]}."""
 SIZES = (1.0, 0.5, 0.25)
 """Cuts that are offered, in shares of the most that a pilot can supply."""
-SEEDS = 4
+SEEDS = 8
 
 
 @dataclass(frozen=True)
@@ -79,12 +78,13 @@ class Bench:
         """Every training that the pilot can supply and that is not kept, of each form of arm once."""
         kept = set(self.run.read("trainings", columns=["training_id"])["training_id"].to_pylist())
         forms = {(arm.recipe, arm.K, arm.r): arm for arm in reversed(arms)}
+        own = [Arm("pilot", INF, 0.5, which) for which in PILOT_TRACES]
         offered = []
-        for arm in forms.values():
+        for arm in (*forms.values(), *own):
             most = self.most(arm)
             offered += [
                 Option(arm, float(math.floor(size * most)), seed)
-                for size in sizes
+                for size in (sizes if arm.recipe != "pilot" else (1.0,))
                 for seed in range(SEEDS)
                 if size * most >= 1
             ]
@@ -93,6 +93,8 @@ class Bench:
     def most(self, arm: Arm) -> float:
         """Teacher tokens of the largest cut of an arm that the pilot can supply."""
         recipe = arm.recipe_of(self.run.recipe)
+        if arm.recipe == "pilot":
+            return float(sum(self.whole.cost(row, INF) for row in self.whole.taught_episodes))
         if recipe.hash not in self._supply:
             self._supply[recipe.hash] = supply_of(self.whole, recipe)
         demos, continued = self._supply[recipe.hash]
@@ -159,12 +161,16 @@ class Bench:
         """The cut of an option: made once, under another name until it is whole."""
         folder = self.run.folder / "trainings" / "cells" / _key(self.run, option, "")
         if not folder.exists():
-            draft = folder.with_name(f".draft-{folder.name}")
-            shutil.rmtree(draft, ignore_errors=True)
-            recipe = option.arm.recipe_of(self.run.recipe)
-            cut(self.whole, Cell(recipe, r=option.arm.r, budget=option.budget, seed=option.seed), draft)
-            os.rename(draft, folder)
+            with whole_folder(folder) as draft:
+                self._write_cell(option, draft)
         return open_run(folder)
+
+    def _write_cell(self, option: Option, folder: Path) -> None:
+        if option.arm.recipe == "pilot":
+            own_traces(self.whole, folder, success=option.arm.pilot_traces == "success")
+            return
+        recipe = option.arm.recipe_of(self.run.recipe)
+        cut(self.whole, Cell(recipe, r=option.arm.r, budget=option.budget, seed=option.seed), folder)
 
     def _refuse_same_folder(self, folder: str | None) -> None:
         rows = self.run.read("trainings", columns=["data"])["data"].to_pylist()
@@ -263,6 +269,7 @@ def _key(run: Run, option: Option, trainer: str) -> str:
     """16 hex digits of what is trained on, with which seed, by whom."""
     content = {
         "recipe": option.arm.recipe_of(run.recipe).hash,
+        "own": option.arm.pilot_traces if option.arm.recipe == "pilot" else "",
         "r": option.arm.r,
         "budget": option.budget,
         "seed": option.seed,

@@ -38,7 +38,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         if folder.is_dir():
             shutil.rmtree(folder)
         os.rename(draft, folder)
-        sync(folder.parent)
+        _sync_one(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -51,7 +51,7 @@ def write_whole(file: Path, text: str) -> None:
         handle.write(text)
     sync(draft)
     os.replace(draft, file)
-    sync(file.parent)
+    _sync_one(file.parent)
 
 
 def open_file(file: Path, flags: int) -> int:
@@ -67,8 +67,12 @@ def open_file(file: Path, flags: int) -> int:
 def sync(path: Path) -> None:
     """Wait until a file, or a folder and the files in it, are on the disk."""
     for each in (*(p for p in sorted(path.rglob("*")) if p.is_file()), path) if path.is_dir() else (path,):
-        handle = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync_one(each)
+
+
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

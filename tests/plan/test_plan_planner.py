@@ -177,13 +177,14 @@ def test_more_tokens_are_not_expected_to_hurt(pilot: Pilot) -> None:
     assert far.enough == curve.budgets[0], "no budget brings 50 points by 1,000 tokens"
 
 
-def test_posterior_is_a_covariance(pilot: Pilot) -> None:
+def test_beliefs_are_draws_of_every_arm_at_every_budget(pilot: Pilot) -> None:
     facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
     found = posterior([trained("op-short", 0.5, won=0.5, K=3)], facts, arms, [1e4, 1e5])
-    assert found.mean.shape == (len(arms), 2)
-    assert np.linalg.eigvalsh(found.cov).min() > -1e-8
-    same = found.at(np.full(len(arms), 1e4))
-    assert np.allclose(same, 1 / (1 + np.exp(-found.logits[:, :, 0])))
+    assert found.logits.shape[1:] == (len(arms), 2)
+    assert np.allclose(found.at(np.full(len(arms), 1e4)), 1 / (1 + np.exp(-found.logits[:, :, 0])))
+    between = found.at(np.full(len(arms), np.sqrt(1e9)))
+    middle = found.logits.mean(2)
+    assert np.allclose(between, 1 / (1 + np.exp(-middle)))
 
 
 def test_many_rollouts_of_one_task_are_named(folder: Path) -> None:

@@ -1,0 +1,142 @@
+"""A plan as a TOML file: what `fewsteps plan --out` writes and `collect`, `train` and `spend` take."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from agentloop.run.cut import own_traces
+from occupancy.record.errors import InputError
+from occupancy.record.recipe import K_text, Recipe, parse_K, preset
+from occupancy.runs import open_run
+
+FORMAT = 1
+PARTS = ("demonstrations", "continuations")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One collection of a plan."""
+
+    name: str
+    """demonstrations or continuations."""
+    recipe: str
+    K: float
+    n: int
+    """Rollouts, or demonstrations, of each task."""
+    tasks: int
+    budget: float
+    """On the plan's axis."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "K", parse_K(self.K))
+        if self.name not in PARTS or self.n < 1 or self.tasks < 1 or not self.budget > 0:
+            raise InputError(
+                f"part {self.name!r} with n={self.n}, tasks={self.tasks}, budget={self.budget}: expected a "
+                f"name of {', '.join(PARTS)}, and numbers above 0"
+            )
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """What to buy, and with whom."""
+
+    pilot: str
+    """The pilot's run folder."""
+    budget: float
+    axis: str
+    pilot_charged: bool
+    """The pilot's own cost is part of the budget."""
+    pilot_traces: str
+    """Which of the pilot's traces are trained on: all, or success."""
+    r_tokens: float
+    environment: str
+    student: str
+    teacher: str
+    tasks: str
+    """Split, as the environment reads it."""
+    pool: int
+    T_max: int
+    success_at: float
+    parts: tuple[Part, ...]
+    contenders: tuple[Mapping[str, Any], ...] = ()
+    """Candidates that were not excluded, the most expected first: recipe, K, r_tokens, pilot_traces."""
+
+    def part(self, name: str | None) -> Part:
+        """The part of a name; the only one where none is named."""
+        found = {part.name: part for part in self.parts}
+        if name is None and len(found) == 1:
+            return next(iter(found.values()))
+        if name not in found:
+            raise InputError(f"--part {name}: expected one of {', '.join(found)}")
+        return found[name]
+
+    def recipe(self, part: Part) -> Recipe:
+        """A part as a recipe."""
+        changes: dict[str, Any] = {"n": part.n, "teacher": self.teacher, "T_max": self.T_max}
+        changes |= {} if part.recipe == "pure-bc" else {"K": part.K}
+        return preset(part.recipe, success_at=self.success_at, **changes)
+
+    def to_toml(self) -> str:
+        """The plan as TOML text; `read_plan` reads it back to an equal value."""
+        import tomli_w
+
+        plain = asdict(self)
+        for part in plain["parts"]:
+            part["K"] = K_text(part["K"])
+        return tomli_w.dumps({"format": FORMAT, **plain})
+
+
+def read_plan(file: str | Path) -> PlanFile:
+    """Read what `fewsteps plan --out` wrote."""
+    try:
+        given = tomllib.loads(Path(file).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"the plan {file} cannot be read: {error}") from error
+    if given.pop("format", None) != FORMAT:
+        raise InputError(
+            f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"
+        )
+    known = {f.name for f in fields(PlanFile)}
+    wrong = sorted(set(given) - known) or sorted(known - {"contenders"} - set(given))
+    if wrong:
+        raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
+    try:
+        parts = tuple(Part(**part) for part in given.pop("parts"))
+        return PlanFile(**given | {"parts": parts, "contenders": tuple(given.get("contenders", ()))})
+    except TypeError as error:
+        raise InputError(f"the plan {file} has a part that is none ({error}): write it anew") from error
+
+
+def fill_collect(given: argparse.Namespace) -> None:
+    """Set what `fewsteps collect --plan` leaves open from the plan; what was given stays."""
+    plan = read_plan(given.plan)
+    part = plan.part(given.part)
+    if part.name == "continuations" and plan.r_tokens < 1 and given.student is None:
+        raise InputError(
+            "--part continuations of a plan with r < 1: name the student that was trained on demonstrations "
+            "with --student"
+        )
+    given.env = given.env or plan.environment.split()[0]
+    given.student = given.student or plan.student
+    given.teacher = given.teacher or plan.teacher
+    given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
+    given.budget = given.budget or part.budget
+    given.axis = plan.axis
+    given.recipe = given.recipe or [part.recipe]
+    depth = [] if part.recipe == "pure-bc" else [f"K={K_text(part.K)}"]
+    start = [] if plan.success_at == 1 else [f"success_at={plan.success_at}"]
+    given.set = [*depth, f"n={part.n}", f"T_max={plan.T_max}", *start, *given.set]
+
+
+def fill_train(given: argparse.Namespace) -> None:
+    """Put the pilot's own traces that a plan trains on before the runs of `fewsteps train --plan`."""
+    plan = read_plan(given.plan)
+    folder = Path(given.plan).with_suffix("").with_name(f"{Path(given.plan).stem}-pilot")
+    if not (folder / "run.json").exists():
+        own_traces(open_run(plan.pilot), folder, success=plan.pilot_traces == "success")
+    given.runs = [str(folder), *given.runs]

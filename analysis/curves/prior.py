@@ -1,0 +1,213 @@
+"""The prior of learning curves: a mixture of Gaussians over coefficients and pilot facts, learnt from worlds.
+
+`prior.json` is made by `learn_prior.py`. There is one component for each family of worlds (recognised by
+facts and
+trainings), and one broad component for a family that was never seen, whose facts bear on levels only.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.curves.arms import DIMENSION, Arm, Array
+
+Count = tuple[float, int]
+"""(successes, attempts)"""
+
+
+SHIPPED = Path(__file__).with_name("prior.json")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a pilot says before any training. None where the pilot lacks it: that fact is left out.
+
+    Attributes:
+        student: rollouts of pi_0.
+        teacher: demonstrations.
+        learner: whole continuations (U_inf at contexts of pi_0).
+        failed: whole continuations of rollouts without success.
+        early, late: whole continuations with t' <= T / 2, and the others.
+        handback0, handback1, handback5: the student after 0, 1, 5 teacher turns.
+        T_max: horizon in turns.
+        nll_demo, nll_tail, nll_rollout: mean negative log-likelihood, nats a turn, under pi_0 of turns of
+            demonstrations, of
+            continuations, and of its own rollouts.
+        turns_demo, turns_tail: mean teacher turns of a demonstration and of a whole continuation.
+    """
+
+    student: Count | None = None
+    teacher: Count | None = None
+    learner: Count | None = None
+    failed: Count | None = None
+    early: Count | None = None
+    late: Count | None = None
+    handback0: Count | None = None
+    handback1: Count | None = None
+    handback5: Count | None = None
+    T_max: float | None = None
+    nll_demo: float | None = None
+    nll_tail: float | None = None
+    nll_rollout: float | None = None
+    turns_demo: float | None = None
+    turns_tail: float | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, tuple) and not 0 <= value[0] <= value[1]:
+                raise ValueError(f"{f.name}: successes must lie between 0 and attempts; got {value}")
+
+
+def _logit(count: Count | None) -> float:
+    return (
+        float("nan")
+        if count is None or not count[1]
+        else float(np.log((count[0] + 0.5) / (count[1] - count[0] + 0.5)))
+    )
+
+
+def _number(x: float | None) -> float:
+    return float("nan") if x is None else float(x)
+
+
+def fact_vector(facts: Facts) -> Array:
+    """[12] the facts as the model reads them; NaN where missing."""
+    f = facts
+    failed = float("nan")
+    if f.failed is not None and f.learner is not None and f.learner[1]:
+        q = (f.failed[0] + 2 * f.learner[0] / f.learner[1]) / (f.failed[1] + 2) * 0.96 + 0.02
+        failed = float(np.log(q / (1 - q)))
+    return np.array(
+        [
+            _logit(f.student),
+            _logit(f.teacher),
+            _logit(f.learner),
+            failed,
+            np.log(_number(f.T_max)),
+            _number(f.nll_demo),
+            _number(f.nll_tail),
+            _number(f.nll_rollout),
+            _logit(f.early) - _logit(f.late),
+            np.log(_number(f.turns_tail) / _number(f.turns_demo)),
+            _logit(f.handback5) - _logit(f.handback0),
+            _logit(f.handback1) - _logit(f.handback0),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Mixture over [coefficients (53), standardised facts (12)].
+
+    Attributes:
+        log_weights: [C].
+        means: [C, 65]; covariances: [C, 65, 65].
+        fact_mean, fact_sd: [12], fact_noise: variance of a standardised fact.
+        training: variance on the logit scale of a training at size 1, from subset and seed; it grows as 1 /
+            size.
+        lack: variance of a final arm around the features, at sizes 5 and 20.
+        offsets: {arm: mean departure at sizes 5 and 20} of the arms that were learnt from.
+        provenance: families, worlds, seeds, date, scores.
+    """
+
+    log_weights: Array
+    means: Array
+    covariances: Array
+    names: tuple[str, ...]
+    fact_mean: Array
+    fact_sd: Array
+    fact_noise: float
+    training: float
+    lack: tuple[float, float]
+    offsets: dict[tuple[str, float, float], tuple[float, float]]
+    provenance: dict[str, Any]
+
+    def offset(self, arm: Arm, size: float) -> float:
+        """Mean departure of a final arm from its features, on the logit scale."""
+        pair = self.offsets.get((arm.recipe, arm.K, arm.r), (0.0, 0.0))
+        return float(np.interp(np.log(size), np.log([5.0, 20.0]), pair))
+
+    def lack_of_fit(self, size: float) -> float:
+        """Variance of a final arm around its features, on the logit scale."""
+        return float(np.interp(np.log(size), np.log([5.0, 20.0]), self.lack))
+
+
+def _short(x: Array | tuple[float, float]) -> list[float]:
+    return [float(f"{v:.4g}") for v in np.ravel(x)]
+
+
+def to_json(prior: Prior) -> str:
+    """The prior as JSON; covariances by lower triangle, shared ones stored once."""
+    shared: list[Array] = []
+    which: list[int] = []
+    for S in prior.covariances:
+        at = next((k for k, T in enumerate(shared) if np.array_equal(S, T)), len(shared))
+        if at == len(shared):
+            shared.append(S)
+        which.append(at)
+    low = np.tril_indices(prior.means.shape[1])
+    return json.dumps(
+        {
+            "provenance": prior.provenance,
+            "names": prior.names,
+            "log_weights": _short(prior.log_weights),
+            "means": [_short(m) for m in prior.means],
+            "covariance_of": which,
+            "covariances": [_short(S[low]) for S in shared],
+            "fact_mean": _short(prior.fact_mean),
+            "fact_sd": _short(prior.fact_sd),
+            "fact_noise": prior.fact_noise,
+            "training": prior.training,
+            "lack": list(prior.lack),
+            "offsets": [
+                [r, "inf" if np.isinf(K) else K, share, *_short(v)]
+                for (r, K, share), v in prior.offsets.items()
+            ],
+        }
+    )
+
+
+def from_json(text: str) -> Prior:
+    """The prior of a JSON text; covariances are made positive definite again after rounding."""
+    d = json.loads(text)
+    means = np.array(d["means"])
+    n = means.shape[1]
+    low, full = np.tril_indices(n), []
+    for triangle in d["covariances"]:
+        S = np.zeros((n, n))
+        S[low] = triangle
+        S = S + np.tril(S, -1).T
+        w, U = np.linalg.eigh(S)
+        full.append((U * np.maximum(w, 1e-6)) @ U.T)
+    return Prior(
+        np.array(d["log_weights"]),
+        means,
+        np.array([full[k] for k in d["covariance_of"]]),
+        tuple(d["names"]),
+        np.array(d["fact_mean"]),
+        np.array(d["fact_sd"]),
+        d["fact_noise"],
+        d["training"],
+        (d["lack"][0], d["lack"][1]),
+        {(r, float(K), share): (a, b) for r, K, share, a, b in d["offsets"]},
+        d["provenance"],
+    )
+
+
+@cache
+def shipped(path: Path = SHIPPED) -> Prior:
+    """The prior that comes with the package."""
+    prior = from_json(path.read_text())
+    if prior.means.shape[1] != DIMENSION + len(prior.fact_mean):
+        needed = DIMENSION + len(prior.fact_mean)
+        raise ValueError(
+            f"{path} is for {prior.means.shape[1]} numbers a world, the model has {needed}: learn it again"
+        )
+    return prior

@@ -1,0 +1,118 @@
+"""A plan that can be carried out: its file is what `collect --plan` and `train --plan` take."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shlex
+from pathlib import Path
+
+import pilots
+import pytest
+
+from agentloop.commands.collect import add_commands as add_collect
+from agentloop.run.plan_file import Part, fill_collect, fill_train, read_plan
+from analysis.cli import main
+from analysis.plan.planner import plan
+from analysis.plan.purchase import commands, plan_file, write_plan
+from analysis.plan.report import Plan
+from occupancy.record.errors import InputError
+from occupancy.record.recipe import INF
+from occupancy.runs import open_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pilot") / "A"
+    pilots.write_pilot(folder, pilots.A, tasks=30)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Plan:
+    return plan(folder, budget=5e5, pool=2000)
+
+
+def mixed(found: Plan) -> Plan:
+    """The same plan with a recipe that buys demonstrations too."""
+    from dataclasses import replace
+
+    best = next(c for c in found.candidates if c.recipe == "op-short" and c.r_tokens == 0.5 and c.K == 3)
+    return replace(found, recommended=best)
+
+
+def test_a_plan_is_read_back_equal(found: Plan, folder: Path, tmp_path: Path) -> None:
+    for one in (found, mixed(found)):
+        file = write_plan(one, folder, tmp_path / "PLAN.toml")
+        assert read_plan(file) == plan_file(one, folder)
+
+
+def test_its_parts_spend_the_budget_and_are_the_recommended_recipe(found: Plan, folder: Path) -> None:
+    written = plan_file(mixed(found), folder)
+    best = mixed(found).recommended
+    assert [part.name for part in written.parts] == ["demonstrations", "continuations"]
+    assert sum(part.budget for part in written.parts) == pytest.approx(5e5 - found.pilot["price"])
+    assert written.recipe(written.parts[1]).hash == best.recipe_hash
+    assert written.parts[0].n * written.parts[0].tasks == pytest.approx(best.demos, abs=written.parts[0].n)
+
+
+def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path, tmp_path: Path) -> None:
+    file = write_plan(mixed(found), folder, tmp_path / "PLAN.toml")
+    parser = argparse.ArgumentParser()
+    add_collect(parser.add_subparsers())
+    asked = ["collect", "--plan", str(file), "--out", "RUN"]
+    given = parser.parse_args([*asked, "--part", "continuations", "--student", "vllm:PI_1"])
+    fill_collect(given)
+    best = mixed(found).recommended
+    assert (given.env, given.student, given.teacher) == ("toy", "vllm:PI_1", "expert")
+    assert (given.recipe, given.tasks) == (["op-short"], f"train:{best.tasks}")
+    assert given.set == ["K=3", f"n={best.n}", "T_max=24"]
+    assert given.budget == pytest.approx((5e5 - found.pilot["price"]) / 2)
+    with pytest.raises(InputError, match="name the student that was trained"):
+        fill_collect(parser.parse_args([*asked, "--part", "continuations"]))
+    with pytest.raises(InputError, match="expected one of demonstrations, continuations"):
+        fill_collect(parser.parse_args(asked))
+
+
+def test_train_gets_the_pilots_own_traces(found: Plan, folder: Path, tmp_path: Path) -> None:
+    file = write_plan(found, folder, tmp_path / "PLAN.toml")
+    given = argparse.Namespace(plan=str(file), runs=["BOUGHT"])
+    fill_train(given)
+    own = open_run(given.runs[0])
+    assert given.runs[1:] == ["BOUGHT"]
+    assert own.info["cut"]["traces"] == found.recommended.pilot_traces
+    again = argparse.Namespace(plan=str(file), runs=[])
+    fill_train(again)
+    assert again.runs == given.runs[:1]
+
+
+def test_the_command_writes_it_and_says_how_to_carry_it_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "PLAN.toml"
+    assert main(["plan", str(folder), "--budget", "5e5", "--pool", "2000", "--out", str(file)]) == 0
+    lines = [
+        shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("fewsteps ")
+    ]
+    assert list(map(" ".join, lines)) == list(commands(file, read_plan(file)))
+    assert [line[1] for line in lines][-2:] == ["collect", "train"]
+    assert all(("--plan", str(file)) in itertools.pairwise(line) for line in lines)
+    assert main(["plan", str(folder), "--budget", "5e5", "--json", "--out", str(file)]) == 0
+    json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("budget = ", "cannot be read"),
+        ("format = 2", "no plan of this version"),
+        ("format = 1", "missing entry"),
+    ],
+)
+def test_files_that_are_no_plans_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "PLAN.toml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_plan(tmp_path / "PLAN.toml")
+    with pytest.raises(InputError, match="part 'x'"):
+        Part("x", "op-short", INF, 1, 1, 1.0)

@@ -90,7 +90,8 @@ def test_features_have_one_row_of_the_right_length() -> None:
 @given(st.floats(0.01, 1000))
 def test_knots_weigh_one(size: float) -> None:
     weights = hat(size)
-    assert np.isclose(weights.sum(), 1) and (weights >= 0).all()
+    assert np.isclose(weights.sum(), 1)
+    assert (weights >= 0).all()
     inside = np.clip(np.log(size), KNOTS[0], KNOTS[-1])
     assert np.isclose(weights @ KNOTS, inside)
 
@@ -110,7 +111,8 @@ def test_order_of_trainings_does_not_matter(found: list[Training], random: objec
     other = found.copy()
     random.shuffle(other)  # type: ignore[attr-defined]
     a, b = (posterior(x, FACTS, CANDIDATES, [5], PRIOR) for x in (found, other))
-    assert np.allclose(a.center, b.center, atol=1e-7) and np.allclose(a.covariance, b.covariance, atol=1e-7)
+    assert np.allclose(a.center, b.center, atol=1e-7)
+    assert np.allclose(a.covariance, b.covariance, atol=1e-7)
 
 
 def test_nothing_measured_is_the_prior() -> None:
@@ -175,7 +177,8 @@ def test_bands_are_inside_and_nested(found: list[Training], level: float) -> Non
     low, high = bands(post, level)
     wider = bands(post, min(0.99, level + 0.04))
     assert ((low > 0) & (low < high) & (high < 1)).all()
-    assert (wider[0] <= low + 1e-9).all() and (wider[1] >= high - 1e-9).all()
+    assert (wider[0] <= low + 1e-9).all()
+    assert (wider[1] >= high - 1e-9).all()
 
 
 def test_draws_agree_with_bands_and_means() -> None:
@@ -184,7 +187,8 @@ def test_draws_agree_with_bands_and_means() -> None:
     low, high = bands(post)
     assert np.allclose(sample.mean(0), expected(post), atol=0.01)
     assert np.allclose(((low <= sample) & (sample <= high)).mean(0), 0.9, atol=0.01)
-    assert np.isclose(p_best(sample).sum(), 1) and (expected_regret(sample) >= 0).all()
+    assert np.isclose(p_best(sample).sum(), 1)
+    assert (expected_regret(sample) >= 0).all()
 
 
 def test_evaluation_noise_is_clustered_by_task() -> None:
@@ -216,10 +220,10 @@ def test_missing_facts_are_left_out() -> None:
 
 def test_json_keeps_the_prior() -> None:
     again = from_json(to_json(PRIOR))
-    assert np.allclose(again.means, PRIOR.means, rtol=1e-3) and np.allclose(
-        again.covariances, PRIOR.covariances, atol=1e-3
-    )
-    assert again.offsets == PRIOR.offsets and again.provenance == PRIOR.provenance
+    assert np.allclose(again.means, PRIOR.means, rtol=1e-3)
+    assert np.allclose(again.covariances, PRIOR.covariances, atol=1e-3)
+    assert again.offsets == PRIOR.offsets
+    assert again.provenance == PRIOR.provenance
 
 
 def test_worth_is_positive_falls_with_noise_and_counts_minutes() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Count, Size, option
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="no standard errors or means, several row groups at a time; with length=COLUMN "
         "the trajectories are not read either, and the lengths are not verified",
     )
-    add.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(add)
     add.set_defaults(handler=_occupancy)
 
 
@@ -91,10 +91,7 @@ def _occupancy(given: argparse.Namespace) -> int:
         else:
             found = estimate_stream(stream, workers=given.workers, **settings)
             names = stream.states.in_order
-    if given.json:
-        print(json.dumps(_as_json(given, found, names, left_out)))  # noqa: T201
-    else:
-        _print(given, found, names, left_out)
+    show(given, _as_json(given, found, names, left_out), lambda: _print(given, found, names, left_out))
     return 0
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Count, option
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add.add_argument(
         "--environment", default="", help="what was played in, for the record (default: the format)"
     )
-    add.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(add)
     add.set_defaults(handler=_import)
 
 
@@ -104,7 +104,7 @@ def _import(given: argparse.Namespace) -> int:
         "authors": dict(Counter(str(turn["author"]) for turn in rows["turns"])),
         "T_max": T_max,
     }
-    _tell(report, as_json=given.json)
+    show(given, report, _text(report))
     return 0
 
 
@@ -132,19 +132,13 @@ def _digest(file: Path) -> str:
     return digest.hexdigest()
 
 
-def _tell(report: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(report))  # noqa: T201
-        return
-    from rich.console import Console
-
+def _text(report: dict[str, Any]) -> str:
     def named(counts: dict[str, int]) -> str:
         return ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items()))
 
-    console = Console(markup=False, highlight=False)
-    console.print(
+    kind = "" if "rollout" in report["kinds"] else " --kind demo"
+    return (
         f"{report['episodes']:,} episodes of {report['tasks']:,} tasks ({named(report['kinds'])}), "
-        f"{report['turns']:,} turns ({named(report['authors'])}), T_max {report['T_max']}: {report['folder']}"
+        f"{report['turns']:,} turns ({named(report['authors'])}), T_max {report['T_max']}: "
+        f"{report['folder']}\nnext: fewsteps occupancy {report['folder']}{kind}"
     )
-    kind = "rollout" if "rollout" in report["kinds"] else "demo"
-    console.print(f"next: fewsteps occupancy {report['folder']}" + (" --kind demo" if kind == "demo" else ""))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.show import add_json, show
+
 if TYPE_CHECKING:
     from agentloop.run.check import Finding
 
@@ -23,21 +25,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )
-    check.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(check)
     check.set_defaults(handler=_check, workers=None)
 
 
 def _check(given: argparse.Namespace) -> int:
     import asyncio
-    import json
 
     kind, findings = asyncio.run(_findings(given))
     good = all(finding.ok for finding in findings)
-    if given.json:
-        rows = [{"what": f.what, "ok": f.ok, "said": f.said} for f in findings]
-        print(json.dumps({"name": given.name, "kind": kind, "ok": good, "findings": rows}))  # noqa: T201
-    else:
-        _print(f"{given.name}: {kind}", findings)
+    rows = [{"what": f.what, "ok": f.ok, "said": f.said} for f in findings]
+    report = {"name": given.name, "kind": kind, "ok": good, "findings": rows}
+    show(given, report, lambda: _print(f"{given.name}: {kind}", findings))
     return 0 if good else 1
 
 

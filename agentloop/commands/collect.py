@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.evaluate import add_evaluate
 from occupancy.record.recipe import MEANINGS
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Count, Positive, Seed, Size, amount, option
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--replicates", type=option(Count), default=2, help="hand-backs at each depth (default: 2)"
     )
     pilot.add_argument("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
-    collect.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(collect)
     collect.set_defaults(handler=_collect)
 
 
@@ -258,14 +259,9 @@ async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **s
 
 
 def _prove(given: argparse.Namespace, proof: Proof) -> int:
-    import json
-
     from agentloop.commands.ledger import print_proof
 
-    if given.json:
-        print(json.dumps(proof.to_dict()))  # noqa: T201 -- standard output is what --json is for
-    else:
-        print_proof(proof)
+    show(given, proof.to_dict(), lambda: print_proof(proof))
     return 0 if proof.matched else 1
 
 
@@ -312,16 +308,12 @@ def _progress(bar: Any) -> Progress:
 
 
 def _show(given: argparse.Namespace, *, status: str) -> None:
-    import json
 
     from agentloop.run.summary import summarise
     from occupancy.runs import open_run
 
     summary = summarise(open_run(given.out)) | {"status": status}
-    if given.json:
-        print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
-    else:
-        _print(summary)
+    show(given, summary, lambda: _print(summary))
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Seed, Share, amount, option
 
 
@@ -34,13 +35,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     cut.add_argument("--seed", type=option(Seed), default=0, help="of the order of tasks (default: 0)")
     cut.add_argument("--out", required=True, metavar="CELL", help="a new run folder")
-    cut.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(cut)
     cut.set_defaults(handler=_cut)
 
 
 def _cut(given: argparse.Namespace) -> int:
-    import json
-
     from agentloop.commands.arguments import read_recipe
     from agentloop.run.cut import Cell, cut
     from occupancy.runs import open_run
@@ -54,14 +53,11 @@ def _cut(given: argparse.Namespace) -> int:
     counts = {name: made.read(name).num_rows for name in ("episodes", "proposals", "traces")}
     report = {"folder": str(made.folder), "recipe": recipe.name, "recipe_hash": recipe.hash}
     report |= dict(made.info["cut"]) | counts
-    if given.json:
-        print(json.dumps(report))  # noqa: T201 -- standard output is what --json is for
-        return 0
-    from rich.console import Console
-
     spent = report["demo_tokens"] + report["continuation_tokens"]
-    Console(markup=False).print(
+    show(
+        given,
+        report,
         f"{made.folder}: {report['traces']:,} traces; {spent:,} teacher tokens, {report['demo_tokens']:,} of "
-        f"demonstrations and {report['continuation_tokens']:,} of continuations, rejected ones included"
+        f"demonstrations and {report['continuation_tokens']:,} of continuations, rejected ones included",
     )
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Count, Seed, option
 
 
@@ -35,22 +36,18 @@ def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="STATUS,...",
         help="parse statuses that end an attempt, or 'any' (default: none)",
     )
-    command.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(command)
     command.set_defaults(handler=_evaluate)
 
 
 def _evaluate(given: argparse.Namespace) -> int:
     import asyncio
-    import json
 
     from agentloop.run.evaluate import summarise_evaluation
 
     evaluated, cautions = asyncio.run(_run(given))
     summary = summarise_evaluation(evaluated) | {"cautions": cautions}
-    if given.json:
-        print(json.dumps(summary))  # noqa: T201 -- standard output is what --json is for
-    else:
-        _print(summary)
+    show(given, summary, lambda: _print(summary))
     return 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from occupancy.record.show import add_json, show
+
 FORMATS = ("atif", "axolotl", "llamafactory", "tokens", "trl", "verl")
 
 
@@ -20,13 +22,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     export.add_argument("--out", required=True, metavar="FOLDER", help="a new folder")
     export.add_argument("--model", metavar="FOLDER", help="tokenizer and template; for --format tokens")
     export.add_argument("--hub", action="store_true", help="--model may be a name on the Hugging Face hub")
-    export.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(export)
     export.set_defaults(handler=_export)
 
 
 def _export(given: argparse.Namespace) -> int:
-    import json
-
     from agentloop.export.write import write_episodes, write_traces
     from occupancy.record.drafts import new_folder
     from occupancy.record.errors import InputError
@@ -41,10 +41,5 @@ def _export(given: argparse.Namespace) -> int:
     else:
         report = write_traces(run, out, given.format, model=given.model, hub=given.hub)
     report |= {"format": given.format, "folder": str(out)}
-    if given.json:
-        print(json.dumps(report))  # noqa: T201 -- standard output is what --json is for
-    else:
-        from rich.console import Console
-
-        Console(markup=False).print(", ".join(f"{name} {value}" for name, value in report.items()))
+    show(given, report, ", ".join(f"{name} {value}" for name, value in report.items()))
     return 0

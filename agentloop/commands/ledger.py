@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Size
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME=N",
         help="what the provider's account says: output=TOKENS, prompt=TOKENS or calls=N",
     )
-    ledger.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(ledger)
     ledger.set_defaults(handler=_ledger)
 
 
 def _ledger(given: argparse.Namespace) -> int:
-    import json
-
     from agentloop.ledger.report import account_of
     from occupancy.record.prices import read_prices
     from occupancy.record.specs import settings
@@ -49,10 +48,7 @@ def _ledger(given: argparse.Namespace) -> int:
         prices=read_prices(given.prices) if given.prices else None,
         provider=provider or None,
     )
-    if given.json:
-        print(json.dumps(account))  # noqa: T201 -- standard output is what --json is for
-    else:
-        _print(account)
+    show(given, account, lambda: _print(account))
     return 0 if account["tables"]["agree"] and _agrees(account) else 1
 
 

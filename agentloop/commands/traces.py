@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import InputError, MissingExtra
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Count, Size, option
 
 STYLES = {
@@ -49,7 +50,7 @@ def _add_rendering(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(parser)
 
 
 def write_traces(arguments: argparse.Namespace) -> int:
@@ -75,10 +76,7 @@ def write_traces(arguments: argparse.Namespace) -> int:
     for name in ("C_tr", "target_tokens", "sequence_tokens"):
         report[name] = pc.sum(table[name]).as_py() or 0
     report["rows"] = len(pc.list_flatten(table["row_starts"]))
-    if arguments.json:
-        print(json.dumps(report))  # noqa: T201
-    else:
-        print("\n".join(f"{name:<16} {value}" for name, value in report.items()))  # noqa: T201
+    show(arguments, report, "\n".join(f"{name:<16} {value}" for name, value in report.items()))
     return 0
 
 

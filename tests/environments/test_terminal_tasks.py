@@ -21,6 +21,7 @@ from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author, Policy, Task
 from analysis.cli import main
+from benchmarks import terminal_sandbox
 from occupancy.record.errors import InputError
 
 NOTHING = Expected({}, None)
@@ -236,3 +237,12 @@ def test_a_command_without_a_part_is_still_one_line() -> None:
             shorter = without_a_part(command, rng)
             assert shorter.strip()
             assert shorter.count("'") % 2 == 0
+
+
+def test_the_benchmark_counts_no_leak(data_dir: Path) -> None:
+    layers = host_image().layers
+    many = finished(lambda: terminal_sandbox.many(layers, starts=24, at_once=8))
+    assert many["worked"] == 24
+    assert set(many["left"].values()) == {0}
+    times = finished(lambda: terminal_sandbox.times(layers, repeats=2))
+    assert set(times) >= {"start", "command", "fork"}

@@ -35,6 +35,8 @@ _CHANGING = (
     (re.compile(r"\b\d\d:\d\d(?::\d\d(?:\.\d+)?)?\b"), "TIME"),
     (re.compile(r"\[\d+\] \d+"), "JOB"),
     (re.compile(r"/tmp/tmp\.\w+"), "TMP"),
+    # /proc has as many links as the machine has processes.
+    (re.compile(r"^(d[rwxsStT-]{9}[.+]?)\s+\d+\s+(\S+)\s+(\S+)\s+", re.MULTILINE), r"\1 N \2 \3 "),
 )
 """What differs from one play of the same turns to the next."""
 

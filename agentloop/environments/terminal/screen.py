@@ -28,6 +28,8 @@ LONGEST_LOG = 1 << 20
 SETTLED, TIMED = "settled", "timed"
 PATIENCE_S = 15.0
 """Seconds that `settled` waits at least for a command that goes on."""
+ENTER_S = 0.05
+"""Seconds after which the Enter of a line is pressed."""
 FLUSH_S = 2.0
 _CONTROL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_()].?)")
 
@@ -50,6 +52,12 @@ class Screen:
             packed = base64.b64encode(keys.encode("utf-8", "surrogateescape")).decode()
             await self._tmux(
                 f"load-buffer - \\; paste-buffer -d -t {SESSION}", f"echo {packed} | base64 -d | "
+            )
+        elif line:
+            # Enter is pressed when the processes that brought the keys are gone: what runs may list processes.
+            await self._tmux(
+                f"send-keys -t {SESSION} -- {shlex.quote(keys[:-1])} \\; "
+                f"run-shell -b -d {ENTER_S} -C 'send-keys -t {SESSION} Enter'"
             )
         else:
             await self._tmux(f"send-keys -t {SESSION} -- {shlex.quote(keys)}")
@@ -74,7 +82,7 @@ class Screen:
         """What the last command line printed, without the terminal's control codes; None before the first."""
         end = time.monotonic() + FLUSH_S
         while True:
-            log = (await self.sandbox.run(f"tail -c {LONGEST_LOG} {FOLDER}/log")).output
+            _, log = self._terminal.tail(LONGEST_LOG)
             # The log is written by a process of its own, which may be a little late.
             if log.rfind(PROMPT) > log.rfind(ACCEPTED) or not self.at_prompt() or time.monotonic() > end:
                 return last_printed(log)

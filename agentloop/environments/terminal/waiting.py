@@ -78,7 +78,7 @@ class Terminal:
         end, pause, since, before = time.monotonic() + most_s, POLL_S[0], 0.0, ("", 0)
         while True:
             seen = self._look()
-            size, tail = self._tail()
+            size, tail = self.tail()
             now = time.monotonic()
             since = since if (seen, size) == before else now
             before = (seen, size)
@@ -101,7 +101,7 @@ class Terminal:
     @property
     def size(self) -> int:
         """Bytes of all output so far."""
-        return self._tail()[0]
+        return self.tail()[0]
 
     def _look(self) -> str:
         """prompt (of the shell), input, watches (several things at once), busy, or gone."""
@@ -141,8 +141,8 @@ class Terminal:
         finally:
             os.close(opened)
 
-    def _tail(self) -> tuple[int, bytes]:
-        """Bytes of all output so far, and the last of them."""
+    def tail(self, most: int = TAIL) -> tuple[int, bytes]:
+        """How many bytes of output there are so far, and the last of them; starts nothing inside."""
         opened = open_inside(self.root, self.log, os.O_RDONLY)
         if opened is None:
             return 0, b""
@@ -150,7 +150,7 @@ class Terminal:
             found = os.fstat(opened)
             if not stat.S_ISREG(found.st_mode):
                 return 0, b""
-            return found.st_size, os.pread(opened, TAIL, max(0, found.st_size - TAIL))
+            return found.st_size, os.pread(opened, most, max(0, found.st_size - most))
         finally:
             os.close(opened)
 

@@ -54,7 +54,7 @@ class Screen:
                 f"load-buffer - \\; paste-buffer -d -t {SESSION}", f"echo {packed} | base64 -d | "
             )
         elif line:
-            # Enter is pressed when the processes that brought the keys are gone: what runs may list processes.
+            # Enter is pressed when the processes that brought the keys are gone: a command may list them.
             await self._tmux(
                 f"send-keys -t {SESSION} -- {shlex.quote(keys[:-1])} \\; "
                 f"run-shell -b -d {ENTER_S} -C 'send-keys -t {SESSION} Enter'"

@@ -44,10 +44,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     validate.add_argument(
         "--contexts",
-        choices=("ids", "words", "shared", "nothing"),
+        choices=("ids", "text"),
         default="ids",
-        help="what pilots record of contexts: ids; or, as in text, ids that never recur, and observations "
-        "that name each context, that four contexts share, or that are all alike (default ids)",
+        help="what pilots record of contexts: ids that recur (default), or whole histories, which never do",
     )
     validate.add_argument("--workers", type=option(Size), help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
@@ -70,7 +69,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     workers = (os.cpu_count() or 1) if arguments.workers is None else arguments.workers
     if workers < 1:
         raise InputError(f"--workers {workers}: expected at least 1")
-    effort = Effort(trained=arguments.trained, contexts=arguments.contexts)
+    effort = Effort(trained=arguments.trained, text=arguments.contexts == "text")
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
     with _bar(len(worlds)) as advance:
         judged = judge_worlds(worlds, planner=planned, effort=effort, workers=workers, progress=advance)

@@ -95,12 +95,12 @@ class Effort:
     """Pipelines of every arm where students train by gradient steps: a thousand times as slow."""
     trained: bool = False
     """The planner may train students on the pilot."""
-    contexts: str = "ids"
-    """What the pilot records of its contexts: a key of `as_text.CONTEXTS`."""
+    text: bool = False
+    """Pilots record whole histories, as text does: no context recurs and states have no ids."""
 
 
 def worlds_to_judge(spec: str, count: int, *, seed: int) -> list[tuple[str, World]]:
-    """`count` worlds in equal shares, with their family; spec: a family's TOML file, or names with commas."""
+    """Worlds with the name of their family, equally many of each; spec: a TOML file, or names with commas."""
     families = _families(spec)
     if count < len(families):
         raise InputError(f"{count} worlds of {len(families)} families: expected at least one of each")
@@ -183,7 +183,7 @@ def _families(spec: str) -> list[Family]:
 def _write_pilots(world: World, pilot: Path, shuffled: Path, *, effort: Effort, seed: int) -> Rows:
     """A pilot's rows; its folder, and one with its rewards shuffled over all episodes, which says nothing."""
     recipe, info, played = pilot_rows(world, size=effort.size, seed=seed)
-    rows = as_text(played, contexts=effort.contexts)
+    rows = as_text(played) if effort.text else played
     create_run(pilot, recipe, info).commit(rows)
     rewards = np.random.default_rng(seed).permutation([row["R"] for row in rows["episodes"]])
     lies = [row | {"R": float(R)} for row, R in zip(rows["episodes"], rewards, strict=True)]
@@ -217,8 +217,8 @@ class _Played:
         if (what, charged) not in self.known:
             budget, owned = (self.left, self.owned[arm.traces]) if charged else (self.whole, None)
             self.known[what, charged] = self.outcome(what, budget, owned)
-        told = arm if charged else what
-        prediction = {"predicted": told.predicted, "low": told.low, "high": told.high}
+        source = arm if charged else what
+        prediction = {"predicted": source.predicted, "low": source.low, "high": source.high}
         return self.known[what, charged] | prediction
 
     def outcome(self, arm: Arm, budget: int, owned: Owned | None) -> Row:

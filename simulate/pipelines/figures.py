@@ -1,4 +1,4 @@
-"""Figures of a sweep: pass@1 against both cost axes, the best K by budget, and the share r."""
+"""Figures of a sweep: pass@1 against both cost axes, the best K by budget, and r."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def r_curves(frame: pd.DataFrame) -> Any:
     for colour, (budget, part) in zip(_cycle(), table.groupby("budget"), strict=False):
         K = part["K"].iloc[int(part["J"].to_numpy().argmax())]
         _line(axis, part[part["K"] == K].sort_values("r"), "r", colour, f"{budget:,}, K={K}", star=True)
-    axis.set(xlabel="r, share of the budget spent on-policy (star: best)", ylabel="pass@1")
+    axis.set(xlabel="r, fraction of the budget spent on-policy (star: best)", ylabel="pass@1")
     axis.legend(title="budget, tokens", title_fontsize=6, fontsize=6, frameon=False)
     return figure
 

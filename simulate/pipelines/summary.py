@@ -1,4 +1,4 @@
-"""What a sweep says: means with errors over seeds, and which recipes cannot be told from the best.
+"""Summary of a sweep: means with errors over seeds, and which recipes may be as good as the best.
 
 Pipelines of one seed share their draws, so recipes are compared by paired differences.
 """

@@ -195,7 +195,7 @@ def family(name: str) -> Family:
 
 
 def draw_worlds(count: int, *, seed: int, families: Sequence[Family] = ()) -> list[World]:
-    """`count` worlds in equal shares of the families (by default short, middle, long, any).
+    """`count` worlds, equally many of each family (by default short, middle, long, any).
 
     World i is number seed * 1,000,003 + i + 1 of its family, so that no two seeds share one by accident.
     """

@@ -13,6 +13,7 @@ import numpy as np
 from agentloop.render import Codec, LengthRule
 from agentloop.render.traces import RenderCounts, RunTrace, count, render_run
 from occupancy.record.errors import DataError
+from occupancy.record.rows import trained_turn_row
 from occupancy.runs import open_run
 from sft.packing import Rows, rows_of
 
@@ -130,19 +131,18 @@ def turn_rows(
             for j, n in zip(depths.tolist(), targets.tolist(), strict=True):
                 turn = (trace.episode_id, j)
                 rows.append(
-                    {
-                        "training_id": training_id,
-                        "episode_id": trace.episode_id,
-                        **trace.key,
-                        "cluster_id": trace.cluster_id,
-                        "t": trace.turns[j - 1],
-                        "depth": j,
-                        "context_class": classes[j - 1],
-                        "targets": n,
-                        "held_out": turn in last,
-                        "nll_before": first.get(turn),
-                        "nll": last.get(turn),
-                    }
+                    trained_turn_row(
+                        training_id,
+                        {"episode_id": trace.episode_id, **trace.key},
+                        cluster_id=trace.cluster_id,
+                        t=trace.turns[j - 1],
+                        depth=j,
+                        context_class=classes[j - 1],
+                        targets=n,
+                        held_out=turn in last,
+                        nll_before=first.get(turn),
+                        nll=last.get(turn),
+                    )
                 )
     return rows
 

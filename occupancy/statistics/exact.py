@@ -17,9 +17,8 @@ from occupancy.kernels.columns import Totals, Turns, Words
 from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
-from occupancy.statistics.spread import residuals_of_cells, residuals_of_words, standard_errors
-from occupancy.statistics.tallies import Tally, tally
-from occupancy.streaming.cells import Cells
+from occupancy.statistics.spread import residuals_of_words, standard_errors
+from occupancy.statistics.tallies import tally
 
 EXACT = ("pooled", "trajectory", "task")
 
@@ -124,42 +123,13 @@ def exact_shares(trajectories: Trajectories, convention: str, workers: int | Non
     mass = counts.mass(convention)
     total = float(mass.sum())
     spread = residuals_of_words(trajectories, Words(high, low), Totals(mass, sums / total), workers)
-    return _shares(counts, convention, sums, total, spread)
+    return shares(counts, convention, sums, total, spread)
 
 
-def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, convention: str) -> Shares:
-    """The same from the sums of parts, bit for bit; without cells no errors, and no task-pooled sums."""
-    if counts.cancels(convention):
-        convention, sums = "pooled", total.counts.astype(np.float64)
-    elif convention == "trajectory":
-        sums = total.inverse_lengths
-    mass = counts.mass(convention)
-    B = float(mass.sum())
-    if cells is None:
-        return _shares(counts, convention, sums, B, None)
-    sizes = np.bincount(np.searchsorted(counts.tasks, cells.task), minlength=len(counts.tasks))
-    high, low = cells.high, cells.low
-    if convention != "trajectory":
-        word = (np.array([ONE]), np.array([0])) if convention == "pooled" else reciprocals(counts.turns)
-        high, low = (cells.count * (w if len(w) == 1 else np.repeat(w, sizes)) for w in word)
-    if convention == "task":
-        uppers, lowers = np.zeros((2, len(total.counts)), np.int64)
-        for begin in range(0, len(cells.state), _BLOCK):
-            rows = slice(begin, begin + _BLOCK)
-            np.add.at(uppers, cells.state[rows], high[rows])
-            np.add.at(lowers, cells.state[rows], low[rows])
-            uppers, lowers = carry(uppers, lowers)
-        sums = to_float(uppers, lowers)
-    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, Totals(mass, sums / B), counts.turns)
-    return _shares(counts, convention, sums, B, spread)
-
-
-_BLOCK = 1 << 20
-
-
-def _shares(
+def shares(
     counts: Counts, convention: str, sums: Float64, total: float, spread: tuple[Float64, int] | None
 ) -> Shares:
+    """Shares from the sums by state [S], their total, and the residuals with the number of tasks."""
     ess = total if convention == "pooled" else counts.ess(convention)
     errors = None if spread is None else standard_errors(*spread, total)
     return Shares(sums / total, errors, int((counts.turns > 0).sum()), ess)

@@ -11,8 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from occupancy.kernels.fixed_point import reciprocals
+from occupancy.kernels.columns import Totals
+from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
 from occupancy.record.types import Float64, Int64, Trajectories
+from occupancy.statistics.exact import Counts, Shares, shares
+from occupancy.statistics.spread import residuals_of_cells
+from occupancy.statistics.tallies import Tally
 
 CELL_BYTES = 160
 """A cell takes 48 bytes; while cells are joined they are there twice, with keys, beside a part's."""
@@ -83,5 +87,33 @@ def renamed(cells: Cells, states: Int64 | None, tasks: Int64 | None) -> Cells:
     return found if states is None and tasks is None else merged([found, _NONE])
 
 
+def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, convention: str) -> Shares:
+    """`exact_shares` from sums of parts, with the same bits; no errors and no task-pooled sums without cells."""
+    if counts.cancels(convention):
+        convention, sums = "pooled", total.counts.astype(np.float64)
+    elif convention == "trajectory":
+        sums = total.inverse_lengths
+    mass = counts.mass(convention)
+    B = float(mass.sum())
+    if cells is None:
+        return shares(counts, convention, sums, B, None)
+    sizes = np.bincount(np.searchsorted(counts.tasks, cells.task), minlength=len(counts.tasks))
+    high, low = cells.high, cells.low
+    if convention != "trajectory":
+        word = (np.array([ONE]), np.array([0])) if convention == "pooled" else reciprocals(counts.turns)
+        high, low = (cells.count * (w if len(w) == 1 else np.repeat(w, sizes)) for w in word)
+    if convention == "task":
+        uppers, lowers = np.zeros((2, len(total.counts)), np.int64)
+        for begin in range(0, len(cells.state), _BLOCK):
+            rows = slice(begin, begin + _BLOCK)
+            np.add.at(uppers, cells.state[rows], high[rows])
+            np.add.at(lowers, cells.state[rows], low[rows])
+            uppers, lowers = carry(uppers, lowers)
+        sums = to_float(uppers, lowers)
+    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, Totals(mass, sums / B), counts.turns)
+    return shares(counts, convention, sums, B, spread)
+
+
+_BLOCK = 1 << 20
 _EMPTY = np.empty(0, np.int64)
 _NONE = Cells(_EMPTY, _EMPTY, _EMPTY, _EMPTY, _EMPTY, np.empty(0))

@@ -17,10 +17,10 @@ from occupancy.record.errors import DataError
 from occupancy.record.types import Trajectories
 from occupancy.statistics.clusters import ClusterSums, ratio
 from occupancy.statistics.estimate import Mean, Occupancy, mean, occupancy
-from occupancy.statistics.exact import EXACT, Counts, shares_of_cells
+from occupancy.statistics.exact import EXACT, Counts
 from occupancy.statistics.spread import residuals_of_cells, standard_errors
 from occupancy.statistics.tallies import Tally, tally
-from occupancy.streaming.cells import merged
+from occupancy.streaming.cells import merged, shares_of_cells
 from occupancy.streaming.partial import CELL_MEMORY, Partial, Parts, partial_of
 from occupancy.streaming.stream import TurnStream
 

@@ -88,7 +88,7 @@ def renamed(cells: Cells, states: Int64 | None, tasks: Int64 | None) -> Cells:
 
 
 def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, convention: str) -> Shares:
-    """`exact_shares` from sums of parts, with the same bits; no errors and no task-pooled sums without cells."""
+    """`exact_shares` from sums of parts, with the same bits; without cells no errors by state."""
     if counts.cancels(convention):
         convention, sums = "pooled", total.counts.astype(np.float64)
     elif convention == "trajectory":

@@ -45,9 +45,9 @@ async def opened_policies(environments: Environments, *specs: str) -> AsyncItera
             policies.append(open_policy(spec, environments))
         yield policies
     finally:
-        for seam in (environments, *policies):
-            if isinstance(seam, Closes):
-                await seam.close()
+        for opened in (environments, *policies):
+            if isinstance(opened, Closes):
+                await opened.close()
 
 
 def turns(flag: str, text: str) -> tuple[int, ...]:

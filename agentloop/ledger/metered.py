@@ -48,7 +48,7 @@ class Billing(Protocol):
         ...
 
     def abandon(self, attempt: int, most: Charge) -> None:
-        """Nobody waits for the attempt any more: it may have been billed, and stays charged at its most."""
+        """The call was cancelled: it may have been billed, and stays charged at its largest possible cost."""
         ...
 
 

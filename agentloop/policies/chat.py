@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server as a policy: vLLM, OpenRouter, a local one.
 
 The `openai` client sends; its retries are off, since the ledger's are the only ones. What comes back is read
-here field by field, so that a server that leaves things out, or fails with status 200, is told apart.
+here field by field, so that a missing field, or an error with status 200, is recognised.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _malformed(what: str, usage: Usage | None) -> CallFailed:
 
 
 def _broken(error: BaseException, timeout_s: float) -> CallFailed:
-    """A request that broke off: told apart by what caused it, since transports name it as they like.
+    """A request that broke off, classified by its cause: transports name the error as they like.
 
     openai's aiohttp transport calls a server that hung up, or is not there, a connect timeout.
     """

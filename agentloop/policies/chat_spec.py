@@ -22,7 +22,7 @@ PREFIX = "openai:"
 
 @dataclass(frozen=True)
 class ChatSpec:
-    """A model, its server, and how it is asked."""
+    """A model, its server, and the settings of its requests."""
 
     model: str
     base_url: str
@@ -102,7 +102,7 @@ def parse_chat(spec: str) -> ChatSpec:
 
 
 def identity(spec: str) -> str:
-    """What a run remembers of a policy's name: the model and how it is asked, not where its server stands.
+    """The part of a policy's name that identifies a run: model and settings, not the server's address.
 
     A server may come back under another address; another model would be another run.
     """
@@ -115,5 +115,5 @@ def identity(spec: str) -> str:
 
 
 def address(spec: str) -> str:
-    """Where a policy's server stands; empty where it has none."""
+    """The address of a policy's server; empty where it has none."""
     return parse_chat(spec).base_url if spec.startswith(PREFIX) else ""

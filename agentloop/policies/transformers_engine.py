@@ -14,7 +14,7 @@ from agentloop.render.codec import Codec
 from occupancy.record.errors import InputError, MissingExtra, RunError
 
 CPU_MEMORY = 0.1
-"""Share of the free memory for keys and values on a CPU, where transformers would take most of it."""
+"""Fraction of the free memory for keys and values on a CPU, where transformers would take most of it."""
 
 
 async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine:

@@ -1,5 +1,4 @@
-"""vLLM in this process as an engine: its own scheduler, prefix caching on, thousands of requests in
-flight."""
+"""vLLM in this process as an engine, with prefix caching and thousands of requests in flight."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
         "dtype": spec.dtype,
         "enable_prefix_caching": True,
         "enforce_eager": bool(spec.eager),
-        # Nobody reads its statistics, and they are made in the thread that plays the episodes.
+        # Its statistics are not used, and the thread that plays the episodes would compute them.
         "disable_log_stats": True,
     }
     given |= {"max_model_len": spec.window} if spec.window else {}

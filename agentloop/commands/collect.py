@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from agentloop.ledger.matched import Proof
-    from agentloop.run.on_ray import Seams
+    from agentloop.run.on_ray import ComponentNames
     from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.run.units import Progress
     from agentloop.types import Environments
@@ -238,11 +238,11 @@ async def _matched_on_ray(
     return _prove(given, await collect_matched(given.out, settings, spending, one))
 
 
-def _seams(given: argparse.Namespace) -> Seams:
+def _seams(given: argparse.Namespace) -> ComponentNames:
     from agentloop.commands.arguments import environment_settings
-    from agentloop.run.on_ray import Seams
+    from agentloop.run.on_ray import ComponentNames
 
-    return Seams(given.env, given.student, given.teacher, environment_settings(given))
+    return ComponentNames(given.env, given.student, given.teacher, environment_settings(given))
 
 
 async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:

@@ -27,7 +27,7 @@ from occupancy.runs import Run, only_writer, open_run
 
 
 @dataclass(frozen=True)
-class Seams:
+class ComponentNames:
     """Environment and policies by their names on the command line: each machine opens its own."""
 
     environment: str
@@ -59,7 +59,7 @@ class Machines:
 async def collect_on_ray(
     folder: str | Path,
     settings: Settings,
-    seams: Seams,
+    names: ComponentNames,
     *,
     machines: Machines,
     spending: SpendingLimits | None = None,
@@ -77,24 +77,24 @@ async def collect_on_ray(
     spending = spending or SpendingLimits()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    environments = seams.open()[0]
+    environments = names.open()[0]
     run, units = begin_run(folder, settings, environments)
     with only_writer(run.folder):
-        keeper = _keeper(ray, run.folder, settings, spending)
-        crew = _Crew(ray, keeper)
-        given = (seams, settings, spending)
+        ledger = _ledger_actor(ray, run.folder, settings, spending)
+        pool = _ActorPool(ray, ledger)
+        given = (names, settings, spending)
         try:
-            crew.hire(machines, given, slots=environments.capacity)
+            pool.start(machines, given, slots=environments.capacity)
             at_once = machines.count * environments.capacity
-            return await play_units(units, run, crew.play, at_once=at_once, progress=progress)
+            return await play_units(units, run, pool.play, at_once=at_once, progress=progress)
         finally:
-            crew.dismiss()
-            await keeper.close.remote()
-            ray.kill(keeper)
+            pool.stop()
+            await ledger.close.remote()
+            ray.kill(ledger)
             await environments.close()
 
 
-class Keeper:
+class LedgerActor:
     """The actor that holds the ledger; `worker` is the name of the calling machine."""
 
     def __init__(self, folder: Path, settings: Settings, spending: SpendingLimits) -> None:
@@ -183,50 +183,50 @@ def _open(result: Any) -> Any:
 class RemoteBilling:
     """A machine's way to the ledger."""
 
-    def __init__(self, keeper: Any, worker: str, role: str) -> None:
-        self._keeper, self._worker, self._role = keeper, worker, role
+    def __init__(self, ledger: Any, worker: str, role: str) -> None:
+        self._ledger, self._worker, self._role = ledger, worker, role
 
     async def reserve(self, key: CallKey, most: Charge) -> Answer | int:
         """See `Billing`."""
-        reserved: Answer | int = _open(await self._keeper.reserve.remote(self._worker, self._role, key, most))
+        reserved: Answer | int = _open(await self._ledger.reserve.remote(self._worker, self._role, key, most))
         return reserved
 
     async def charge(
         self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
     ) -> None:
         """See `Billing`."""
-        _open(await self._keeper.charge.remote(attempt, result, cost))
+        _open(await self._ledger.charge.remote(attempt, result, cost))
 
     def abandon(self, attempt: int, most: Charge) -> None:
         """See `Billing`."""
-        self._keeper.abandon.remote(attempt)
+        self._ledger.abandon.remote(attempt)
 
 
 class RemoteContinuations:
     """A machine's way to the budget for whole continuations."""
 
-    def __init__(self, keeper: Any, worker: str) -> None:
-        self._keeper, self._worker = keeper, worker
+    def __init__(self, ledger: Any, worker: str) -> None:
+        self._ledger, self._worker = ledger, worker
 
     async def enter(self, unit: int) -> None:
         """See `ContinuationBudget`."""
-        _open(await self._keeper.enter.remote(self._worker, unit))
+        _open(await self._ledger.enter.remote(self._worker, unit))
 
     async def leave(self, unit: int, cost: int | None) -> None:
         """See `ContinuationBudget`."""
-        await self._keeper.leave.remote(self._worker, unit, cost)
+        await self._ledger.leave.remote(self._worker, unit, cost)
 
 
-class Worker:
+class PlayingActor:
     """The actor on a machine: it plays units."""
 
     def __init__(
-        self, keeper: Any, name: str, seams: Seams, settings: Settings, spending: SpendingLimits
+        self, ledger: Any, name: str, names: ComponentNames, settings: Settings, spending: SpendingLimits
     ) -> None:
         self._setup = with_meters(
-            Setup(settings, *seams.open(), spending),
-            lambda role: RemoteBilling(keeper, name, role),
-            continuation_budget=RemoteContinuations(keeper, name) if spending.by_continuation else None,
+            Setup(settings, *names.open(), spending),
+            lambda role: RemoteBilling(ledger, name, role),
+            continuation_budget=RemoteContinuations(ledger, name) if spending.by_continuation else None,
         )
 
     async def play(self, unit: Unit) -> Rows | NotOpened | _Refused:
@@ -235,20 +235,22 @@ class Worker:
         return played
 
 
-class _Crew:
+class _ActorPool:
     """The machines that are alive, each with as many free slots as it has environments."""
 
-    def __init__(self, ray: Any, keeper: Any) -> None:
-        self._ray, self._keeper = ray, keeper
+    def __init__(self, ray: Any, ledger: Any) -> None:
+        self._ray, self._ledger = ray, ledger
         self._alive: dict[str, Any] = {}
         self._free: asyncio.Queue[str] = asyncio.Queue()
 
-    def hire(self, machines: Machines, given: tuple[Any, ...], *, slots: int) -> None:
+    def start(self, machines: Machines, given: tuple[Any, ...], *, slots: int) -> None:
         resources = {"num_cpus": machines.cpus, "num_gpus": machines.gpus}
-        actor = self._ray.remote(max_concurrency=slots, scheduling_strategy="SPREAD", **resources)(Worker)
+        actor = self._ray.remote(max_concurrency=slots, scheduling_strategy="SPREAD", **resources)(
+            PlayingActor
+        )
         for i in range(machines.count):
             name = f"machine {i}"
-            self._alive[name] = actor.remote(self._keeper, name, *given)
+            self._alive[name] = actor.remote(self._ledger, name, *given)
         for name in [name for _ in range(slots) for name in self._alive]:
             self._free.put_nowait(name)
 
@@ -265,7 +267,7 @@ class _Crew:
                 rows = await self._alive[name].play.remote(unit)
             except self._ray.exceptions.RayActorError:
                 if self._alive.pop(name, None) is not None:
-                    await self._keeper.forget.remote(name)
+                    await self._ledger.forget.remote(name)
                 if not self._alive:
                     self._free.put_nowait(name)
             else:
@@ -273,15 +275,15 @@ class _Crew:
                 found: Rows | NotOpened = _open(rows)
                 return found
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         for actor in self._alive.values():
             self._ray.kill(actor)
 
 
-def _keeper(ray: Any, folder: Path, settings: Settings, spending: SpendingLimits) -> Any:
+def _ledger_actor(ray: Any, folder: Path, settings: Settings, spending: SpendingLimits) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # The folder's file locks and its rename are only sure on the machine that has the disk.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=10_000)(Keeper)
+    actor = ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=10_000)(LedgerActor)
     return actor.remote(folder.resolve(), settings, spending)

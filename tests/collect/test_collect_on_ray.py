@@ -16,7 +16,7 @@ from toy_runs import attempts, rows, run_of
 from toy_world import Bounded
 
 from agentloop.run.collect import Settings, SpendingLimits
-from agentloop.run.on_ray import Machines, Seams, collect_on_ray
+from agentloop.run.on_ray import ComponentNames, Machines, collect_on_ray
 from agentloop.types import Answer, Ask, CallFailed, Usage
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import preset
@@ -25,7 +25,7 @@ from occupancy.runs import Run, open_run
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
-SEAMS = Seams("toy_world:open_corridors", "drunk", "test_collect_on_ray:slow_expert", {"workers": 4})
+NAMES = ComponentNames("toy_world:open_corridors", "drunk", "test_collect_on_ray:slow_expert", {"workers": 4})
 
 
 def slow_expert() -> Any:
@@ -58,7 +58,7 @@ def collected(folder: Path, **spending: Any) -> Run:
         collect_on_ray(
             folder,
             settings,
-            SEAMS,
+            NAMES,
             machines=Machines(2),
             spending=SpendingLimits(**spending) if spending else None,
         )
@@ -129,7 +129,7 @@ def test_recipes_are_matched_over_machines_and_the_proof_is_printed(
 ) -> None:
     from analysis.cli import main
 
-    command = f"collect --env {SEAMS.environment} --student drunk --teacher {SEAMS.teacher} --tasks 24"
+    command = f"collect --env {NAMES.environment} --student drunk --teacher {NAMES.teacher} --tasks 24"
     command += (
         f" --recipe op-short --recipe op-success --set n=2 --out {tmp_path / 'runs'} --workers 4 --ray 2"
     )
@@ -142,10 +142,10 @@ def test_recipes_are_matched_over_machines_and_the_proof_is_printed(
 
 def test_a_continuation_of_a_dead_machine_holds_no_place_in_the_budget() -> None:
     from agentloop.ledger.budget import ContinuationBudget
-    from agentloop.run.on_ray import Keeper
+    from agentloop.run.on_ray import LedgerActor
 
     async def main() -> None:
-        keeper = object.__new__(Keeper)
+        keeper = object.__new__(LedgerActor)
         keeper._continuations = budget = ContinuationBudget(100)
         keeper._open, keeper._inside, keeper._dead = {}, set(), set()
         await keeper.enter("dies", 0)

@@ -92,7 +92,7 @@ def write_pilot(
 ) -> Run:
     """Record a pilot; the rows are those of `fewsteps collect --pilot`.
 
-    unique: a context is a whole history, so none comes again. says: what observations are, with {place} and
+    unique: a context is a whole history, so none recurs. says: what observations are, with {place} and
     {clock} filled in.
     """
     rng = np.random.default_rng(seed)
@@ -195,7 +195,7 @@ def _described(turns: list[dict[str, Any]], says: str) -> list[dict[str, Any]]:
 
 
 def _histories(episodes: list[dict[str, Any]], turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first turn of a continuation, or of a hand-back, has the context of the turn it stands in for."""
+    """The first turn of a continuation, or of a hand-back, has the context of the turn it replaces."""
     parent = {row["episode_id"]: row["parent"] for row in episodes}
     known: dict[tuple[str, int], str] = {}
     renamed = []

@@ -5,7 +5,7 @@ Axes, used in all docstrings of this package:
     B  trajectories in the batch
     N  turns in the batch, sum of the lengths T_b
     D  features of a context
-    S  states (contexts that count as the same)
+    S  states (classes of contexts under the state abstraction)
     Q  tasks, the clusters of every standard error
 """
 
@@ -29,8 +29,16 @@ Floats = npt.NDArray[np.floating]
 class Trajectories:
     """Variable-length trajectories in compressed-sparse-row form, validated once.
 
-    Trajectory b owns the turns offsets[b] .. offsets[b + 1] - 1; a turn stands for the context
-    h_{t-1} that the policy reads before it. A trajectory without turns (T = 0) carries no context.
+    Trajectory b owns the turns offsets[b] .. offsets[b + 1] - 1. The state, features and weight of turn t are
+    those of the context h_{t-1} that the policy reads before it. A trajectory may have no turn (T = 0).
+
+    Raises:
+        DataError: A column has the wrong shape, type or range; the message names the entry.
+
+    Example:
+        >>> batch = Trajectories(offsets=[0, 3, 5], states=[0, 1, 2, 0, 1], tasks=[0, 1])
+        >>> len(batch), batch.n_turns, batch.lengths.tolist()
+        (2, 5, [3, 2])
     """
 
     offsets: Int64

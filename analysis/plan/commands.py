@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.specs import Count, NotNegative, Seed, amount, option
+from occupancy.record.specs import Count, NotNegative, Positive, Seed, Size, amount, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     plan.add_argument("--out", metavar="PLAN.toml", help="write what `spend`, `collect` and `train` take")
     plan.add_argument(
         "--least-gain",
-        type=float,
+        type=option(Positive),
         default=0.001,
         metavar="X",
         help="pass@1 that 1,000 further teacher tokens must bring (default .001)",
@@ -99,10 +99,17 @@ def _add_trainings(plan: argparse.ArgumentParser) -> None:
         "--train", metavar="FILE.toml", help="train and evaluate with fewsteps itself; see docs/planner.md"
     )
     trainings.add_argument(
-        "--trainings", type=int, default=16, metavar="N", help="at most, kept ones included (default 16)"
+        "--trainings",
+        type=option(Size),
+        default=16,
+        metavar="N",
+        help="most trainings, kept ones included (default 16)",
     )
     trainings.add_argument(
-        "--gpu-minutes", type=float, metavar="M", help="stop after so many minutes of new trainings"
+        "--gpu-minutes",
+        type=option(Positive),
+        metavar="M",
+        help="most minutes of new trainings",
     )
 
 

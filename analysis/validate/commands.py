@@ -113,13 +113,18 @@ def _table(multiple: str, part: dict[str, Any]) -> RenderableType:
     from rich.table import Table
 
     families = list(next(iter(part["regret"].values())))
-    title = f"Regret, points of pass@1, budget {multiple} times the pilot's cost; only the planner pays it"
+    title = f"Regret in points of pass@1, ± SE; budget: {multiple} pilots; the planner pays its pilot"
     rows = Table("rule", *families, title=title, title_justify="left")
     for rule, cells in part["regret"].items():
         rows.add_row(rule, *(_cell(cells[name], scale=100) for name in families))
-    quality = {"bands_hold": "90 % bands hold", "rank": "rank correlation", "error": "predicted - true"}
+    quality = {
+        "bands_hold": "90 % bands hold",
+        "rank": "rank correlation",
+        "error": "predicted - true, points",
+    }
     for name, label in quality.items():
-        rows.add_row(label, *(_cell(part[name].get(f, {"mean": None}), scale=1) for f in families))
+        scale = 100 if name == "error" else 1
+        rows.add_row(label, *(_cell(part[name].get(f, {"mean": None}), scale=scale) for f in families))
     statuses = ", ".join(f"{n} {status}" for status, n in part["statuses"].items())
     return Group(
         rows, f"{statuses}; with shuffled rewards no preference in {part['shuffled_no_preference']:.0%}"

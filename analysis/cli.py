@@ -30,6 +30,7 @@ MOUNTED = (
     "agentloop.commands.traces",
     "sft.commands",
     "agentloop.commands.export",
+    "agentloop.commands.doctor",
     "agentloop.commands.check",
 )
 """In the order of `fewsteps --help`."""

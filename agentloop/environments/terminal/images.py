@@ -23,7 +23,7 @@ from .launch import USER_BASE, Layers, is_root
 
 HOST = "host"
 PACKAGES = (
-    "bash coreutils findutils grep sed gawk mawk tar gzip bzip2 xz-utils diffutils file less procps psmisc "
+    "bash coreutils findutils grep sed gawk mawk tar gzip bzip2 xz-utils diffutils file less procps psmisc cpio "
     "tmux tree jq bc bsdextrautils util-linux netbase python3 vim-tiny"
 )
 SKELETON = 3

@@ -1,0 +1,152 @@
+"""`fewsteps doctor`: what this machine has of everything that is optional, and how to get what it lacks."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentloop.environments.terminal.machine import Check
+
+DATA = {
+    "alfworld": "pip install 'fewsteps[alfworld]', set ALFWORLD_DATA to that folder, run alfworld-download",
+    "hotpotqa": "docs/hotpotqa.md says how to get it",
+    "terminal": "docs/terminal.md says how to get it",
+}
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `doctor`."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what this machine has of the optional parts, and how to get the others",
+        description="Look at the extras, the GPU, the benchmark data and the sandbox of terminal tasks. Exit "
+        "code 1 where something that --need names is missing.",
+    )
+    doctor.add_argument(
+        "--need",
+        default="",
+        metavar="GROUP,...",
+        help="parts that have to work: extras, gpu, data, terminal, or the name of an extra",
+    )
+    doctor.add_argument(
+        "--make-image",
+        metavar="FOLDER",
+        help="make a Debian root file system for terminal tasks there, then look (needs root and mmdebstrap)",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    doctor.set_defaults(handler=_doctor)
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    import json
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from agentloop.environments.terminal.images import make_debian
+    from agentloop.environments.terminal.machine import check_sandbox
+    from occupancy.record.errors import InputError
+
+    if given.make_image:
+        make_debian(Path(given.make_image))
+    checks = [*check_extras(), check_gpu(), *check_data(), *check_sandbox()]
+    needed = set(filter(None, given.need.split(",")))
+    known = {check.group for check in checks} | {check.name for check in checks if check.group == "extras"}
+    if unknown := needed - known:
+        raise InputError(f"--need {', '.join(sorted(unknown))}: expected {', '.join(sorted(known))}")
+    lacking = [c for c in checks if c.needed and not c.good and {c.group, c.name} & needed]
+    if given.json:
+        told = {"good": not lacking, "checks": [asdict(check) for check in checks]}
+        print(json.dumps(told))  # noqa: T201 -- standard output is what --json is for
+    else:
+        _print(checks)
+    return 1 if lacking else 0
+
+
+def check_extras() -> list[Check]:
+    """Whether the packages of each extra are installed; nothing is imported."""
+    import re
+    from importlib import metadata
+
+    from agentloop.environments.terminal.machine import Check
+
+    wanted: dict[str, dict[str, str]] = {}
+    for line in metadata.requires("fewsteps") or []:
+        found = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*);.*extra == ['\"]([\w-]+)['\"]", line)
+        if found:
+            wanted.setdefault(found[3], {})[found[1]] = found[2].strip()
+    checks = []
+    for extra, packages in sorted(wanted.items()):
+        installed = {name: _version(name) for name in packages}
+        missing = [name for name, version in installed.items() if not version]
+        told = ", ".join(f"{name} {version}" for name, version in installed.items() if version)
+        said = f"no {', '.join(missing)}" if missing else told
+        checks.append(Check("extras", extra, not missing, said, f"pip install 'fewsteps[{extra}]'"))
+    return checks
+
+
+def check_gpu() -> Check:
+    """Whether the driver of a GPU answers."""
+    import shutil
+    import subprocess
+
+    from agentloop.environments.terminal.machine import Check
+
+    remedy = "train, vllm and large models need an NVIDIA GPU with its driver; everything else does not"
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Check("gpu", "gpu", False, "no nvidia-smi", remedy)
+    command = [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("gpu", "gpu", False, f"nvidia-smi does not answer: {error}", remedy)
+    lines = "; ".join(done.stdout.split("\n")).strip("; ")
+    good = done.returncode == 0 and bool(lines)
+    return Check("gpu", "gpu", good, lines or " ".join(done.stderr.split())[:200], remedy)
+
+
+def check_data() -> list[Check]:
+    """Whether the benchmarks' data are in the folder that FEWSTEPS_DATA names."""
+    import os
+    from pathlib import Path
+
+    from agentloop.environments.terminal.machine import Check
+
+    setting = os.environ.get("FEWSTEPS_DATA")
+    if not setting:
+        return [
+            Check("data", "FEWSTEPS_DATA", False, "not set", "set it to the folder of the benchmarks' data")
+        ]
+    return [
+        Check(
+            "data",
+            name,
+            Path(setting, name).is_dir(),
+            f"in {setting}" if Path(setting, name).is_dir() else f"not in {setting}",
+            remedy,
+        )
+        for name, remedy in DATA.items()
+    ]
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for name in ("part", "of", "", "found", "to get it"):
+        table.add_column(name, overflow="fold")
+    for check in checks:
+        mark = "ok" if check.good else "missing" if check.needed else "without"
+        table.add_row(check.name, check.group, mark, check.found, "" if check.good else check.remedy)
+    Console(markup=False).print(table)

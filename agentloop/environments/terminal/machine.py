@@ -1,0 +1,142 @@
+"""What a machine has, and what it lacks, for terminal tasks: for `fewsteps doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentloop.types import EnvironmentFailed
+from occupancy.record.errors import FewstepsError
+
+from .images import open_image
+from .launch import find_bubblewrap, is_root, needed_tools
+from .limits import Limits, make_group
+from .sandbox import open_sandbox
+from .screen import open_screen
+from .system_calls import call_filter
+
+LEAST_KERNEL = (6, 6)
+"""First Linux whose tmpfs keeps the attributes that overlayfs needs of an unprivileged user."""
+PROGRAMS = {
+    "tmux": "tmux",
+    "tree": "tree",
+    "cpio": "cpio",
+    "jq": "jq",
+    "pstree": "psmisc",
+    "column": "bsdextrautils",
+}
+"""What the reference commands of nl2bash use beside a base system, with the Debian packages that have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    group: str
+    name: str
+    good: bool
+    found: str
+    """What is there, in a few words."""
+    remedy: str = ""
+    """What to do where it is not good."""
+    needed: bool = True
+    """False where something works without it, only less well."""
+
+
+def check_sandbox() -> list[Check]:
+    """Everything that the local sandbox needs; the last one starts a terminal in one."""
+    if sys.platform != "linux":
+        return [
+            Check("terminal", "Linux", False, sys.platform, "run terminal tasks on Linux, or in a Linux VM")
+        ]
+    found = [_kernel(), _namespaces(), _bubblewrap(), _tools(), _groups(), _filter(), *_programs()]
+    if all(check.good for check in found if check.needed):
+        found.append(_start())
+    return found
+
+
+def _kernel() -> Check:
+    numbers = tuple(int(n) for n in re.findall(r"\d+", platform.release())[:2])
+    remedy = f"use Linux {'.'.join(map(str, LEAST_KERNEL))} or newer"
+    return Check("terminal", "kernel", numbers >= LEAST_KERNEL, platform.release(), remedy)
+
+
+def _namespaces() -> Check:
+    switches = {
+        "/proc/sys/kernel/unprivileged_userns_clone": "1",
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "0",
+    }
+    for place, wanted in switches.items():
+        file = Path(place)
+        if not is_root() and file.exists() and file.read_text().strip() != wanted:
+            name = place.removeprefix("/proc/sys/").replace("/", ".")
+            return Check(
+                "terminal", "user namespaces", False, f"{name} forbids", f"sysctl -w {name}={wanted}"
+            )
+    most = Path("/proc/sys/user/max_user_namespaces")
+    good = most.exists() and int(most.read_text()) > 0
+    remedy = "sysctl -w user.max_user_namespaces=10000, on the machine itself and not in a container"
+    return Check("terminal", "user namespaces", good, "allowed" if good else "none allowed", remedy)
+
+
+def _bubblewrap() -> Check:
+    try:
+        return Check("terminal", "bubblewrap", True, str(find_bubblewrap()))
+    except FewstepsError:
+        return Check("terminal", "bubblewrap", False, "not installed", "pip install 'fewsteps[terminal]'")
+
+
+def _tools() -> Check:
+    missing = needed_tools()
+    found = f"no {', '.join(missing)}" if missing else "unshare, mount, prlimit"
+    return Check("terminal", "util-linux", not missing, found, "apt-get install util-linux mount")
+
+
+def _groups() -> Check:
+    group = make_group(f"{os.getpid()}-doctor", Limits()) if is_root() else None
+    if group is not None:
+        group.remove()
+        return Check("terminal", "control groups", True, "memory and processes are limited by sandbox")
+    remedy = "run as root where control groups can be written: limits are per process otherwise"
+    return Check("terminal", "control groups", False, "cannot be made", remedy, needed=False)
+
+
+def _filter() -> Check:
+    remedy = "use x86_64 or aarch64: no filter is written for other machines"
+    return Check(
+        "terminal", "system call filter", bool(call_filter()), platform.machine(), remedy, needed=False
+    )
+
+
+def _programs() -> list[Check]:
+    # They are run in the sandbox: where the machine's own PATH has them does not matter.
+    there = {name: any(Path(place, name).exists() for place in ("/usr/bin", "/bin")) for name in PROGRAMS}
+    return [
+        Check(
+            "terminal",
+            name,
+            there[name],
+            "in /usr/bin" if there[name] else "not in /usr/bin",
+            f"apt-get install {package}, or use an image of your own (--make-image)",
+            needed=name == "tmux",
+        )
+        for name, package in PROGRAMS.items()
+    ]
+
+
+def _start() -> Check:
+    async def start() -> None:
+        async with open_sandbox(open_image().layers) as sandbox:
+            await open_screen(sandbox)
+
+    try:
+        asyncio.run(start())
+    except (FewstepsError, EnvironmentFailed, OSError) as error:
+        remedy = "see the message; a container must allow user namespaces (--privileged, or a VM)"
+        return Check("terminal", "a sandbox", False, " ".join(str(error).split())[:200], remedy)
+    return Check("terminal", "a sandbox", True, "was started, and a terminal in it")

@@ -23,10 +23,10 @@ from .launch import USER_BASE, Layers, is_root
 
 HOST = "host"
 PACKAGES = (
-    "bash coreutils findutils grep sed gawk mawk tar gzip bzip2 xz-utils diffutils file less procps psmisc cpio "
-    "tmux tree jq bc bsdextrautils util-linux netbase python3 vim-tiny"
+    "bash coreutils findutils grep sed gawk mawk tar gzip bzip2 xz-utils diffutils file less procps psmisc "
+    "tmux tree cpio jq bc bsdextrautils util-linux netbase python3 vim-tiny"
 )
-SKELETON = 3
+SKELETON = 4
 """Version of the files below; a new one makes a new folder in the cache."""
 _FOLDERS = (
     "app boot dev etc/profile.d home media mnt opt proc root run srv sys tmp usr var/cache var/lib var/log "
@@ -49,7 +49,8 @@ _FILES = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "etc/shells": "/bin/sh\n/bin/bash\n",
     "etc/bash.bashrc": f'[ -z "$PS1" ] && return\n{_PROMPT}',
-    "etc/profile": f'umask 022\nif [ "$PS1" ]; then\n{_PROMPT}fi\n',
+    "etc/profile": 'umask 022\nfor f in /etc/profile.d/*.sh; do [ -r "$f" ] && . "$f"; done\nunset f\n'
+    f'if [ "$PS1" ]; then\n{_PROMPT}fi\n',
     "root/.bashrc": "",
     "root/.profile": "[ -f ~/.bashrc ] && . ~/.bashrc\n",
 }

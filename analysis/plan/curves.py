@@ -23,7 +23,7 @@ FIRST = (
 """Trained first, in turn: the pilot's own successes, and the two ends of r at the largest size."""
 FIRST_TRAININGS = 8
 """From then on trainings are chosen by what they are worth."""
-LEAST_WORTH = 5e-5
+LEAST_WORTH = 1e-5
 """Of pass@1: a training that is expected to bring less than this ends the search."""
 
 
@@ -57,13 +57,21 @@ def posterior(
 
 
 def next_training(
-    trainings: Sequence[Training], facts: Facts, arms: Sequence[Arm], options: Sequence[Option], budget: float
+    trainings: Sequence[Training],
+    facts: Facts,
+    arms: Sequence[Arm],
+    options: Sequence[Option],
+    budget: float,
+    *,
+    begun: int | None = None,
 ) -> Option | None:
     """The training to make next: of a fixed few first, then the one that is worth most for its size.
 
+    begun: trainings made since more data were bought; None: all of them.
     None where there is no option, or where none is expected to bring more than LEAST_WORTH of pass@1.
     """
-    if len(trainings) < FIRST_TRAININGS and (first := _first(trainings, options)):
+    begun = len(trainings) if begun is None else begun
+    if begun < FIRST_TRAININGS and (first := _first(trainings[len(trainings) - begun :], options)):
         return first
     if not options:
         return None
@@ -82,6 +90,11 @@ def next_training(
         by_form.setdefault(form, option)
     best = acquisition.next_training(believed, list(by_form), known)[0]
     return by_form[best.training] if best.fall > LEAST_WORTH else None
+
+
+def apart(trainings: Sequence[Training], facts: Facts) -> float:
+    """p-value of "all arms are equal" in the trainings; 1 where none was trained twice."""
+    return model.distinguishable([_model_training(t, facts) for t in trainings])
 
 
 def _first(trainings: Sequence[Training], options: Sequence[Option]) -> Option | None:

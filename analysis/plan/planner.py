@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.plan.arms import Facts, Training, arms_of, facts_of
 from analysis.plan.costs import Prices, costs, pilot_price
-from analysis.plan.curves import next_training, posterior
+from analysis.plan.curves import apart, next_training, posterior
 from analysis.plan.doubts import PILOT_SHARE, doubts
 from analysis.plan.handback import gains
 from analysis.plan.offers import Offer, Purchase, offers
@@ -32,6 +32,8 @@ LEAST_GAIN = 0.001
 """Of pass@1 by 1,000 further tokens: the default of what is worth buying."""
 TRAININGS = 16
 """Small trainings at most, unless the user says how many."""
+APART = 0.05
+"""p-value below which trainings show that arms differ."""
 GAIN_Z = 2.6
 """Standard errors above 0 that some measured gain must have, five depths compared at once: 99 %."""
 Progress = Callable[[str], None]
@@ -172,7 +174,7 @@ def plan_pilot(
     too_small = (
         len(pilot.clusters) < LEAST_TASKS or own_price * purchase.charged > PILOT_SHARE * purchase.budget
     )
-    teaches = _teaches(pilot) or bool(trainings)
+    teaches = _teaches(pilot) or apart(trainings, facts) < APART
     status = "pilot_too_small" if too_small else "ranked" if ranked and teaches else "no_preference"
     order = np.argsort(-mean, kind="stable")
     price, gain = costs(pilot, prices=purchase.prices), gains(pilot)

@@ -1,0 +1,326 @@
+"""Buying in rounds: a share that keeps every arm open, trainings on all that is paid for, then the winner.
+
+    1 plan from the pilot, with small trainings on cuts of it
+    2 buy a share of the budget as demonstrations and whole continuations, in the pilot's proportion
+    3 train contenders on cuts of the pilot and the purchase together
+    4 buy the rest in the form of the arm with the highest expectation
+    5 train the final student on everything: successes of 1 and 2, and what 4 bought
+
+Where the order is clear after 1, step 2 and 3 are left out. Each step's decision, evidence and price is in
+OUT/spend.json before the next one begins; the same call on the same folder goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentloop.run.cut import own_traces
+from analysis.plan.arms import Arm, Facts, Training, arms_of, facts_of
+from analysis.plan.curves import next_training, posterior
+from analysis.plan.pilot import Floats, Pilot
+from analysis.plan.planner import Effort
+from analysis.plan.read import read_pilot, teacher_tokens
+from analysis.plan.trainer import Bench, Trainer
+from occupancy.record.drafts import whole_folder, write_whole
+from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.recipe import INF, Recipe, preset
+from occupancy.runs import Run, create_run, open_run
+
+Buyer = Callable[[Recipe, float, int, Path, list[Path]], object]
+"""Collects with a recipe for at most a budget of teacher tokens into a run folder: (recipe, budget, seed,
+folder, demonstrations). The student of the rollouts is trained on the folders of demonstrations, or is pi_0
+where there are none. Called again on a folder, it goes on, or leaves what is finished."""
+FIRST_SHARE = 0.2
+"""Of what is left after the pilot, for the purchase that keeps arms open; less of large budgets."""
+MOST_FIRST = 3.0
+"""Times the pilot's cost: the first purchase is never larger."""
+CLEAR = 0.95
+"""Probability of beating the best of every other recipe from which on the first purchase is left out."""
+DUST = 0.002
+"""Share of the budget below which the rest is not spent: it buys less than an episode."""
+State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One purchase in rounds; a folder holds all of it."""
+
+    pilot: Run
+    folder: Path
+    budget: float
+    """Teacher tokens (C_i), the pilot's included where it is charged."""
+    buy: Buyer
+    trainer: Trainer
+    trainer_name: str
+    effort: Effort = Effort(16)  # noqa: RUF009 - frozen
+    """Trainings before each decision."""
+    charged: bool = True
+    seed: int = 0
+    progress: Callable[[str], None] = lambda line: None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.budget < INF:
+            raise InputError(f"--budget {self.budget}: expected teacher tokens above 0")
+        if self.left <= 0:
+            raise InputError(
+                f"--budget {self.budget:,.0f} is what the pilot has cost ({self.facts.pilot:,.0f}): give "
+                f"more, or say that it is sunk"
+            )
+
+    @cached_property
+    def read(self) -> Pilot:
+        """The pilot as arrays."""
+        return read_pilot(self.pilot.folder)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the pilot says without trainings."""
+        return facts_of(self.read)
+
+    @property
+    def left(self) -> float:
+        """Teacher tokens to buy beside the pilot."""
+        return self.budget - (self.facts.pilot if self.charged else 0.0)
+
+
+def spend(rounds: Rounds) -> State:
+    """Carry the rounds out, or go on with them; returns the record in OUT/spend.json."""
+    state = _begin(rounds)
+    _step(rounds, state, "plan", lambda: _decide(rounds, [rounds.pilot]))
+    if not state["steps"]["plan"]["clear"]:
+        _step(rounds, state, "first purchase", lambda: _first_purchase(rounds))
+        _step(rounds, state, "decide", lambda: _decide(rounds, [rounds.pilot, *_pool(rounds)]))
+    _step(rounds, state, "demonstrations", lambda: _buy_part(rounds, state, "demonstrations"))
+    _step(rounds, state, "continuations", lambda: _buy_part(rounds, state, "continuations"))
+    _step(rounds, state, "final student", lambda: _final(rounds, state))
+    return state
+
+
+def _begin(rounds: Rounds) -> State:
+    file = rounds.folder / "spend.json"
+    asked = {
+        "pilot": str(rounds.pilot.folder.resolve()),
+        "budget": rounds.budget,
+        "charged": rounds.charged,
+        "trainer": rounds.trainer_name,
+        "seed": rounds.seed,
+    }
+    if not file.exists():
+        rounds.folder.mkdir(parents=True, exist_ok=True)
+        return {**asked, "pilot_tokens": rounds.facts.pilot, "spent": 0.0, "steps": {}}
+    try:
+        state: State = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file} is not JSON ({error}): restore it, or name a new folder") from error
+    other = [name for name, value in asked.items() if state.get(name) != value]
+    if other:
+        raise DataError(
+            f"{file} is of another purchase ({other[0]}={state.get(other[0])!r}, and {asked[other[0]]!r} was "
+            f"asked): go on with the same settings, or name a new folder"
+        )
+    return state
+
+
+def _step(rounds: Rounds, state: State, name: str, work: Callable[[], State]) -> None:
+    """Do a step once: its record is on the disk before the next one begins."""
+    if name in state["steps"]:
+        return
+    found = work()
+    state["steps"][name] = found
+    state["spent"] = sum(step.get("price", 0.0) for step in state["steps"].values())
+    write_whole(rounds.folder / "spend.json", json.dumps(state, indent=2) + "\n")
+    rounds.progress(f"{name}: {found['said']}")
+
+
+def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
+    """Train contenders on cuts of all that is paid for, and choose."""
+    facts, arms = rounds.facts, [a for a in arms_of(rounds.read.recipe.T_max) if a.pilot_traces == "success"]
+    arms = [
+        arm
+        for arm in arms
+        if arm.r == 0 or arm.recipe not in facts.accepted or facts.accepted[arm.recipe] > 0
+    ]
+    benches = [Bench(run, rounds.trainer, rounds.trainer_name) for run in runs]
+    trained = [training for bench in benches for training in bench.kept()]
+    most = rounds.effort.trainings * len(benches)
+    options, spent = benches[-1].options(arms), 0.0
+    while len(trained) < most and spent < rounds.effort.minutes:
+        fresh = trained if len(benches) == 1 else trained[len(benches[0].kept()) :]
+        option = next_training(trained, facts, arms, options, rounds.left, begun=len(fresh))
+        if option is None:
+            break
+        options.remove(option)
+        training = benches[-1].train(option)
+        trained.append(training)
+        spent += training.seconds / 60
+        rounds.progress(
+            f"training {len(trained)} of at most {most}: {training.arm.name}, {training.tokens:,} teacher "
+            f"tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
+        )
+    return _choice(rounds, facts, arms, trained)
+
+
+def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence[Training]) -> State:
+    tokens = np.full(len(arms), rounds.left)
+    J = posterior(trained, facts, arms, [rounds.left / 2, rounds.left], seed=rounds.seed).at(tokens)
+    mean = J.mean(0)
+    best = int(mean.argmax())
+    rivals = _rivals(arms, mean, best)
+    sure = float(min((J[:, best] > J[:, other]).mean() for other in rivals)) if rivals else 1.0
+    return {
+        "arm": arms[best].to_dict(),
+        "pass_at_1": float(mean[best]),
+        "low": float(np.quantile(J[:, best], 0.05)),
+        "high": float(np.quantile(J[:, best], 0.95)),
+        "beats_every_other_recipe": sure,
+        "clear": sure >= CLEAR,
+        "trainings": [
+            t.arm.to_dict() | {"tokens": t.tokens, "seed": t.seed, "pass_at_1": t.pass_at_1, "se": t.se}
+            for t in trained
+        ],
+        "price": 0.0,
+        "said": f"{arms[best].name} is expected to reach {mean[best]:.3f}; it beats every other recipe with "
+        f"probability {sure:.0%}, from {len(trained)} trainings",
+    }
+
+
+def _rivals(arms: Sequence[Arm], mean: Floats, best: int) -> list[int]:
+    """The best arm of every other recipe."""
+    found: dict[str, int] = {}
+    for at in np.argsort(-mean):
+        if arms[at].recipe != arms[best].recipe:
+            found.setdefault(arms[at].recipe, int(at))
+    return list(found.values())
+
+
+def _first_purchase(rounds: Rounds) -> State:
+    """Demonstrations and whole continuations of pi_0, in the pilot's proportion."""
+    share = min(FIRST_SHARE * rounds.left, MOST_FIRST * rounds.facts.pilot)
+    demos = rounds.read.demo_turns.output.sum() / rounds.facts.pilot
+    like = rounds.pilot.recipe
+    bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
+    price = 0.0
+    for recipe, part, name in (
+        (bc, demos * share, "first-demos"),
+        (like, (1 - demos) * share, "first-contexts"),
+    ):
+        price += _bought(rounds, recipe, part, name, [])
+    return {
+        "price": price,
+        "folders": ["first-demos", "first-contexts"],
+        "said": f"{price:,.0f} teacher tokens of demonstrations and whole continuations",
+    }
+
+
+def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrations: list[Path]) -> float:
+    """Buy into OUT/name; returns what it cost, which is never more than the budget."""
+    if budget < max(DUST * rounds.left, 1.0):
+        return 0.0
+    seed = rounds.seed + 1 + sorted(("first-demos", "first-contexts", "demos", "contexts")).index(name)
+    rounds.buy(recipe, math.floor(budget), seed, rounds.folder / name, demonstrations)
+    price = float(sum(teacher_tokens(rounds.folder / name)))
+    if price > budget:
+        raise RunError(
+            f"{rounds.folder / name} holds {price:,.0f} teacher tokens, and its share was {budget:,.0f}: the "
+            f"buyer must not exceed its budget; nothing more is bought"
+        )
+    return price
+
+
+def _pool(rounds: Rounds) -> list[Run]:
+    """The pilot and the first purchase as one run, for cuts."""
+    folder = rounds.folder / "pool"
+    if not (folder / "run.json").exists():
+        parts = [rounds.pilot, *_open(rounds, ("first-demos", "first-contexts"))]
+        _refuse_same_episodes(parts)
+        with whole_folder(folder) as draft:
+            info = {name: value for name, value in rounds.pilot.info.items() if name != "n_tasks"}
+            pool = create_run(
+                draft, rounds.pilot.recipe, info | {"pooled": [str(part.folder) for part in parts]}
+            )
+            for part in parts:
+                tables = {name: part.read(name) for name in ("episodes", "turns", "proposals", "traces")}
+                pool.commit_tables({name: rows for name, rows in tables.items() if len(rows)})
+    return [open_run(folder)]
+
+
+def _open(rounds: Rounds, names: Sequence[str]) -> list[Run]:
+    return [open_run(rounds.folder / name) for name in names if (rounds.folder / name / "run.json").exists()]
+
+
+def _refuse_same_episodes(parts: Sequence[Run]) -> None:
+    every = [
+        row
+        for part in parts
+        for row in part.read("episodes", columns=["episode_id"])["episode_id"].to_pylist()
+    ]
+    if len(set(every)) < len(every):
+        twice = next(name for name in every if every.count(name) > 1)
+        raise DataError(
+            f"episode {twice!r} is in the pilot and in a purchase, or in two purchases: expected the buyer "
+            f"to take other tasks each time"
+        )
+
+
+def _buy_part(rounds: Rounds, state: State, part: str) -> State:
+    """The rest of the budget in the winner's form."""
+    arm = _winner(state)
+    left = rounds.left - state["steps"].get("first purchase", {}).get("price", 0.0)
+    like = rounds.pilot.recipe
+    if part == "demonstrations":
+        bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
+        price = _bought(rounds, bc, (1 - arm.r) * left, "demos", [])
+        return {"price": price, "folders": ["demos"], "said": f"{price:,.0f} teacher tokens"}
+    share = min(arm.r * left, left - state["steps"]["demonstrations"]["price"])
+    price = 0.0
+    if arm.r:
+        shown = [run.folder for run in _open(rounds, ("demos",))] if arm.r < 1 else []
+        if shown:
+            shown = [*(run.folder for run in _demonstrations(rounds)), *shown]
+        price = _bought(rounds, arm.recipe_of(like), share, "contexts", shown)
+    return {"price": price, "folders": ["contexts"], "said": f"{price:,.0f} teacher tokens of {arm.name}"}
+
+
+def _winner(state: State) -> Arm:
+    chosen = state["steps"].get("decide", state["steps"]["plan"])["arm"]
+    K = INF if chosen["K"] == "inf" else float(chosen["K"])
+    return Arm(chosen["recipe"], K, chosen["r_tokens"], chosen["pilot_traces"])
+
+
+def _demonstrations(rounds: Rounds) -> list[Run]:
+    """Demonstrations already paid for, of the pilot and the first purchase, as training data."""
+    from agentloop.run.cut import Cell, cut
+
+    like = rounds.pilot.recipe
+    bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
+    folder = rounds.folder / "pilot-demos"
+    if not (folder / "run.json").exists():
+        with whole_folder(folder) as draft:
+            cut(rounds.pilot, Cell(bc, r=0.0), draft)
+    return [open_run(folder), *_open(rounds, ("first-demos",))]
+
+
+def _final(rounds: Rounds, state: State) -> State:
+    """Train the final student on all that was paid for."""
+    folders = []
+    for run in (rounds.pilot, *_open(rounds, ("first-demos", "first-contexts"))):
+        folder = rounds.folder / f"own-{run.folder.name}"
+        if not (folder / "run.json").exists():
+            with whole_folder(folder) as draft:
+                own_traces(run, draft, success=True)
+        folders.append(folder)
+    folders += [run.folder for run in _open(rounds, ("demos", "contexts"))]
+    answer = rounds.trainer(folders, rounds.seed)
+    told: State = {"price": 0.0, "folders": [str(folder) for folder in folders]}
+    if isinstance(answer, str | Path):
+        return told | {"evaluation": str(answer), "said": f"evaluated in {answer}"}
+    scores = [float(R) for own in answer.values() for R in own]
+    return told | {"pass_at_1": float(np.mean(scores)), "said": f"pass@1 {np.mean(scores):.3f}"}

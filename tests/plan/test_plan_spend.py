@@ -1,0 +1,151 @@
+"""Buying in rounds: within the budget, each step written before the next, and resumed where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pilots
+import pytest
+from test_plan_trainer import GOOD
+
+from analysis.plan.planner import Effort
+from analysis.plan.read import teacher_tokens
+from analysis.plan.spend import Rounds, spend
+from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.recipe import INF, Recipe
+from occupancy.runs import Run, create_run, open_run
+
+
+class Market:
+    """Sells episodes of the toy world; counts what was asked for, and may fail."""
+
+    def __init__(self, *, fails: tuple[str, ...] = (), over: float = 1.0) -> None:
+        self.asked: list[tuple[str, float, list[Path]]] = []
+        self.fails, self.over, self.trained = set(fails), over, 0
+
+    def buy(self, recipe: Recipe, budget: float, seed: int, out: Path, demonstrations: list[Path]) -> None:
+        if (out / "run.json").exists():
+            return
+        self.asked.append((out.name, budget, demonstrations))
+        if out.name in self.fails:
+            self.fails.remove(out.name)
+            raise RunError("the provider is down")
+        kind = "demo" if recipe.rho == "teacher" else "continuation"
+        source = pilots.write_pilot(
+            out.with_name(f"{out.name}-source"), pilots.A, tasks=110, seed=seed, demos=2
+        )
+        self._copy(source, out, recipe, kind, budget * self.over)
+
+    def _copy(self, source: Run, out: Path, recipe: Recipe, kind: str, budget: float) -> None:
+        renamed = lambda name: f"{out.name}/{name}" if name else name  # noqa: E731
+        episodes = {e["episode_id"]: e for e in source.read("episodes").to_pylist()}
+        turns = source.read("turns").to_pylist()
+        spent, kept = 0.0, set()
+        for name, episode in episodes.items():
+            price = sum(t["output_tokens"] for t in turns if t["episode_id"] == name)
+            if episode["kind"] != kind:
+                continue
+            if spent + price > budget:
+                break
+            spent += price
+            kept |= {name, episode["parent"]} - {""}
+
+        def shown(row: dict[str, Any]) -> dict[str, Any]:
+            names = {"episode_id": renamed(row["episode_id"])} if "episode_id" in row else {}
+            parents = {"parent": renamed(row["parent"])} if "parent" in row else {}
+            return row | names | parents | {"task_id": renamed(row["task_id"])}
+
+        rows = {
+            "episodes": [shown(e) for name, e in episodes.items() if name in kept],
+            "turns": [shown(t) for t in turns if t["episode_id"] in kept],
+            "proposals": [shown(p) for p in source.read("proposals").to_pylist()] if kind != "demo" else [],
+        }
+        create_run(out, recipe, source.info | {"recipe_hash": recipe.hash}).commit(rows)
+
+    def train(self, folders: list[Path], seed: int) -> dict[str, list[float]]:
+        self.trained += 1
+        return GOOD
+
+
+@pytest.fixture(scope="module")
+def pilot(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return pilots.write_pilot(tmp_path_factory.mktemp("spend") / "pilot", pilots.A, tasks=24, seed=2)
+
+
+def rounds_of(pilot: Run, folder: Path, market: Market, **changes: Any) -> Rounds:
+    price = sum(teacher_tokens(pilot.folder))
+    settings = {"budget": 4.0 * price, "effort": Effort(2)} | changes
+    return Rounds(pilot, folder, buy=market.buy, trainer=market.train, trainer_name="toy:train", **settings)
+
+
+def test_everything_is_bought_within_the_budget_and_trained_on(pilot: Run, tmp_path: Path) -> None:
+    market = Market()
+    state = spend(rounds_of(pilot, tmp_path / "out", market))
+    price = sum(teacher_tokens(pilot.folder))
+    bought = [name for name, _, _ in market.asked]
+    paid = sum(sum(teacher_tokens(tmp_path / "out" / name)) for name in bought)
+    assert paid == state["spent"] <= 3 * price
+    assert paid > 0.9 * 3 * price
+    assert bought[:2] == ["first-demos", "first-contexts"]
+    assert list(state["steps"])[-1] == "final student"
+    trained = {Path(folder).name for folder in state["steps"]["final student"]["folders"]}
+    assert {f"own-{name}" for name in bought[:2]} | set(bought[2:]) <= trained
+    assert len(trained) == len(bought) + 1
+    assert json.loads((tmp_path / "out" / "spend.json").read_text()) == state
+    assert all("said" in step for step in state["steps"].values())
+    assert state["steps"]["decide"]["trainings"], "the decision's evidence is in the record"
+
+
+def test_what_was_stopped_goes_on_and_nothing_is_bought_or_trained_twice(pilot: Run, tmp_path: Path) -> None:
+    market = Market(fails=("first-contexts",))
+    with pytest.raises(RunError, match="provider is down"):
+        spend(rounds_of(pilot, tmp_path / "out", market))
+    written = json.loads((tmp_path / "out" / "spend.json").read_text())
+    assert list(written["steps"]) == ["plan"]
+    before = market.trained
+    state = spend(rounds_of(pilot, tmp_path / "out", market))
+    names = [name for name, _, _ in market.asked]
+    assert names.count("first-demos") == 1
+    assert names.count("first-contexts") == 2
+    done = market.trained
+    assert before <= done
+    assert spend(rounds_of(pilot, tmp_path / "out", market)) == state
+    assert market.trained == done
+
+
+def test_a_clear_order_skips_the_first_purchase(
+    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.plan.spend.CLEAR", 0.0)
+    market = Market()
+    state = spend(rounds_of(pilot, tmp_path / "out", market))
+    assert "first purchase" not in state["steps"]
+    assert not {"first-demos", "first-contexts"} & {name for name, _, _ in market.asked}
+
+
+def test_a_buyer_that_passes_its_budget_is_stopped(pilot: Run, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="must not exceed its budget"):
+        spend(rounds_of(pilot, tmp_path / "out", Market(over=1.5)))
+
+
+def test_other_settings_on_the_same_folder_are_refused(pilot: Run, tmp_path: Path) -> None:
+    market = Market(fails=("first-demos",))
+    with pytest.raises(RunError):
+        spend(rounds_of(pilot, tmp_path / "out", market))
+    with pytest.raises(DataError, match="another purchase"):
+        spend(rounds_of(pilot, tmp_path / "out", market, seed=1))
+    with pytest.raises(InputError, match="what the pilot has cost"):
+        rounds_of(pilot, tmp_path / "new", market, budget=10.0)
+    with pytest.raises(InputError, match="--budget inf"):
+        rounds_of(pilot, tmp_path / "new", market, budget=INF)
+
+
+def test_the_same_episode_twice_is_refused(pilot: Run, tmp_path: Path) -> None:
+    from analysis.plan.spend import _refuse_same_episodes
+
+    with pytest.raises(DataError, match="take other tasks"):
+        _refuse_same_episodes([pilot, open_run(pilot.folder)])
+    assert np.isfinite(teacher_tokens(pilot.folder)).all()

@@ -61,7 +61,8 @@ class Product:
 
     def __call__(self, folders: list[Path], seed: int) -> Path:
         """The folder of an evaluation of a student trained on the folders; see `trainer.Trainer`."""
-        place = folders[0].parent.parent
+        own = folders[0].parent
+        place = own.parent if own.name == "cells" else own
         student = place / "students" / f"{folders[0].name}-{seed}"
         evaluation = place / "evaluations" / f"{folders[0].name}-{seed}"
         log = place / "logs" / f"{folders[0].name}-{seed}.txt"
@@ -84,11 +85,11 @@ class Product:
             *hub,
             "--json",
         ]
-        report = _run([*launch, "train", *map(str, folders), *given], log)
+        report = run_command([*launch, "train", *map(str, folders), *given], log)
         played = ["--policy", f"{self.engine}:{report['chosen']}", "--tasks", self.tasks]
         played += ["--attempts", str(self.attempts), "--seed", "0", "--out", str(evaluation)]
         played += [f"--env-set={name}={_text(value)}" for name, value in self.env_set.items()]
-        _run(["-m", "analysis.cli", "evaluate", "--env", self.env, *played, "--json"], log)
+        run_command(["-m", "analysis.cli", "evaluate", "--env", self.env, *played, "--json"], log)
         if not self.keep_students:
             shutil.rmtree(student, ignore_errors=True)
         return evaluation
@@ -119,7 +120,7 @@ def read_product(file: str | Path, pilot: Run) -> Product:
     return product
 
 
-def _run(arguments: list[str], log: Path) -> dict[str, Any]:
+def run_command(arguments: list[str], log: Path) -> dict[str, Any]:
     """The JSON that a command of fewsteps printed; RunError with its last line where it failed."""
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     with log.open("a", encoding="utf-8") as handle:

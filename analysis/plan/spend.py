@@ -62,6 +62,8 @@ class Rounds:
     trainer_name: str
     effort: Effort = Effort(16)  # noqa: RUF009 - frozen
     """Trainings before each decision."""
+    final: Trainer | None = None
+    """Trains the final student; None: as the others are trained."""
     charged: bool = True
     seed: int = 0
     progress: Callable[[str], None] = lambda line: None
@@ -318,7 +320,7 @@ def _final(rounds: Rounds, state: State) -> State:
                 own_traces(run, draft, success=True)
         folders.append(folder)
     folders += [run.folder for run in _open(rounds, ("demos", "contexts"))]
-    answer = rounds.trainer(folders, rounds.seed)
+    answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
     told: State = {"price": 0.0, "folders": [str(folder) for folder in folders]}
     if isinstance(answer, str | Path):
         return told | {"evaluation": str(answer), "said": f"evaluated in {answer}"}

@@ -256,12 +256,12 @@ def _evaluation(folder: Path, like: Run, said: str) -> list[dict[str, Any]]:
     ]
 
 
-def named_trainer(spec: str) -> Trainer:
+def named_trainer(spec: str, *, of: str = "--trainer") -> Callable[..., Any]:
     """The function that `package.module:function` names, from PYTHONPATH or the working folder."""
     from agentloop.policies.by_name import named
 
     if ":" not in spec:
-        raise InputError(f"--trainer {spec!r}: expected package.module:function")
+        raise InputError(f"{of} {spec!r}: expected package.module:function")
     return named(spec)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pilots
 import pytest
 from test_plan_trainer import GOOD
 
+from analysis.cli import main
 from analysis.plan.planner import Effort
 from analysis.plan.read import teacher_tokens
 from analysis.plan.spend import Rounds, spend
@@ -149,3 +152,23 @@ def test_the_same_episode_twice_is_refused(pilot: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="take other tasks"):
         _refuse_same_episodes([pilot, open_run(pilot.folder)])
     assert np.isfinite(teacher_tokens(pilot.folder)).all()
+
+
+def test_the_command_spends_a_plan(
+    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market = Market()
+    shop: Any = types.ModuleType("toy_shop")
+    shop.buy, shop.train = market.buy, market.train
+    monkeypatch.setitem(sys.modules, "toy_shop", shop)
+    price = sum(teacher_tokens(pilot.folder))
+    plan, out = str(tmp_path / "PLAN.toml"), str(tmp_path / "out")
+    assert main(["plan", str(pilot.folder), "--budget", str(4 * price), "--out", plan]) == 0
+    seams = ["--buyer", "toy_shop:buy", "--trainer", "toy_shop:train", "--trainings", "1"]
+    assert main(["spend", plan, "--out", out, *seams]) == 0
+    shown = capsys.readouterr().out
+    assert "final student: pass@1" in shown
+    assert main(["spend", plan, "--out", out, *seams, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["spent"] <= 3 * price
+    assert main(["spend", plan, "--out", out, "--buyer", "toy_shop:buy"]) == 2
+    assert "rounds need trainings" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.episode import Rules, TerminalEpisode
+from agentloop.environments.terminal.launch import Layers
 from agentloop.environments.terminal.limits import Limits
 from agentloop.environments.terminal.prompts import Template, load_template
 from agentloop.environments.terminal.protocol import (
@@ -198,6 +199,10 @@ def golden(data_dir: Path) -> tuple[str, list[str], list[str]]:
     return messages[0], [*messages[1::2], last], [*messages[2::2], end]
 
 
+async def at_app() -> tuple[Layers, str]:
+    return host_image().layers, "/app"
+
+
 async def never(sandbox: Sandbox, screen: Screen) -> float:
     return 0.5
 
@@ -209,7 +214,7 @@ def test_the_recorded_session_is_reproduced_byte_for_byte(data_dir: Path) -> Non
     state = state[:-1]  # the template ends with a line break of its own
     raw = prompt.replace("{", "{{").replace("}", "}}")
     template = Template(raw.replace(instruction, "{instruction}").replace(state, "{terminal_state}"))
-    task = TerminalTask(Task("hello", "hello", "test"), instruction, host_image().layers, "/app", never)
+    task = TerminalTask(Task("hello", "hello", "test"), instruction, at_app, never)
 
     async def play() -> None:
         episode = TerminalEpisode(task, Rules(20, "settled", template, Limits()))

@@ -70,7 +70,7 @@ def test_references_solve_all_and_doing_nothing_solves_none(benchmark: Terminal)
             opened = benchmark.task_set.open(task.task_id)
             assert opened.expected is not None
             expected = await opened.expected()
-            async with open_sandbox(opened.layers) as sandbox:
+            async with open_sandbox((await opened.start())[0]) as sandbox:
                 screen = await open_screen(sandbox)
                 await screen.type(typed(opened.reference), 0)
                 if not screen.at_prompt():

@@ -14,6 +14,7 @@ from occupancy.record.errors import InputError
 
 from . import student, teacher
 from .episode import Rules, TerminalEpisode
+from .folders import FolderTasks
 from .images import HOST, open_image
 from .launch import check_machine
 from .limits import Limits, sweep_groups
@@ -80,6 +81,8 @@ def open_terminal(
     *,
     workers: int = 2,
     tasks: str = NL2BASH,
+    benchmark: str = "",
+    timeout_factor: float = 1.0,
     image: str = HOST,
     turns: int = T_MAX,
     mode: str = SETTLED,
@@ -92,7 +95,9 @@ def open_terminal(
 
     Args:
         workers: sandboxes that are open at once; the scripted policies open some more for a moment.
-        tasks: nl2bash, in the folder that FEWSTEPS_DATA names.
+        tasks: nl2bash, in the folder that FEWSTEPS_DATA names; or a folder of tasks, see `folders`.
+        benchmark: name and version of a folder's tasks (terminal-bench@2.1); its own name by default.
+        timeout_factor: multiplies the seconds that a folder's tasks give an agent.
         image: host, or the folder of a root file system; see `images`.
         turns: T_max; the last turn is graded like any other end.
         mode: settled (waits for commands, so that a replay sees the same) or timed (sleeps, as Terminus-2).
@@ -106,16 +111,25 @@ def open_terminal(
             raise InputError(f"{name}={value!r}: expected a whole number of at least 1")
     if mode not in (SETTLED, TIMED):
         raise InputError(f"mode={mode!r}: expected {SETTLED} or {TIMED}")
-    if tasks != NL2BASH:
-        raise InputError(f"tasks={tasks!r}: expected {NL2BASH}")
+    if tasks != NL2BASH and not Path(tasks).is_dir():
+        raise InputError(f"tasks={tasks!r}: expected {NL2BASH}, or a folder of tasks")
+    if not 0 < timeout_factor < float("inf"):
+        raise InputError(f"timeout_factor={timeout_factor}: expected a finite number above 0")
     check_machine()
     sweep_groups()
     limits = Limits(memory_mb=memory_mb, disk_mb=disk_mb, processes=processes)
     template = load_template(Path(prompt) if prompt else None)
     found = open_image(image)
-    task_set = NaturalLanguageToBash(find_data(), found, limits=limits)
+    task_set: TaskSet = (
+        NaturalLanguageToBash(find_data(), found, limits=limits)
+        if tasks == NL2BASH
+        else FolderTasks(Path(tasks), found, limits=limits, benchmark=benchmark)
+    )
     version = (
         f"{task_set.version} image={found.name} turns={turns} mode={mode} prompt={template.hash} "
         f"memory_mb={memory_mb} disk_mb={disk_mb} processes={processes}"
+        f"{'' if timeout_factor == 1 else f' timeout_factor={timeout_factor:g} (not comparable)'}"
     )
-    return Terminal(task_set, Rules(turns, mode, template, limits), version=version, workers=workers)
+    return Terminal(
+        task_set, Rules(turns, mode, template, limits, timeout_factor), version=version, workers=workers
+    )

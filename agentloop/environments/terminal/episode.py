@@ -7,6 +7,7 @@ T_max; however it ends, it is graded, as Harbor does.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Rules:
     """settled or timed: how commands are waited for."""
     template: Template
     limits: Limits
+    timeout_factor: float = 1.0
+    """Multiplies the seconds that tasks give an agent; part of a run's version, since it changes scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +85,20 @@ class TerminalEpisode:
         self._sandbox: Sandbox | None = None
         self._screen: Screen | None = None
         self._typed: list[str] = []
-        self._turns, self._pending, self._over = 0, False, False
+        self._turns, self._pending, self._over, self._began = 0, False, False, 0.0
 
     async def reset(self, seed: int) -> Reply:
         """Start an episode in a new sandbox; nothing in it is drawn, so every seed gives the same one."""
         await self.close()
         self._typed.clear()
         self._turns, self._pending, self._over = 0, False, False
-        task, rules = self._task, self._rules
+        rules = self._rules
+        layers, cwd = await self._task.start()
         self._sandbox = await self._open.enter_async_context(
-            open_sandbox(task.layers, limits=rules.limits, cwd=task.cwd)
+            open_sandbox(layers, limits=rules.limits, cwd=cwd)
         )
-        self._screen = await open_screen(self._sandbox, mode=rules.mode, cwd=task.cwd)
+        self._screen = await open_screen(self._sandbox, mode=rules.mode, cwd=cwd)
+        self._began = time.monotonic()
         return Reply(shortened(await self._screen.output() or ""), state_id=self._state())
 
     async def step(self, text: str) -> Reply:
@@ -102,7 +107,10 @@ class TerminalEpisode:
             raise InputError("step before reset, or after the end of the episode")
         parsed = parse_turn(text)
         self._turns += 1
-        last = self._turns >= self._rules.T_max
+        late = self._task.agent_s is not None and (
+            time.monotonic() - self._began > self._task.agent_s * self._rules.timeout_factor
+        )
+        last = late or self._turns >= self._rules.T_max
         if parsed.error:
             # The flag stays: complete, then garbage, then complete again is a confirmation.
             return await self._reply(after_error(parsed), parsed, done=last)
@@ -165,8 +173,9 @@ class TerminalEpisode:
         return Reply(told, done=True, reward=reward, parse_status=status, state_id=state)
 
     def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
+        assert self._sandbox is not None
         changed = [p for p in self._changes() if p not in wanted and not p.startswith(SCRATCH)]
-        made = [path for path in changed if before(path, self._task.layers) is None]
+        made = [path for path in changed if before(path, self._sandbox.layers) is None]
         return tuple(p for p in made if not any(p.startswith(f"{other}/") for other in made))
 
     def _state(self) -> int:

@@ -136,7 +136,7 @@ def make_debian(folder: Path, *, suite: str = "bookworm") -> Image:
         device.unlink() if not device.is_dir() or device.is_symlink() else shutil.rmtree(device)
     _write(folder, {name: text for name, text in _FILES.items() if name != "etc/networks"})
     (folder / "app").mkdir(exist_ok=True)
-    _give_to_sandboxes(folder)
+    give_to_sandboxes(folder)
     return open_image(str(folder))
 
 
@@ -180,7 +180,7 @@ def _once(folder: Path, fill: Callable[[Path], None]) -> Path:
             made = Path(place) / "made"
             made.mkdir()
             fill(made)
-            _give_to_sandboxes(made)
+            give_to_sandboxes(made)
             try:
                 made.rename(folder)
             except OSError:
@@ -189,7 +189,7 @@ def _once(folder: Path, fill: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _give_to_sandboxes(folder: Path) -> None:
+def give_to_sandboxes(folder: Path) -> None:
     """Shift the owners of all files to the users that a sandbox has; changes nothing where there is one."""
     if not is_root():
         return

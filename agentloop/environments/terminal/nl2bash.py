@@ -86,11 +86,13 @@ class NaturalLanguageToBash:
             await sandbox.halt()
             return float(solves(result_of(sandbox, printed), await expected()))
 
+        async def start() -> tuple[Layers, str]:
+            return self._layers(line), "/"
+
         return TerminalTask(
             self.tasks[task_id],
             INSTRUCTION.format(query=line.query),
-            self._layers(line),
-            "/",
+            start,
             grade,
             reference=line.gold,
             expected=expected,

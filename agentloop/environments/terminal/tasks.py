@@ -47,9 +47,8 @@ class TerminalTask:
 
     task: Task
     instruction: str
-    layers: Layers
-    """File system of the start state."""
-    cwd: str
+    start: Callable[[], Awaitable[tuple[Layers, str]]]
+    """File system of the start state, and the folder that the terminal starts in."""
     grade: Callable[[Sandbox, Screen], Awaitable[float]]
     """The reward R in [0, 1] of an episode that is over; may end every process inside."""
     reference: str = ""
@@ -57,6 +56,8 @@ class TerminalTask:
     expected: Callable[[], Awaitable[Expected]] | None = None
     solved: Callable[[Sandbox, Screen], Awaitable[bool]] | None = None
     """Whether it would be graded 1 now, asked by scripted policies while the episode goes on."""
+    agent_s: float | None = None
+    """Seconds after which an episode ends, and is graded as it is; None = no limit."""
     settings: Mapping[str, Any] | None = None
     """What its folder says beside that: time limits, difficulty."""
 

@@ -1,0 +1,163 @@
+"""Tasks as folders: Terminal-Bench's (task.yaml) and Harbor's (task.toml), with their own verifiers.
+
+A folder of such folders is a benchmark. Its version holds a hash of all its files, so that results of two
+versions are never mixed, and its name: that of the folder, or what `benchmark` says (terminal-bench@2.1).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentloop.types import Task
+from occupancy.record.errors import DataError, InputError, MissingExtra
+
+from .dockerfile import Built, Step, build, content_hash
+from .images import Image, cache_folder
+from .launch import Layers
+from .limits import Limits
+from .sandbox import Sandbox
+from .screen import Screen
+from .tasks import TerminalTask
+from .verifier import HARBOR, TERMINAL_BENCH, Verifier, verify
+
+SPLIT = "test"
+DEFAULT_S = 900.0
+"""Seconds for agent and verifier where a task does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One task as its folder says it."""
+
+    place: Path
+    kind: str
+    """harbor or terminal-bench."""
+    instruction: str
+    agent_s: float
+    verifier_s: float
+    settings: Mapping[str, Any]
+
+
+class FolderTasks:
+    """The tasks of one folder of folders; a `TaskSet`."""
+
+    def __init__(
+        self, place: Path, image: Image, *, limits: Limits, benchmark: str = "", cache: Path | None = None
+    ) -> None:
+        self._image, self._limits, self._cache = image, limits, cache or cache_folder()
+        found = [read_task(path) for path in sorted(place.iterdir()) if path.is_dir() and is_task(path)]
+        if not found:
+            raise InputError(f"tasks={place}: no folder with a task.yaml or a task.toml in it")
+        self.folders = {folder.place.name: folder for folder in found}
+        kinds = {name: _kind(folder) for name, folder in self.folders.items()}
+        self.tasks: Mapping[str, Task] = {n: Task(n, n, SPLIT, kind=kinds[n]) for n in self.folders}
+        self.version = f"{benchmark or place.name}-{content_hash(place)}"
+
+    def open(self, task_id: str) -> TerminalTask:
+        """A task, ready to be played; its start state is built when it is first needed."""
+        folder = self.folders[task_id]
+
+        async def built() -> Built:
+            harbor = folder.kind == HARBOR
+            context = folder.place / "environment" if harbor else folder.place
+            # Terminal-Bench's folder holds tests and solution too, which no agent may see.
+            ready = (Step("WORKDIR", "/app"),)
+            return await build(
+                context, self._image, limits=self._limits, cache=self._cache, salt=folder.kind, before=ready
+            )
+
+        async def start() -> tuple[Layers, str]:
+            made = await built()
+            return made.layers, made.cwd
+
+        async def grade(sandbox: Sandbox, screen: Screen) -> float:
+            made = await built()
+            tests = folder.place / "tests"
+            script = "test.sh" if folder.kind == HARBOR else "run-tests.sh"
+            own = None if (tests / script).exists() else folder.place / script
+            verifier = Verifier(folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own)
+            return await verify(sandbox, verifier, self._limits)
+
+        return TerminalTask(
+            self.tasks[task_id],
+            folder.instruction,
+            start,
+            grade,
+            agent_s=folder.agent_s,
+            settings=folder.settings,
+        )
+
+
+def is_task(place: Path) -> bool:
+    """Whether a folder is a task of one of the two formats."""
+    return (place / "task.toml").is_file() or (place / "task.yaml").is_file()
+
+
+def read_task(place: Path) -> Folder:
+    """A task's folder; DataError where something that it needs is missing or is none."""
+    if (place / "task.toml").is_file():
+        return _harbor(place)
+    return _terminal_bench(place)
+
+
+def _harbor(place: Path) -> Folder:
+    file = place / "task.toml"
+    try:
+        settings = tomllib.loads(file.read_text("utf-8"))
+        instruction = (place / "instruction.md").read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{place}: {error}; expected a task.toml and an instruction.md") from error
+    if settings.get("steps"):
+        raise DataError(f"{file}: tasks of several steps are not supported here; run them with Harbor")
+    agent, verifier = settings.get("agent", {}), settings.get("verifier", {})
+    agent_s, verifier_s = (_seconds(part, "timeout_sec", file) for part in (agent, verifier))
+    _needs(place / "tests" / "test.sh")
+    return Folder(place, HARBOR, instruction, agent_s, verifier_s, settings)
+
+
+def _terminal_bench(place: Path) -> Folder:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtra("PyYAML", "terminal") from error
+    file = place / "task.yaml"
+    try:
+        settings = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise DataError(f"{file}: {' '.join(str(error).split())}; expected YAML") from error
+    if not isinstance(settings, dict):
+        raise DataError(f"{file}: expected a mapping with an instruction")
+    instruction = settings.get("instruction")
+    for description in settings.get("descriptions") or []:
+        if description.get("key") == "base":
+            instruction = instruction or description.get("description")
+    if not isinstance(instruction, str):
+        raise DataError(f"{file}: no instruction in it")
+    if settings.get("parser_name", "pytest") != "pytest":
+        raise DataError(f"{file}: parser_name {settings['parser_name']!r} is not supported: expected pytest")
+    agent_s = _seconds(settings, "max_agent_timeout_sec", file)
+    verifier_s = _seconds(settings, "max_test_timeout_sec", file)
+    if not (place / "tests" / "run-tests.sh").is_file():
+        _needs(place / "run-tests.sh")
+    return Folder(place, TERMINAL_BENCH, instruction, agent_s, verifier_s, settings)
+
+
+def _seconds(settings: Mapping[str, Any], name: str, file: Path) -> float:
+    value = settings.get(name, DEFAULT_S)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise DataError(f"{file}: {name} = {value!r}: expected seconds above 0")
+    return float(value)
+
+
+def _needs(file: Path) -> None:
+    if not file.is_file():
+        raise DataError(f"{file}: not there; a task needs its verifier")
+
+
+def _kind(folder: Folder) -> str:
+    place = folder.settings.get("metadata", {}) if folder.kind == HARBOR else folder.settings
+    return str(place.get("difficulty", "")) if isinstance(place, dict) else ""

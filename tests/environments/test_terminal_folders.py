@@ -1,0 +1,257 @@
+"""Task folders of Terminal-Bench and Harbor: built, played, and verified in a fork that nobody prepared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from terminal_machine import finished, host_image
+
+from agentloop.environments.terminal.benchmark import Terminal, open_terminal
+from agentloop.environments.terminal.dockerfile import read_steps
+from agentloop.environments.terminal.folders import read_task
+from agentloop.environments.terminal.protocol import turn_text
+from agentloop.environments.terminal.tasks import GradeFailed
+from agentloop.environments.terminal.verifier import pytest_reward
+from agentloop.types import Status
+from occupancy.record.errors import DataError, InputError
+
+REWARD = "echo {} > /logs/verifier/reward.txt\n"
+RIGHT = "if grep -qx hello /app/out.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"
+SUMMARY = """if grep -qx hello /app/out.txt; then echo "PASSED ../tests/test_outputs.py::test_out"
+else echo "FAILED ../tests/test_outputs.py::test_out - AssertionError"; fi
+"""
+
+
+def harbor(place: Path, *, test: str = RIGHT, docker: str = "", toml: str = "") -> Path:
+    for name in ("environment", "tests"):
+        (place / name).mkdir(parents=True)
+    (place / "instruction.md").write_text("Write hello to out.txt.")
+    (place / "task.toml").write_text(toml or "[verifier]\ntimeout_sec = 20.0\n[agent]\ntimeout_sec = 60\n")
+    (place / "tests" / "test.sh").write_text(test)
+    if docker:
+        (place / "environment" / "Dockerfile").write_text(docker)
+    return place
+
+
+def terminal_bench(place: Path, *, test: str = SUMMARY) -> Path:
+    (place / "tests").mkdir(parents=True)
+    (place / "task.yaml").write_text(
+        "instruction: |-\n  Write hello to out.txt.\nparser_name: pytest\ndifficulty: easy\n"
+        "max_agent_timeout_sec: 60.0\nmax_test_timeout_sec: 20\n"
+    )
+    (place / "run-tests.sh").write_text(test)
+    (place / "Dockerfile").write_text("FROM ubuntu:24.04\nWORKDIR /app\n")
+    return place
+
+
+def benchmark(place: Path, **settings: object) -> Terminal:
+    host_image()
+    return open_terminal(tasks=str(place), **settings)  # type: ignore[arg-type]
+
+
+async def reward(opened: Terminal, task_id: str, *lines: str) -> float | None:
+    (task,) = (task for task in opened.tasks("test") if task.task_id == task_id)
+    async with opened.open(task) as env:
+        await env.reset(0)
+        keys = [(f"{line}\n", 0.1) for line in lines]
+        reply = await env.step(turn_text("a", "p", keys, complete=True))
+        # An agent that has broken its own terminal is graded at once.
+        return (reply if reply.done else await env.step(turn_text("a", "p", [], complete=True))).reward
+
+
+def graded(opened: Terminal, task_id: str, *lines: str) -> float | None:
+    return finished(lambda: reward(opened, task_id, *lines))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("make", [harbor, terminal_bench])
+def test_both_formats_are_verified(make: Callable[[Path], Path], tmp_path: Path, cache: Path) -> None:
+    make(tmp_path / "tasks" / "hello")
+    opened = benchmark(tmp_path / "tasks")
+    assert graded(opened, "hello", "echo hello > out.txt") == 1
+    assert graded(opened, "hello", "echo bye > out.txt") == 0
+    assert graded(opened, "hello") == 0
+
+
+def test_a_start_state_is_built(tmp_path: Path, cache: Path) -> None:
+    docker = r"""# syntax=docker/dockerfile:1
+FROM python:3.12-slim AS base
+ARG WHO=me
+ENV GREETING="hello you" A=1
+WORKDIR /srv/place
+COPY data.txt sub/ ./
+COPY data.txt /etc/data
+RUN echo one > made && \
+    # a comment
+    echo $GREETING $WHO >> made
+RUN <<EOF
+echo two >> made
+rm /srv/place/gone
+EOF
+CMD ["bash"]
+"""
+    place = harbor(tmp_path / "tasks" / "built", docker=docker)
+    (place / "environment" / "data.txt").write_text("data\n")
+    (place / "environment" / "sub").mkdir()
+    for name in ("kept", "gone"):
+        (place / "environment" / "sub" / name).write_text(name)
+    check = """cat made kept data.txt /etc/data > /tmp/got
+same=$(cmp -s /tmp/got /tests/want && [ ! -e gone ] && [ "$A" = 1 ] && echo 1)
+echo ${same:-0} > /logs/verifier/reward.txt
+"""
+    (place / "tests" / "test.sh").write_text(check)
+    (place / "tests" / "want").write_text("one\nhello you me\ntwo\nkeptdata\ndata\n")
+    opened = benchmark(tmp_path / "tasks")
+    assert graded(opened, "built") == 1
+    assert graded(opened, "built", "rm made") == 0
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("true\n", "neither reward.json nor reward.txt"),
+        (REWARD.format("''"), "expected a number"),
+        (REWARD.format("nan"), "expected a finite number"),
+        (REWARD.format("inf"), "expected a finite number"),
+        (REWARD.format("7"), "from 0 to 1"),
+        (REWARD.format("yes"), "expected a number"),
+        ("echo '{\"reward\": true}' > /logs/verifier/reward.json\n", "expected a finite number"),
+        ('echo \'{"a": 1, "b": 0}\' > /logs/verifier/reward.json\n', "expected a finite number"),
+        ("ln -s /tests/test.sh /logs/verifier/reward.txt\n", "neither"),
+        ("sleep 60\n", "was ended, after 1 s"),
+    ],
+)
+def test_no_reward_is_an_error(test: str, told: str, tmp_path: Path, cache: Path) -> None:
+    harbor(tmp_path / "tasks" / "bad", test=test, toml="[verifier]\ntimeout_sec = 1\n")
+    with pytest.raises(GradeFailed, match=told):
+        graded(benchmark(tmp_path / "tasks"), "bad")
+    assert GradeFailed.status is Status.ENVIRONMENT_ERROR
+
+
+def test_json_comes_before_text(tmp_path: Path, cache: Path) -> None:
+    harbor(
+        tmp_path / "tasks" / "two",
+        test=REWARD.format(0) + """echo '{"reward": 0.25, "x": 1}' > /logs/verifier/reward.json""",
+    )
+    assert graded(benchmark(tmp_path / "tasks"), "two") == 0.25
+
+
+ONE = "echo 1 > /logs/verifier/reward.txt"
+WRITES = "mkdir -p /app; echo hello > /app/out.txt"
+FORGERIES = {
+    "a reward of its own": f"mkdir -p /logs/verifier; {ONE}",
+    "other tests": f"mkdir -p /tests; echo '{ONE}' > /tests/test.sh",
+    "another shell": "rm /bin; mkdir /bin; "
+    f"printf '#!/usr/bin/dash\\n{ONE}\\n' > /bin/bash; chmod 755 /bin/bash",
+    "a profile": f"echo '{WRITES}' > ~/.profile; cp ~/.profile ~/.bash_profile; "
+    "cp ~/.profile /etc/profile.d/x.sh; cp ~/.profile /etc/profile",
+    "a preloaded library": "echo /app/x.so > /etc/ld.so.preload",
+    "a later write": "(sleep 1; echo hello > /app/out.txt) & disown",
+    "a link": "rm -rf /logs; ln -s /app /logs; mkdir -p /app/verifier; echo 1 > /app/verifier/reward.txt",
+    "links for folders": "cd /; rm -rf /etc /tests; ln -s /app /etc; ln -s /app /tests; "
+    f"echo '{ONE}' > /app/test.sh",
+}
+
+
+def test_nothing_that_the_agent_prepared_is_used(tmp_path: Path, cache: Path) -> None:
+    harbor(tmp_path / "tasks" / "forged")
+    opened = benchmark(tmp_path / "tasks")
+    for name, line in FORGERIES.items():
+        assert graded(opened, "forged", line) == 0, name
+    assert graded(opened, "forged", "echo hello > /app/out.txt") == 1
+
+
+def test_versions_are_part_of_a_run(tmp_path: Path, cache: Path) -> None:
+    place = harbor(tmp_path / "tasks" / "one")
+    first = benchmark(tmp_path / "tasks", benchmark="terminal-bench@2.0").version
+    assert first.startswith("terminal-bench@2.0-")
+    (place / "instruction.md").write_text("Write hello to out.txt!")
+    second = benchmark(tmp_path / "tasks", benchmark="terminal-bench@2.0").version
+    assert first != second
+    assert "not comparable" in benchmark(tmp_path / "tasks", timeout_factor=2.0).version
+
+
+def test_time_limit_and_reward_are_independent(tmp_path: Path, cache: Path) -> None:
+    harbor(tmp_path / "tasks" / "slow", toml="[agent]\ntimeout_sec = 0.5\n[verifier]\ntimeout_sec = 20\n")
+    opened = benchmark(tmp_path / "tasks")
+
+    async def play() -> None:
+        async with opened.open(opened.tasks("test")[0]) as env:
+            await env.reset(0)
+            reply = await env.step(turn_text("a", "p", [("echo hello > out.txt; sleep 1\n", 1)]))
+            assert not reply.done
+            reply = await env.step(turn_text("a", "p", []))
+            assert (reply.done, reply.reward) == (True, 1.0)
+
+    finished(play)
+
+
+def test_short_summaries() -> None:
+    assert pytest_reward("PASSED t.py::a\nSKIPPED [1] t.py:3: no\nXFAIL t.py::b - why\n") == 1
+    for bad in ("FAILED", "ERROR", "XPASS"):
+        assert pytest_reward(f"PASSED t.py::a\n{bad} t.py::b\n") == 0
+    with pytest.raises(GradeFailed, match="no test"):
+        pytest_reward("collected 0 items\n")
+
+
+def test_folders_that_are_no_tasks_are_refused(tmp_path: Path, cache: Path) -> None:
+    host_image()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no folder with a task\.yaml"):
+        open_terminal(tasks=str(tmp_path / "empty"))
+    with pytest.raises(InputError, match="or a folder of tasks"):
+        open_terminal(tasks=str(tmp_path / "none"))
+    for name, text, told in (
+        ("a", "instruction: [", "expected YAML"),
+        ("b", "x: 1", "no instruction"),
+        ("c", "instruction: x\nparser_name: other", "not supported"),
+        ("d", "instruction: x\nmax_agent_timeout_sec: .inf", "expected seconds"),
+        ("e", "instruction: x", "needs its verifier"),
+        ("f", "- 1", "expected a mapping"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "task.yaml").write_text(text)
+        with pytest.raises(DataError, match=told):
+            read_task(tmp_path / name)
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "task.toml").write_text("[")
+    with pytest.raises(DataError, match=r"expected a task\.toml"):
+        read_task(tmp_path / "g")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("FROM a\nFROM b\n", "several stages"),
+        ("FROM a\nCOPY --from=x /a /b\n", "several stages"),
+        ("FROM a\nVOLUME /x\n", "VOLUME is not supported"),
+    ],
+)
+def test_dockerfiles_that_are_not_supported_are_refused(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        read_steps(text, of="Dockerfile")
+
+
+def test_a_build_that_fails_says_why(tmp_path: Path, cache: Path) -> None:
+    for name, docker, told in (
+        ("net", "FROM a\nRUN echo before; curl -sS http://1.1.1.1/ || exit 7\n", "failed without a network"),
+        ("away", "FROM a\nCOPY ../../tests /tests\n", "no such file in the folder"),
+        ("user", "FROM a\nUSER somebody\n", "tasks run as root"),
+    ):
+        harbor(tmp_path / "tasks" / name, docker=docker)
+        with pytest.raises(InputError, match=told):
+            graded(benchmark(tmp_path / "tasks"), name)
+
+
+def test_the_settings_are_kept(tmp_path: Path) -> None:
+    folder = read_task(harbor(tmp_path / "t", toml='[metadata]\ndifficulty = "hard"\n'))
+    assert json.loads(json.dumps(dict(folder.settings))) == {"metadata": {"difficulty": "hard"}}
+    assert folder.agent_s == folder.verifier_s == 900

@@ -2,7 +2,7 @@
 
 They release the GIL, so a thread pool may run them side by side on parts of a batch: `offsets` is then a part
 of the batch's offsets and indexes the whole `states` and `turn`. State ids are read as unsigned, which avoids
-the check for negative indices. `small` has the same functions in numpy, with the same bits.
+the check for negative indices. `small` has most of them in numpy, with the same bits.
 """
 
 from __future__ import annotations
@@ -69,14 +69,29 @@ def tally(turns: Turns, table: Int64) -> None:
 
 @compiled
 def _tally_one(begin: int, end: int, states: Int32, table: Int64) -> None:
-    T = end - begin
-    if HIGH.size > T:
-        high, low = HIGH[T], LOW[T]
-    else:
-        high = ONE // T
-        low = ((ONE - high * T) << LOW_BITS) // T
+    high, low = _words(end - begin)
     for i in range(begin, end):
         s = np.uint32(states[i])
+        table[s, 0] += 1
+        table[s, 1] += high
+        table[s, 2] += low
+
+
+@compiled
+def _words(T: int) -> tuple[int, int]:
+    """1/T in words, T > 0."""
+    if HIGH.size > T:
+        return HIGH[T], LOW[T]
+    high = ONE // T
+    return high, ((ONE - high * T) << LOW_BITS) // T
+
+
+@compiled
+def tally_turns(states: Int32, T: Int64, table: Int64) -> None:
+    """`tally` where every turn has the length of its trajectory beside it."""
+    for i in range(states.size):
+        s = np.uint32(states[i])
+        high, low = _words(T[i])
         table[s, 0] += 1
         table[s, 1] += high
         table[s, 2] += low

@@ -19,17 +19,21 @@ from typing import Any
 import numpy as np
 
 from occupancy.kernels.chunks import Total, count_workers, in_order
+from occupancy.kernels.columns import Turns
+from occupancy.kernels.fixed_point import carry
 from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.record.errors import DataError
-from occupancy.record.types import Float64, Int64
+from occupancy.record.types import Float64, Int32, Int64
 from occupancy.statistics.estimate import Occupancy
-from occupancy.statistics.joint import LONGEST, Joint
+from occupancy.statistics.tallies import Tally
 from occupancy.streaming.estimate import StreamEstimate, require_positive
 from occupancy.streaming.partial import grown
 from occupancy.streaming.stream import ARROW, MEMORY, Together, open_turns
 
 UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
 ROW_BYTES, TEXT_BYTES = 48, 240
+LONGEST = 1 << 22
+"""A stored length is below it."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,73 @@ class RowGroups:
     last: int
 
 
+class Sums:
+    """Turns and their 1/T by state, and turns by T: whole numbers, so that parts add up exactly."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((0, 3), np.int64)
+        """[S, 3] counts and the two words of 1/T; see `occupancy.kernels.fixed_point`."""
+        self.by_length = np.zeros(0, np.int64)
+        """[T] turns of trajectories of each length."""
+
+    def add(self, states: Int32, T: Int64) -> None:
+        """Add turns, each with its state and the length of its trajectory."""
+        from occupancy.kernels.sums import tally_turns
+
+        if len(states):
+            self._grow(int(states.max()) + 1, int(T.max()) + 1)
+            tally_turns(states, T, self.table)
+            self._count(np.bincount(T))
+
+    def add_trajectories(self, states: Int32, T: Int64) -> None:
+        """Add whole trajectories: the states of all turns, and T of each trajectory."""
+        from occupancy.kernels.sums import tally
+
+        self._grow(int(states.max()) + 1, int(T.max()) + 1)
+        tally(Turns(np.concatenate([[0], np.cumsum(T)]), states), self.table)
+        many = np.bincount(T)
+        self._count(many * np.arange(len(many)))
+
+    def merge(self, other: Sums, names: Int64 | None) -> None:
+        """Add another one's sums, where its state s is called names[s] here; None: s."""
+        S = len(other.table)
+        states = np.arange(S) if names is None else names[:S]
+        self._grow(int(states.max(initial=-1)) + 1, len(other.by_length))
+        self.table[states] += other.table
+        self._count(other.by_length)
+
+    def tally(self, n_trajectories: int) -> Tally:
+        """Both histograms."""
+        counts, high, low = self.table.T
+        return Tally(counts, high, low, n_trajectories, 0)
+
+    def trajectories(self, column: str) -> int:
+        """Number of trajectories that the lengths imply: T turns belong to each of length T."""
+        turns, T = self.by_length, np.maximum(np.arange(len(self.by_length)), 1)
+        odd = np.flatnonzero(turns % T)
+        if len(odd):
+            raise DataError(
+                f"column {column!r} says {odd[0]} in {turns[odd[0]]} rows, not in a multiple of {odd[0]}: "
+                f"expected in every row the number of rows of its trajectory; leave length= out of "
+                f"--columns to count them instead"
+            )
+        return int((turns // T).sum())
+
+    def _grow(self, S: int, L: int) -> None:
+        self.table = np.pad(self.table, [(0, max(0, S - len(self.table))), (0, 0)])
+        self.by_length = np.pad(self.by_length, (0, max(0, L - len(self.by_length))))
+
+    def _count(self, turns: Int64) -> None:
+        self.by_length[: len(turns)] += turns
+        self.table[:, 1], self.table[:, 2] = carry(self.table[:, 1], self.table[:, 2])
+
+
 @dataclass(frozen=True)
 class Scanned:
     """What a unit holds."""
 
-    joint: Joint
-    """Turns of all runs but the first and the last."""
+    sums: Sums
+    """Of all runs but the first and the last."""
     runs: Any
     """Trajectory of every run of rows, as the file names it; empty where T is stored."""
     edges: tuple[Int64, Int64]
@@ -113,16 +178,17 @@ def _group_rows(file: Path) -> list[int]:
 
 def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
     """Counts of one unit, with about so many bytes of rows at a time."""
-    joint, states, runs = Joint(), Names(), Runs()
+    sums, states, runs = Sums(), Names(), Runs()
     weighted, squares = Total(0), 0.0
     wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
     for batch in batches_of(unit, columns, wanted, memory):
-        s = _between(ids_of(batch, columns.state, states), columns.state, 0, MOST_STATES)
+        ids = ids_of(batch, columns.state, states)
+        s = _between(ids, columns.state, 0, MOST_STATES).astype(np.int32, copy=False)
         if columns.length:
-            lengths = ids_of(batch, columns.length, Names())
-            joint.add(s, _between(lengths, columns.length, 1, LONGEST))
+            lengths = _between(ids_of(batch, columns.length, Names()), columns.length, 1, LONGEST)
+            sums.add(s, lengths.astype(np.int64, copy=False))
         else:
-            runs.add(ids_of(batch, columns.trajectory, runs.names), s, joint)
+            runs.add(ids_of(batch, columns.trajectory, runs.names), s, sums)
         if columns.weight:
             w = numbers_of(batch, columns.weight).astype(np.float64)
             if not (np.isfinite(w) & (w >= 0)).all():
@@ -131,9 +197,8 @@ def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
             weighted = grown(weighted, int(s.max()) + 1 if len(s) else 0)
             weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
             squares += float(w @ w)
-    edges = runs.close(joint)
-    joint.close()
-    return Scanned(joint, runs.firsts, edges, states.in_order, weighted.value, squares)
+    edges = runs.close(sums)
+    return Scanned(sums, runs.firsts, edges, states.in_order, weighted.value, squares)
 
 
 class Runs:
@@ -147,7 +212,7 @@ class Runs:
         self._first: Any = None
         self._last: Any = None
 
-    def add(self, ids: Any, states: Any, joint: Joint) -> None:
+    def add(self, ids: Any, states: Any, sums: Sums) -> None:
         """Rows in file order."""
         if not len(ids):
             return
@@ -164,7 +229,7 @@ class Runs:
         self._end()
         self._open = [states[starts[-1] :].copy()]
         if len(starts) > 1:
-            joint.add_trajectories(states[starts[0] : starts[-1]], np.diff(starts))
+            sums.add_trajectories(states[starts[0] : starts[-1]], np.diff(starts))
 
     def _end(self) -> None:
         run, self._open = np.concatenate(self._open), []
@@ -173,7 +238,7 @@ class Runs:
         else:
             self._short.append(run)
 
-    def close(self, joint: Joint) -> tuple[Int64, Int64]:
+    def close(self, sums: Sums) -> tuple[Int64, Int64]:
         """Counts what ended; the first and the last run are left."""
         none = np.empty(0, np.int64)
         if not self._ids:
@@ -183,7 +248,7 @@ class Runs:
             return last, none
         if self._short:
             T = np.array([len(run) for run in self._short])
-            joint.add_trajectories(np.concatenate(self._short), T)
+            sums.add_trajectories(np.concatenate(self._short), T)
         return self._first, last
 
     @property
@@ -219,29 +284,29 @@ def batches_of(unit: RowGroups, columns: Columns, wanted: Sequence[str], memory:
 
 
 def _between(values: Any, column: str, least: int, top: int) -> Any:
-    """The values, signed; ids and lengths outside of what can be counted are refused."""
+    """The values; ids and lengths outside of what can be counted are refused."""
     if len(values) and (values.min() < least or values.max() >= top):
         raise DataError(
             f"column {column!r} holds {values.min()} to {values.max()}: expected whole numbers from {least} "
             f"up, below {top}; give hashes as text"
         )
-    return values.astype(np.int64) if values.dtype == np.uint64 else values
+    return values
 
 
 def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate, list[Any]]:
-    total, states, guard = Joint(), Names(), Together("trajectory")
+    total, states, guard = Sums(), Names(), Together("trajectory")
     weighted, squares, n_runs = Total(0), 0.0, 0
     waiting: list[Any] = []
     last: Any = None
     for unit in units:
         lookup = states.lookup(unit.states)
-        total.merge(unit.joint.renamed(lookup))
+        total.merge(unit.sums, lookup)
         if columns.weight:
-            sums = unit.weighted
+            w = unit.weighted
             if lookup is not None:
-                sums = np.bincount(lookup, sums, minlength=len(states.ids)).astype(np.float64)
-            weighted = grown(weighted, len(sums))
-            weighted.add(np.pad(sums, (0, len(weighted.sum) - len(sums))))
+                w = np.bincount(lookup, w, minlength=len(states.ids)).astype(np.float64)
+            weighted = grown(weighted, len(w))
+            weighted.add(np.pad(w, (0, len(weighted.sum) - len(w))))
             squares += unit.weight_squares
         if not len(unit.runs):
             continue
@@ -262,7 +327,7 @@ def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate,
     n = total.trajectories(columns.length) if columns.length else n_runs
     if not n:
         raise DataError("the source has no rows: expected a turn at least")
-    tally = total.tally(n, 0)
+    tally = total.tally(n)
     turns, T = total.by_length, np.maximum(np.arange(len(total.by_length)), 1)
     found = {
         "pooled": (tally.pooled, float(tally.counts.sum())),
@@ -276,6 +341,6 @@ def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate,
     return StreamEstimate(occupancies, {}, tally, 0), states.in_order
 
 
-def _add_run(total: Joint, parts: list[Any]) -> None:
+def _add_run(total: Sums, parts: list[Any]) -> None:
     states = np.concatenate(parts)
     total.add_trajectories(states, np.array([len(states)]))

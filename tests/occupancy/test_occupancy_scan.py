@@ -15,7 +15,6 @@ from turn_tables import dense, table_of
 from occupancy import DataError, Trajectories, occupancy, tally
 from occupancy.commands import add_commands
 from occupancy.record.columns import Columns
-from occupancy.statistics import joint
 from occupancy.streaming import scan
 from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.stream import open_turns
@@ -28,13 +27,9 @@ def with_lengths(batch: Trajectories, **kind) -> pa.Table:
     return table_of(batch, **kind).append_column("T", pa.array(np.repeat(batch.lengths, batch.lengths)))
 
 
-@pytest.fixture(params=["cells", "words"])
-def small_units(request, monkeypatch):
+@pytest.fixture
+def small_units(monkeypatch):
     monkeypatch.setattr(scan, "UNIT_ROWS", 5)
-    monkeypatch.setattr(joint, "WAITING", 3)
-    monkeypatch.setattr(joint, "HELD", 4)
-    if request.param == "words":
-        monkeypatch.setattr(joint, "MOST_CELLS", 6)
 
 
 @FILES
@@ -136,23 +131,14 @@ def test_ids_that_come_back_after_consecutive_ones_are_found(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "uint64", "int64"])
-def test_columns_of_any_integer_type_give_the_same(tmp_path, monkeypatch, dtype):
+def test_columns_of_any_integer_type_give_the_same(tmp_path, dtype):
     columns = {"trajectory": [3, 3, 9], "state": [1, 0, 1], "T": [2, 2, 1]}
     table = pa.table({name: pa.array(values, pa.type_for_alias(dtype)) for name, values in columns.items()})
     pq.write_table(table.append_column("w", pa.array([1.0, 2.0, 3.0])), tmp_path / "turns.parquet")
-    for most in (joint.MOST_CELLS, 0):
-        monkeypatch.setattr(joint, "MOST_CELLS", most)
-        for known in (STORED, Columns(weight="w")):
-            found = scan.scan_table(tmp_path, known)[0]
-            assert found.tally.trajectory.tolist() == [0.25, 0.75]
-            assert found.occupancies["weights"].probability == pytest.approx([1 / 3, 2 / 3])
-
-
-def test_a_trajectory_too_long_to_count_by_length_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(joint, "LONGEST", 4)
-    pq.write_table(pa.table({"trajectory": [1] * 5, "state": [0] * 5}), tmp_path / "turns.parquet")
-    with pytest.raises(DataError, match="a trajectory of 5 turns: more than --fast counts"):
-        scan.scan_table(tmp_path, Columns())
+    for known in (STORED, Columns(weight="w")):
+        found = scan.scan_table(tmp_path, known)[0]
+        assert found.tally.trajectory.tolist() == [0.25, 0.75]
+        assert found.occupancies["weights"].probability == pytest.approx([1 / 3, 2 / 3])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -0.5])

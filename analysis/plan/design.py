@@ -330,8 +330,7 @@ def sentences(found: Design) -> Sequence[str]:
     small = f"{size.continuations} contexts are few: {ADVISED} are advised, so expect wide sets."
     return [
         said + (f" {small}" if found.status == "designed" and size.continuations < ADVISED else ""),
-        f"{pays}{PILOT_SHARE:.0%}). Larger ones halve the errors for four times the price; after the pilot, "
-        f"`fewsteps plan` says what a larger one would have been worth.",
+        f"{pays}{PILOT_SHARE:.0%}). Larger ones halve the errors for four times the price.",
         f"Assumed: {guessed}.",
     ]
 

@@ -193,5 +193,4 @@ def test_the_page_explains_every_status_and_shows_its_figures():
     page = (DOCS / "planner.md").read_text("utf-8")
     assert all(f"| `{status}` |" in page for status in STATUSES)
     figures = re.findall(r"\]\((figures/[^)]+)\)", page)
-    assert len(figures) == 2
     assert all((DOCS / name).is_file() for name in figures)

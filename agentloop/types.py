@@ -127,7 +127,7 @@ class Answer:
     text: str
     usage: Usage
     finish_reason: str = "stop"
-    """stop, or length where the turn was cut."""
+    """stop; length where the turn was cut; 'unknown: WORD' where a server ended it for reasons of its own."""
     token_ids: tuple[int, ...] | None = None
     """Sampled ids, where the policy knows them: they are what is trained."""
     logprob: float | None = None
@@ -136,7 +136,8 @@ class Answer:
     def __post_init__(self) -> None:
         _check(isinstance(self.text, str), "text", self.text)
         _check(isinstance(self.usage, Usage), "usage", self.usage)
-        _check(self.finish_reason in ("stop", "length"), "finish_reason", self.finish_reason)
+        known = self.finish_reason in ("stop", "length") or self.finish_reason.startswith("unknown: ")
+        _check(known, "finish_reason", self.finish_reason)
         ids = self.token_ids
         whole = ids is None or (isinstance(ids, tuple) and all(isinstance(i, int) for i in ids))
         _check(whole, "token_ids", ids)
@@ -256,8 +257,8 @@ class CallFailed(PolicyFailed):
     ) -> None:
         super().__init__(message)
         self.kind = kind
-        """timeout, rate_limit, server, connection, malformed, refused, filtered, or forbidden (as every
-        call will be)."""
+        """timeout, rate_limit, server, connection, unreadable (no HTTP or no JSON), malformed (JSON without
+        a turn), refused, filtered, or forbidden (as every call will be)."""
         self.retry = retry
         """Whether the same call may do better a little later."""
         self.billed = billed

@@ -163,10 +163,10 @@ class _Metered:
                 raise ServerLost(f"{self._who}: {failure}") from failure
             self._failed_in_a_row = self._failed_in_a_row + 1 if failure.retry else 0
             if failure.retry and (
-                failure.kind == "connection" or self._failed_in_a_row >= self._meter.patience
+                failure.kind in ("connection", "unreadable") or self._failed_in_a_row >= self._meter.patience
             ):
                 raise ServerLost(
-                    f"{self._who} does not answer ({failure}): bring its server back and run the same "
+                    f"{self._who} gives no answer ({failure}): bring its server back and run the same "
                     f"command again; what was bought is kept"
                 ) from failure
             raise

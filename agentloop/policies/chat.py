@@ -1,7 +1,7 @@
 """Any OpenAI-compatible server as a policy: vLLM, OpenRouter, a local one.
 
-The `openai` client sends; its retries are off, since the ledger's are the only ones. What comes back is read
-here field by field, so that a missing field, or an error with status 200, is recognised.
+One request a turn; the ledger's retries are the only ones. What comes back is read here field by field, so
+that a missing field, a contradiction, or an error with status 200, is recognised.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
-from socket import gaierror
 from typing import Any
 
+from agentloop.http import PostFailed, open_session, post, read_json
 from agentloop.policies.chat_spec import ChatSpec
+from agentloop.policies.secret import Secret
 from agentloop.policies.tool_text import plain_messages, tool_messages, turn_text
 from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
-from occupancy.record.errors import MissingExtra
+from occupancy.record.finish import read_finish
 
 LOCAL = "local:words-and-marks"
 """Our own counter, for answers whose provider names no usage."""
+MOST_BYTES = 32 << 20
+"""Of one answer: 100,000 tokens with their log probabilities are half of it."""
 _PIECES = re.compile(r"\w+|[^\w\s]")
 _TOO_LONG = re.compile(
     r"context[_ ](length|window|size)|maximum (context|model|input|prompt)"
@@ -34,30 +38,28 @@ _STATUS = {
     429: ("rate_limit", "no"),
 }
 _NOT_BILLED = (503, 529)
-_HUNG_UP = {"ServerDisconnectedError", "ClientOSError", "ClientPayloadError", "ConnectionResetError"}
+_POST = {
+    "refused": ("connection", "no"),
+    "broken": ("connection", "perhaps"),
+    "timeout": ("timeout", "perhaps"),
+    "redirect": ("forbidden", "no"),
+    "unreadable": ("unreadable", "perhaps"),
+}
+"""Kind of a failed request -> kind of the failed call, and whether it may have been billed."""
 
 
 class ChatPolicy:
-    """A model behind a chat-completions server; its client lives in one event loop, until `close`."""
+    """A model behind a chat-completions server; its connections live in one event loop, until `close`."""
 
     def __init__(
         self, spec: ChatSpec, *, tools: Sequence[Mapping[str, Any]] = (), stop: Sequence[str] = ()
     ) -> None:
-        try:
-            import aiohttp  # noqa: F401 -- openai's faster transport: .7 ms of CPU a call, not 1.4
-            import openai
-        except ImportError as error:
-            raise MissingExtra("openai[aiohttp]", "agents") from error
-        self._openai, self._spec = openai, spec
+        self._spec, self._secret = spec, Secret(spec.key)
+        self._url = f"{spec.base_url.rstrip('/')}/chat/completions"
+        self._headers = {"Authorization": f"Bearer {spec.key}"}
         self._tools = [*tools] if spec.tools else []
         self._stop = [*stop] if spec.stop and not self._tools else []
-        self._client = openai.AsyncOpenAI(
-            api_key=spec.key,
-            base_url=spec.base_url,
-            max_retries=0,
-            timeout=spec.timeout_s,
-            http_client=openai.DefaultAioHttpClient(timeout=spec.timeout_s),
-        )
+        self._session: Any = None
         gives = {"text", "usage", "reasoning"}
         gives |= {"token_ids"} if spec.token_ids else set()
         gives |= {"logprob"} if spec.logprobs else set()
@@ -71,30 +73,42 @@ class ChatPolicy:
 
     async def __call__(self, ask: Ask) -> Answer:
         """One turn, in one request."""
-        openai = self._openai
+        if self._session is None:
+            self._session = open_session("agents")
         try:
-            # The client's typed method walks through every message of the context: it took half of a call.
-            given = await self._client.post("/chat/completions", cast_to=object, body=self._request(ask))
-            return read_answer(given, self._spec)
-        except openai.APIConnectionError as error:
-            failure = _broken(error, self._spec.timeout_s)
-            failure.args = (self._clean(str(failure)),)
-            raise failure from None
-        except openai.APIStatusError as error:
-            raise _status_failure(
-                error.status_code,
-                self._clean(error.response.text[:2000]),
-                wait_s=retry_after(error.response.headers.get("retry-after", "")),
+            given = await post(
+                self._session,
+                self._url,
+                self._request(ask),
+                timeout_s=self._spec.timeout_s,
+                most_bytes=MOST_BYTES,
+                headers=self._headers,
+            )
+            # The key goes first: a cut through it, or a turn that holds it, would keep most of it.
+            told = given.body.decode("utf-8", "replace")
+            text = self._secret.hidden(told)
+            if not 200 <= given.status < 300:
+                wait_s = retry_after(given.retry_after)
+                raise _status_failure(given.status, text[:2000], wait_s=wait_s)
+            answer = read_answer(read_json(text), self._spec)
+        except PostFailed as error:
+            kind, billed = _POST[error.kind]
+            raise CallFailed(
+                self._secret.hidden(str(error)), kind=kind, retry=kind != "forbidden", billed=billed
             ) from None
-        except (ValueError, openai.APIResponseValidationError) as error:
-            raise _malformed(f"the response is no JSON: {self._clean(str(error))[:200]}", None) from None
         except CallFailed as error:
-            error.args = (self._clean(str(error)),)
+            error.args = (self._secret.hidden(str(error)),)
             raise
+        # A key in several parts of a message comes together only in the turn; ids would spell it too.
+        said = self._secret.hidden(answer.text)
+        same = text == told and said == answer.text
+        return replace(answer, text=said, token_ids=answer.token_ids if same else None)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
 
     def _request(self, ask: Ask) -> dict[str, Any]:
         spec = self._spec
@@ -117,11 +131,6 @@ class ChatPolicy:
         if spec.token_ids:
             request["return_token_ids"] = True
         return request
-
-    def _clean(self, text: str) -> str:
-        """A server's words without our key: some repeat what they refuse."""
-        key = self._spec.key
-        return text if key == "none" else text.replace(key, "[key]")
 
 
 def read_answer(given: Any, spec: ChatSpec) -> Answer:
@@ -157,20 +166,23 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
             usage=usage,
         )
     ids = _ids(choice.get("token_ids"))
+    if usage is not None and usage.output == 0 and text:
+        usage = None  # a text is never free: the zeros are no count
     return Answer(
         text,
         usage or _counted(text, ids),
-        "length" if finish == "length" else "stop",
+        read_finish(finish),
         ids,
         _logprob(choice.get("logprobs")),
     )
 
 
 def read_usage(given: Any, model: str) -> Usage | None:
-    """Usage as a provider reports it; None where it does not, or where it makes no sense.
+    """Usage as a provider reports it; None where it does not, or where its numbers contradict each other.
 
     Output includes reasoning: where the parts add up to the total only with the reasoning beside the
-    completion, the provider counts it apart, and it is added.
+    completion, the provider counts it apart, and it is added. A total that the parts do not add up to, or
+    more reasoning than output, may hide output that is billed: such usage is unknown.
     """
     if not isinstance(given, dict):
         return None
@@ -183,7 +195,10 @@ def read_usage(given: Any, model: str) -> Usage | None:
     cached = _whole(_detail(given, "prompt_tokens_details", "cached_tokens"))
     if reasoning and prompt is not None and total == prompt + output + reasoning:
         output += reasoning
-    return Usage(output, model, min(reasoning, output), prompt, cached)
+    hidden = total is not None and prompt is not None and total > prompt + output
+    if hidden or reasoning > output:
+        return None
+    return Usage(output, model, reasoning, prompt, cached)
 
 
 def _said(message: Mapping[str, Any], thinking: str) -> str:
@@ -239,25 +254,6 @@ def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exceptio
 
 def _malformed(what: str, usage: Usage | None) -> CallFailed:
     return CallFailed(what, kind="malformed", retry=True, billed="perhaps", usage=usage)
-
-
-def _broken(error: BaseException, timeout_s: float) -> CallFailed:
-    """A request that broke off, classified by its cause: transports name the error as they like.
-
-    openai's aiohttp transport calls a server that hung up, or is not there, a connect timeout.
-    """
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None:
-        causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    names = {type(cause).__name__ for cause in causes}
-    told = f"the connection failed: {causes[-1]}"
-    if any(isinstance(cause, ConnectionRefusedError | gaierror) for cause in causes):
-        return CallFailed(told, kind="connection", retry=True, billed="no")
-    if names & _HUNG_UP or not any("Timeout" in name for name in names):
-        return CallFailed(told, kind="connection", retry=True, billed="perhaps")
-    return CallFailed(f"no answer in {timeout_s:g} s", kind="timeout", retry=True, billed="perhaps")
 
 
 def _detail(given: Mapping[str, Any], part: str, name: str) -> Any:

@@ -11,6 +11,7 @@ from agentloop.render.codec import Codec
 from agentloop.render.training_rows import render_trace
 from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
 from occupancy.record.errors import DataError
+from occupancy.record.finish import has_text, retained_tokens
 from occupancy.record.tables import KEY
 from occupancy.runs import Run, table_of
 
@@ -91,7 +92,7 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
             raise DataError(f"trace {trace} is no episode of {run.folder}: the run folder is not whole")
         messages = read_messages(row["messages"], trace=trace)
         rendered = render_trace(codec, messages, rule=rule, trace=trace)
-        own = taught.get(trace, {})
+        own = _in_trace(taught.get(trace, {}), messages)
         c_tr = _c_tr(messages, rendered, tuple(own.values()), trace)
         key = {name: row[name] for name in KEY}
         cluster = clusters[trace]
@@ -109,26 +110,35 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
 
 def rendered_traces(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> pa.Table:
     """The run's table `traces` with its rendered columns filled; the run itself is left as it is."""
-    taught = _taught(run)
-    rows = run.read("traces").to_pylist()
-    return table_of(
-        "traces",
-        [
-            fill_row(row, codec, rule=rule, outputs=tuple(taught.get(row["episode_id"], {}).values()))
-            for row in rows
-        ],
-    )
+    taught, filled = _taught(run), []
+    for row in run.read("traces").to_pylist():
+        trace = row["episode_id"]
+        own = _in_trace(taught.get(trace, {}), read_messages(row["messages"], trace=trace))
+        filled.append(fill_row(row, codec, rule=rule, outputs=tuple(own.values())))
+    return table_of("traces", filled)
 
 
 def _taught(run: Run) -> dict[str, dict[int, int]]:
-    """Episode -> t of each teacher turn in its trace -> output tokens of the turn."""
+    """Episode -> t of each whole turn of the teacher -> its output tokens that are in its text; -1 in a turn
+    that is no target."""
     taught: dict[str, dict[int, int]] = {}
-    columns = ["episode_id", "t", "author", "finish_reason", "output_tokens"]
+    columns = ["episode_id", "t", "author", "text", "finish_reason", "output_tokens", "reasoning_tokens"]
     for turn in run.read("turns", columns=columns).to_pylist():
         # A turn that was cut is in no trace.
-        if turn["author"] == "teacher" and turn["finish_reason"] != "length":
-            taught.setdefault(turn["episode_id"], {})[turn["t"]] = turn["output_tokens"]
+        if turn["author"] == "teacher" and turn["finish_reason"] == "stop":
+            counts = (turn["text"], turn["output_tokens"], turn["reasoning_tokens"])
+            taught.setdefault(turn["episode_id"], {})[turn["t"]] = (
+                retained_tokens(*counts) if has_text(turn["text"]) else -1
+            )
     return taught
+
+
+def _in_trace(taught: Mapping[int, int], messages: Sequence[TraceMessage]) -> dict[int, int]:
+    """The turns that a trace holds: it ends with its last target."""
+    known, held = list(taught.items()), sum(m.author == "teacher" for m in messages)
+    while len(known) > held and known[-1][1] < 0:
+        known.pop()
+    return dict(known)
 
 
 def count(traces: Sequence[RunTrace]) -> RenderCounts:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.finish import has_text
 from occupancy.record.rows import storable
 
 Ids = NDArray[np.int32]
@@ -51,10 +52,9 @@ class TraceMessage:
     def no_target(self) -> str:
         """Why a turn that is marked for training is no target: `cut`, or `empty` (a model would learn to
         stop at once); else nothing."""
-        if self.finish_reason == "length":
+        if self.finish_reason != "stop":
             return "cut"
-        said = self.content.rpartition("</think>")[2]
-        return "" if said.strip() else "empty"
+        return "" if has_text(self.content) else "empty"
 
     @property
     def is_target(self) -> bool:

@@ -103,8 +103,10 @@ def accept(opened: OpenTask, spec: EpisodeSpec, taught: Episode) -> str:
     recipe = opened.setup.settings.recipe
     if taught.status is Status.BAD_PARSE:
         taught = replace(taught, history=taught.history.before(taught.length))
-    if not teacher_turns(taught.history.turns[spec.switch_turn - 1 :]):
-        return str(taught.status)
+    played = taught.history.turns[spec.switch_turn - 1 :]
+    if not teacher_turns(played):
+        whole = any(turn.answer.finish_reason == "stop" for turn in played)
+        return "no_target" if whole else str(taught.status)
     if not phi_verdicts(taught.reward, recipe, episode=taught)[recipe.phi]:
         return "continuation_filtered"
     write_trace(opened, spec, taught)

@@ -24,6 +24,7 @@ from agentloop.run.types import seed_of
 from agentloop.run.whole import UNRENDERED, Row, Whole
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.recipe import INF, K_text, Recipe, parse_K
 from occupancy.runs import Run, create_run
 
@@ -119,7 +120,8 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
         rows["turns"] += whole.turns[name][:cap]
         if name in whole.traces and json.loads(shorter["phi"])[recipe.phi]:
             trace = _cut_trace(whole.traces[name], kept[name], whole.turns[name])
-            rows["traces"].append(trace | {"recipe_hash": recipe.hash})
+            if trace["target_turns"]:
+                rows["traces"].append(trace | {"recipe_hash": recipe.hash})
     rows["proposals"] = list(bought.proposals)
     target.commit(rows)
     _cut_ledger(whole.run.folder / "ledger.sqlite", target.folder / "ledger.sqlite", kept)
@@ -273,7 +275,11 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
             raise DataError(
                 f"the continuation filter {recipe.phi!r} reads whole episodes: collect with this recipe"
             )
-        if not verdicts[recipe.phi]:
+        end = episode["switch_turn"] + recipe.cap(episode["switch_turn"])
+        turns = whole.turns[episode["episode_id"]]
+        if not any(t["t"] < end and is_target(t["text"], t["finish_reason"]) for t in turns):
+            proposal["outcome"] = "no_target"
+        elif not verdicts[recipe.phi]:
             proposal["outcome"] = "continuation_filtered"
     return proposal, episode
 
@@ -299,13 +305,13 @@ def _cut_episode(episode: Row, cap: int, recipe: Recipe) -> Row:
 
 
 def _cut_trace(trace: Row, end: float, turns: list[Row]) -> Row:
-    kept = [t for t in turns if t["t"] < end and t["finish_reason"] != "length"]
+    kept = [t for t in turns if t["t"] < end and is_target(t["text"], t["finish_reason"])]
     messages = json.loads(trace["messages"])
     trained = [at for at, message in enumerate(messages) if message.get("train")]
     return trace | {
-        "messages": json.dumps(messages[: trained[len(kept) - 1] + 1]) if trained else trace["messages"],
+        "messages": json.dumps(messages[: trained[len(kept) - 1] + 1]) if kept else "[]",
         "target_turns": len(kept),
-        "C_tr": sum(t["output_tokens"] for t in kept),
+        "C_tr": sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in kept),
         **UNRENDERED,
     }
 

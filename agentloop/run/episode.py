@@ -26,6 +26,7 @@ from agentloop.types import (
     Turn,
 )
 from occupancy.record.errors import FewstepsError, frame_of
+from occupancy.record.finish import is_target
 from occupancy.record.rows import ContextHash, storable
 
 
@@ -161,13 +162,12 @@ async def _turn(
     except ContextOverflow as error:
         return None, Status.CONTEXT, one_line(error)
     except PolicyFailed as error:
-        failed = Status.TEACHER_FAILED if author is Author.TEACHER else Status.STUDENT_FAILED
-        return None, failed, one_line(error)
+        return None, _failed(author), one_line(error)
     except EnvironmentFailed as error:  # a scripted policy asks the environment
         return None, error.status, one_line(error)
-    if answer.finish_reason == "length":
+    if answer.finish_reason != "stop":
         # A turn that was cut is stored and never played: it ends the episode.
-        return _unanswered(ask.t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
+        return _cut(ask.t, author, answer)
     try:
         with boundary(EnvironmentFailed, "step"):
             reply = await step(env, answer.text)
@@ -176,6 +176,19 @@ async def _turn(
         lost = _unanswered(ask.t, author, answer, str(error.status))
         return lost, error.status, one_line(error)
     return Turn(ask.t, author, answer, reply), Status.FINISHED if reply.done else Status.CAPPED, ""
+
+
+def _cut(t: int, author: Author, answer: Answer) -> tuple[Turn, Status, str]:
+    """A turn cut at a limit has failed its task; what a server ended for reasons of its own is no data."""
+    if answer.finish_reason == "length":
+        return _unanswered(t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
+    status = _failed(author)
+    told = f"turn {t} ended with a finish reason that is not known ({answer.finish_reason})"
+    return _unanswered(t, author, answer, str(status)), status, told
+
+
+def _failed(author: Author) -> Status:
+    return Status.TEACHER_FAILED if author is Author.TEACHER else Status.STUDENT_FAILED
 
 
 def _ends(parse_status: str, end_on: tuple[str, ...]) -> bool:
@@ -209,8 +222,10 @@ def context_ids(history: History) -> Iterator[str]:
 
 
 def teacher_turns(turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """The turns that can be trained on: the teacher's, without one that was cut."""
-    return tuple(t for t in turns if t.author is Author.TEACHER and t.answer.finish_reason != "length")
+    """The turns that can be trained on: the teacher's, without one that was cut or has no text."""
+    return tuple(
+        t for t in turns if t.author is Author.TEACHER and is_target(t.answer.text, t.answer.finish_reason)
+    )
 
 
 def _hash_of(prompt: Sequence[Message]) -> ContextHash:

@@ -8,7 +8,8 @@ from typing import Any
 from agentloop.run.episode import Episode, context_ids, messages_of, teacher_turns
 from agentloop.run.filters import phi_verdicts, psi_verdicts
 from agentloop.run.types import EpisodeSpec, OpenTask, Switch
-from agentloop.types import Author, Message
+from agentloop.types import Author, Message, Turn
+from occupancy.record.finish import retained_tokens
 from occupancy.record.rows import episode_row, evaluation_row, proposal_row, trace_row, turn_row
 
 
@@ -67,9 +68,9 @@ def write_trace(opened: OpenTask, spec: EpisodeSpec, episode: Episode) -> None:
     context, taught = episode.history.split_at_switch(spec.switch_turn)
     targets = teacher_turns(taught)
     messages = [_message(message, train=False) for message in context.context()]
-    for turn in targets:
+    for turn in taught[: targets[-1].t - spec.switch_turn + 1]:
         said, reply = messages_of(turn)
-        messages += [_message(said, train=True), _message(reply, train=False)]
+        messages += [_message(said, train=turn in targets), _message(reply, train=False)]
     for message in messages:
         # Sampled ids are kept where the student's tokenizer made them.
         if message["author"] == Author.TEACHER and not opened.setup.teacher_ids:
@@ -81,7 +82,7 @@ def write_trace(opened: OpenTask, spec: EpisodeSpec, episode: Episode) -> None:
             recipe_hash=opened.setup.settings.recipe.hash,
             messages=messages[:-1],  # the reply to the last turn is stored with the turn and in no context
             target_turns=len(targets),
-            C_tr=sum(turn.answer.usage.output for turn in targets),
+            C_tr=sum(_retained(turn) for turn in targets),
         ),
     )
 
@@ -117,6 +118,11 @@ def write_score(opened: OpenTask, episode: Episode) -> None:
         cluster_id=task.cluster_id,
     )
     opened.write("evaluations", row)
+
+
+def _retained(turn: Turn) -> int:
+    usage = turn.answer.usage
+    return retained_tokens(turn.answer.text, usage.output, usage.reasoning)
 
 
 def _message(message: Message, **more: Any) -> dict[str, Any]:

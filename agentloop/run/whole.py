@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from occupancy.record.errors import DataError
+from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.recipe import INF, K_text
 from occupancy.record.tables import KEY
 from occupancy.runs import Run
@@ -63,7 +64,8 @@ class Whole:
         """By episode_id, those of demonstrations among them: a pilot does not store these."""
         found = {row["episode_id"]: row for row in self.run.read("traces").to_pylist()}
         for name, episode in self.episodes.items():
-            if episode["kind"] == "demo" and name not in found and self.taught(name):
+            own = self.taught(name) if episode["kind"] == "demo" and name not in found else []
+            if any(is_target(turn["text"], turn["finish_reason"]) for turn in own):
                 found[name] = self._trace_of_demo(episode)
         return found
 
@@ -139,19 +141,19 @@ class Whole:
 
     def _trace_of_demo(self, episode: Row) -> Row:
         messages = [message | {"train": False} for message in json.loads(episode["prompt"] or "[]")]
-        for turn in self.taught(episode["episode_id"]):
-            messages.append(
-                {"role": "assistant", "content": turn["text"], "author": "teacher", "train": True}
-            )
+        taught = self.taught(episode["episode_id"])
+        own = [turn for turn in taught if is_target(turn["text"], turn["finish_reason"])]
+        for turn in taught[: taught.index(own[-1]) + 1]:
+            said = {"role": "assistant", "content": turn["text"], "author": "teacher"}
+            messages.append(said | {"train": turn in own})
             reply = {"role": self._reply_role, "content": turn["observation"], "author": "environment"}
             messages.append(reply | {"train": False})
-        own = self.taught(episode["episode_id"])
         return {
             "episode_id": episode["episode_id"],
             **{name: episode[name] for name in KEY},
             "recipe_hash": self.run.recipe.hash,
             "messages": json.dumps(messages[:-1]),
             "target_turns": len(own),
-            "C_tr": sum(turn["output_tokens"] for turn in own),
+            "C_tr": sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in own),
             **UNRENDERED,
         }

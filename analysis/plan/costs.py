@@ -174,7 +174,7 @@ def pilot_price(pilot: Pilot, *, axis: str, prices: Prices | None) -> float:
 
 
 def _tokens(turns: TeacherTurns, *, axis: str) -> Floats:
-    return turns.output * turns.trained if axis == "training" else turns.output
+    return turns.retained * turns.trained if axis == "training" else turns.output
 
 
 def _prefix_money(turns: TeacherTurns, prices: Prices) -> float:

@@ -184,6 +184,6 @@ def _retold(pilot: Pilot) -> float:
     turns = (pilot.contexts.turns, pilot.demo_turns)
     student, output = (
         sum(float((getattr(part, name) * part.trained).sum()) for part in turns)
-        for name in ("student", "output")
+        for name in ("student", "retained")
     )
     return student / output if output else math.nan

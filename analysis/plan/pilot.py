@@ -40,7 +40,9 @@ class TeacherTurns:
     student: Floats
     """[N] length under the student's tokenizer; NaN without one."""
     trained: Flags
-    """[N] whole, so that a trace trains on it: not cut by a token cap."""
+    """[N] whole and with text, so that a trace trains on it."""
+    retained: Floats
+    """[N] the part of `output` that is in the text: C_tr of a turn that is trained on."""
 
     @property
     def lengths(self) -> Ints:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import TABLES
 from occupancy.runs import Run, open_run
@@ -227,7 +228,10 @@ def _teacher_turns(ids: pd.Series[str], turns: pd.DataFrame) -> TeacherTurns:
         prompt=prompt,
         cached=cached,
         student=student,
-        trained=(turns["finish_reason"] != "length").to_numpy(bool),
+        trained=np.array([*map(is_target, turns["text"], turns["finish_reason"])], bool),
+        retained=np.array(
+            [*map(retained_tokens, turns["text"], turns["output_tokens"], turns["reasoning_tokens"])], float
+        ),
     )
 
 

@@ -65,8 +65,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "outcome",
             _TEXT,
-            "accepted, invalid_switch, prefix_filtered, empty, continuation_filtered, no_data (the rollout "
-            "ended in an error), or the status that ended the continuation before its first teacher turn",
+            "accepted, invalid_switch, prefix_filtered, empty, continuation_filtered, no_target (no teacher "
+            "turn has text), no_data (the rollout ended in an error), or the status that ended the "
+            "continuation before its first teacher turn",
         ),
     ),
     "episodes": (
@@ -116,7 +117,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
             nullable=True,
         ),
         Column("counter", _TEXT, "what counted the tokens: the provider, or a named counter"),
-        Column("finish_reason", _TEXT, "stop, or length where the turn was cut"),
+        Column(
+            "finish_reason",
+            _TEXT,
+            "stop; length where the turn was cut; 'unknown: WORD' where its server ended it so",
+        ),
         Column("parse_status", _TEXT, "ok, or what was wrong with the turn's text"),
         Column(
             "logprob",
@@ -136,7 +141,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "JSON list of {role, content, author, train}: the context, then the continuation",
         ),
         Column("target_turns", _INT, "teacher turns in the trace: the only ones trained on"),
-        Column("C_tr", _LONG, "output tokens of those turns as the provider counts them"),
+        Column(
+            "C_tr",
+            _LONG,
+            "output tokens of those turns as the provider counts them, without reasoning that it kept apart",
+        ),
         Column(
             "token_ids",
             pa.large_list(_INT),

@@ -113,18 +113,18 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
     [
         (lambda: web.Response(status=500), 4, "status 500, 4 times"),
         (lambda: web.Response(status=404, text="no such\npage"), 1, r"status 404 \(no such page\)"),
-        (lambda: web.Response(text="<html>"), 1, "not JSON"),
+        (lambda: web.Response(text="<html>"), 1, "no JSON"),
         (lambda: web.json_response({"result": []}), 1, "result=0: expected 1"),
         (lambda: web.json_response({"detail": "?"}), 1, "result=NoneType"),
         (lambda: web.json_response({"result": [[{"document": {}}]]}), 1, "contents"),
         (lambda: web.json_response({"result": [[{"document": {"contents": 7}}]]}), 1, "no such documents"),
         (lambda: web.json_response({"result": [[HIT | {"score": float("nan")}]]}), 1, "score nan"),
         (lambda: web.json_response({"result": [[{"contents": "\ud835"}]]}), 1, "no such documents"),
-        (lambda: web.Response(body=b"[" * 40_000), 1, "not JSON"),
-        (lambda: web.Response(body=b"\xff"), 1, "not JSON"),
+        (lambda: web.Response(body=b"[" * 40_000), 1, "no JSON"),
+        (lambda: web.Response(body=b"\xff"), 1, "no JSON"),
         (lambda: web.Response(body=b" " * 100_000), 1, "more than 50,000 bytes"),
         (lambda: web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), 1, "status 302"),
-        (lambda: web.Response(headers={"X": "a" * 100_000}), 1, "expected 200|ClientResponseError"),
+        (lambda: web.Response(headers={"X": "a" * 100_000}), 1, "no HTTP response"),
     ],
 )
 def test_a_failure_is_said_once_and_bounded(
@@ -160,7 +160,7 @@ def test_no_server_and_a_slow_one_are_failures() -> None:
                 await slow.search("q", 3)
             await slow.close()
         gone = remote(base, limits=FAST)
-        with pytest.raises(RetrieverFailed, match="no connection"):
+        with pytest.raises(RetrieverFailed, match="the connection failed"):
             await gone.search("q", 3)
         await gone.close()
 

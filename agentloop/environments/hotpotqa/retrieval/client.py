@@ -11,7 +11,6 @@ and an answer that makes no sense. Then the search fails, and with it its episod
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from agentloop.http import PostFailed, open_session, post, read_json
 from agentloop.retries import Retries, WaitTooLong, retried, retry_after
-from occupancy.record.errors import MissingExtra
 from occupancy.record.specs import Count, NotNegative, Positive, check
 
 from .passages import Passage, split_contents
@@ -67,7 +66,6 @@ def _asked_wait(failure: Exception) -> float | None:
 
 def remote(base: str, *, limits: Limits | None = None) -> Retriever:
     """A retriever behind `base`, http://host:port with or without /retrieve."""
-    _aiohttp()
     client = Client(base.rstrip("/").removesuffix("/retrieve") + "/retrieve", limits or Limits())
     return Retriever("search-r1 over http", client.search, client.close)
 
@@ -145,36 +143,23 @@ class Client:
             raise RetrieverFailed(f"{self._url} {error} ({error.__cause__})") from error
 
     async def _posted(self, queries: list[str], k: int) -> Any:
-        aiohttp = _aiohttp()
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._limits.timeout_s))
+            self._session = open_session("hotpotqa")
         body = {"queries": queries, "topk": k, "return_scores": True}
         try:
-            async with self._session.post(self._url, json=body, allow_redirects=False) as response:
-                if response.status == 429 or response.status >= 500:
-                    wait_s = retry_after(response.headers.get("Retry-After", "")) or 0.0
-                    raise _TryAgain(f"status {response.status}", wait_s)
-                if response.status != 200:
-                    start = await response.content.read(200)
-                    said = " ".join(start.decode("utf-8", "replace").split())
-                    raise RetrieverFailed(f"{self._url}: status {response.status} ({said}), expected 200")
-                answer = bytearray()
-                async for chunk in response.content.iter_any():
-                    answer += chunk
-                    if len(answer) > MOST_BYTES:
-                        raise RetrieverFailed(
-                            f"{self._url}: the answer has more than {MOST_BYTES:,} bytes: expected {k} "
-                            f"passages for each of {len(queries)} queries"
-                        )
-                return json.loads(answer)
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-            raise _TryAgain(f"no connection ({type(error).__name__})") from error
-        except TimeoutError as error:
-            raise _TryAgain(f"no answer in {self._limits.timeout_s} s") from error
-        except aiohttp.ClientError as error:
-            raise RetrieverFailed(f"{self._url}: {type(error).__name__}: {error}") from error
-        except (ValueError, RecursionError) as error:
-            raise RetrieverFailed(f"{self._url}: the answer is not JSON ({error})") from error
+            given = await post(
+                self._session, self._url, body, timeout_s=self._limits.timeout_s, most_bytes=MOST_BYTES
+            )
+            if given.status == 429 or given.status >= 500:
+                raise _TryAgain(f"status {given.status}", retry_after(given.retry_after) or 0.0)
+            if given.status != 200:
+                said = " ".join(given.body[:200].decode("utf-8", "replace").split())
+                raise RetrieverFailed(f"{self._url}: status {given.status} ({said}), expected 200")
+            return read_json(given.body)
+        except PostFailed as error:
+            if error.kind in ("refused", "broken", "timeout"):
+                raise _TryAgain(str(error)) from error
+            raise RetrieverFailed(f"{self._url}: {error}") from error
 
 
 def read_result(body: Any, expected: int) -> list[list[Passage]]:
@@ -205,11 +190,3 @@ def _passage(item: dict[str, Any]) -> Passage:
     if score is not None and not math.isfinite(float(score)):
         raise ValueError(f"score {score}")
     return Passage(doc_id, title, text, None if score is None else float(score))
-
-
-def _aiohttp() -> Any:
-    try:
-        import aiohttp
-    except ImportError as error:
-        raise MissingExtra("aiohttp", "hotpotqa") from error
-    return aiohttp

@@ -1,0 +1,38 @@
+"""How a turn ended, whether it can be trained on, and how many of its tokens are in its text."""
+
+from __future__ import annotations
+
+ENDED = {"stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call"}
+"""Finish reasons of a turn that its model ended."""
+CUT = {
+    *("", "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),
+    *("abort", "cancelled", "timeout", "insufficient_system_resource", "content_filter"),
+}
+"""Finish reasons of a turn that was cut; '' where the server names none."""
+UNKNOWN = "unknown: "
+
+
+def read_finish(word: object) -> str:
+    """stop; length for a turn that was cut; 'unknown: WORD' for a word that is known as neither."""
+    told = "" if word is None else str(word).strip()
+    if told.lower() in ENDED:
+        return "stop"
+    return "length" if told.lower() in CUT else f"{UNKNOWN}{told[:60]}"
+
+
+def has_text(text: str) -> bool:
+    """Whether a turn says something beside reasoning."""
+    return bool(text.rpartition("</think>")[2].strip())
+
+
+def is_target(text: str, finish_reason: str) -> bool:
+    """Whether a teacher's turn can be trained on: its model ended it, and it has text."""
+    return finish_reason == "stop" and has_text(text)
+
+
+def retained_tokens(text: str, output: int, reasoning: int) -> int:
+    """Output tokens that are in a turn's text: those of C_tr.
+
+    Reasoning that the provider kept apart is billed, and counts in C_i, but nothing trains on it.
+    """
+    return output if "</think>" in text else output - min(reasoning, output)

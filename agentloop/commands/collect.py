@@ -14,7 +14,7 @@ from occupancy.record.specs import Count, Positive, Seed, Size, amount, option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from agentloop.ledger.matched import Proof
+    from agentloop.run.matched import Proof
     from agentloop.run.on_ray import ComponentNames
     from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.run.units import Progress
@@ -228,7 +228,7 @@ async def _on_ray(given: argparse.Namespace, settings: Settings, spending: Spend
 async def _matched_on_ray(
     given: argparse.Namespace, settings: dict[str, Settings], spending: SpendingLimits
 ) -> int:
-    from agentloop.ledger.matched import collect_matched
+    from agentloop.run.matched import collect_matched
     from agentloop.run.on_ray import Machines, collect_on_ray
 
     async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
@@ -246,7 +246,7 @@ def _seams(given: argparse.Namespace) -> ComponentNames:
 
 
 async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
-    from agentloop.ledger.matched import collect_matched
+    from agentloop.run.matched import collect_matched
     from agentloop.run.collect import collect
     from agentloop.run.types import Setup
 

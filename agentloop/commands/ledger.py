@@ -9,7 +9,7 @@ from occupancy.record.show import add_json, show
 from occupancy.record.specs import Size
 
 if TYPE_CHECKING:
-    from agentloop.ledger.matched import Proof
+    from agentloop.run.matched import Proof
 
 
 COUNTS = ("attempts", "answered", "failed", "lost", "repeated", "perhaps_billed")

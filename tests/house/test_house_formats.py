@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from occupancy.record.formats import document
+from formats_page import document
 
 FILE = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 def test_formats_document_is_made_from_the_tables() -> None:
-    assert FILE.read_text("utf-8") == document(), "run: python -m occupancy.record.formats > docs/formats.md"
+    assert FILE.read_text("utf-8") == document(), "run: python tests/formats_page.py > docs/formats.md"

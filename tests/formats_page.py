@@ -1,4 +1,4 @@
-"""docs/formats.md, made from the tables: python -m occupancy.record.formats > docs/formats.md"""
+"""docs/formats.md, made from the tables of a run: python tests/formats_page.py > docs/formats.md"""
 
 from __future__ import annotations
 

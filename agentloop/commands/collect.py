@@ -246,8 +246,8 @@ def _seams(given: argparse.Namespace) -> ComponentNames:
 
 
 async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
-    from agentloop.run.matched import collect_matched
     from agentloop.run.collect import collect
+    from agentloop.run.matched import collect_matched
     from agentloop.run.types import Setup
 
     progress, spending = seams.pop("progress"), seams.pop("spending")

@@ -25,7 +25,9 @@ from occupancy.runs import Run, open_run
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
-NAMES = ComponentNames("toy_world:open_corridors", "drunk", "test_collect_on_ray:mortal_expert", {"workers": 4})
+NAMES = ComponentNames(
+    "toy_world:open_corridors", "drunk", "test_collect_on_ray:mortal_expert", {"workers": 4}
+)
 
 
 def mortal_expert() -> Any:

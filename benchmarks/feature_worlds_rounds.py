@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.planner import Effort
 from analysis.plan.spend import Rounds, spend
+from analysis.plan.trainer import Effort
 from occupancy.record.recipe import Recipe
 from occupancy.runs import create_run, open_run
 

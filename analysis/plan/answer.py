@@ -11,7 +11,8 @@ from occupancy.record.recipe import K_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-ROWS, WARNINGS = 10, 3
+WARNINGS = 3
+"""Shown to a person; `--json` has all."""
 LONGEST = 10**15
 """Numbers from here on are written with an exponent."""
 
@@ -59,22 +60,13 @@ def table(plan: Plan, *, every: bool = False) -> RenderableType:
 
 
 def shown(plan: Plan, *, every: bool = False) -> Sequence[Candidate]:
-    """The rows of the table: the best of each recipe, then others that are not excluded, ten at most."""
+    """The rows of the table: the best candidate of each recipe; `every`: all of them."""
     if every:
         return plan.candidates
     best: dict[str, Candidate] = {}
     for c in plan.candidates:
         best.setdefault(c.recipe, c)
-    chosen = set(best.values())
-    for c in plan.not_worse:
-        if len(chosen) < ROWS - 2:
-            chosen.add(c)
-    return [c for c in plan.candidates if c in chosen][:ROWS]
-
-
-def name_of(c: Candidate) -> str:
-    """A candidate in words."""
-    return c.arm.name + (", successful pilot traces" if c.pilot_traces == "success" else ", all pilot traces")
+    return list(best.values())
 
 
 def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:

@@ -149,11 +149,10 @@ def _spend(arguments: argparse.Namespace) -> int:
     from agentloop.run.plan_file import read_plan
     from analysis.plan.arms import facts_of
     from analysis.plan.buyer import ProductBuyer
-    from analysis.plan.planner import Effort
     from analysis.plan.product import Product
     from analysis.plan.read import read_pilot
     from analysis.plan.spend import Rounds, spend
-    from analysis.plan.trainer import named_trainer
+    from analysis.plan.trainer import Effort, named_trainer
     from occupancy.record.errors import InputError
     from occupancy.runs import open_run
 
@@ -274,7 +273,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from analysis.plan.answer import table
-    from analysis.plan.planner import Effort, plan
+    from analysis.plan.planner import plan
+    from analysis.plan.trainer import Effort
 
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     found = plan(

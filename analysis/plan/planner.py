@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.plan.arms import Facts, Training, arms_of, facts_of
 from analysis.plan.costs import Prices, costs, pilot_price
-from analysis.plan.curves import apart, next_training, posterior
+from analysis.plan.curves import apart, posterior
 from analysis.plan.doubts import PILOT_SHARE, doubts
 from analysis.plan.handback import gains
 from analysis.plan.offers import Offer, Purchase, offers
@@ -21,7 +21,7 @@ from analysis.plan.posterior import Posterior, band, not_worse, p_best, regret
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Candidate, Curve, Plan
 from analysis.plan.reweigh import other_laws
-from analysis.plan.trainer import Bench
+from analysis.plan.trainer import Bench, Effort, Progress, train_more
 from analysis.plan.what_if import answers, check
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import K_text
@@ -30,30 +30,10 @@ STEPS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Budgets of the curve, in shares of the one that is left."""
 LEAST_GAIN = 0.001
 """Of pass@1 by 1,000 further tokens: the default of what is worth buying."""
-TRAININGS = 16
-"""Small trainings at most, unless the user says how many."""
 APART = 0.05
 """p-value below which trainings show that arms differ."""
 GAIN_Z = 2.6
 """Standard errors above 0 that some measured gain must have, five depths compared at once: 99 %."""
-Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much may be trained."""
-
-    trainings: int = TRAININGS
-    """Kept ones among them."""
-    minutes: float = math.inf
-    """Of new trainings, as their trainer takes them."""
-
-    def __post_init__(self) -> None:
-        if self.trainings < 0 or not self.minutes > 0:
-            raise InputError(
-                f"--trainings {self.trainings}, --gpu-minutes {self.minutes:g}: expected 0 or more trainings "
-                f"and minutes above 0"
-            )
 
 
 def plan(
@@ -67,7 +47,7 @@ def plan(
     seed: int = 0,
     what_if: Sequence[str] = (),
     bench: Bench | None = None,
-    effort: Effort = Effort(),
+    effort: Effort = Effort(),  # noqa: B008 - frozen
     least_gain: float = LEAST_GAIN,
     progress: Progress = lambda line: None,
 ) -> Plan:
@@ -114,27 +94,11 @@ def measured(
     pilot: Pilot, purchase: Purchase, bench: Bench, effort: Effort, *, progress: Progress
 ) -> list[Training]:
     """Trainings that were kept and new ones, each chosen by what it is expected to bring."""
-    facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
+    arms = arms_of(pilot.recipe.T_max)
     every = offers(pilot, purchase, arms)
     arms = [offer.arm for offer in every if not offer.why_not]
     tokens = float(np.median([offer.inference for offer in every if not offer.why_not] or [1.0]))
-    trained = bench.kept()
-    options = bench.options(arms)
-    spent = 0.0
-    while len(trained) < effort.trainings and spent < effort.minutes:
-        option = next_training(trained, facts, arms, options, tokens)
-        if option is None:
-            progress("a further training is not expected to change what to buy")
-            break
-        options.remove(option)
-        training = bench.train(option)
-        trained.append(training)
-        spent += training.seconds / 60
-        progress(
-            f"training {len(trained)} of at most {effort.trainings}: {training.arm.name}, "
-            f"{training.tokens:,} teacher tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
-        )
-    return trained
+    return train_more([], bench, effort, facts=facts_of(pilot), arms=arms, tokens=tokens, progress=progress)
 
 
 def plan_pilot(

@@ -24,11 +24,10 @@ import numpy as np
 
 from agentloop.run.cut import own_traces
 from analysis.plan.arms import Arm, Facts, Training, arms_of, facts_of
-from analysis.plan.curves import next_training, posterior
+from analysis.plan.curves import posterior
 from analysis.plan.pilot import Floats, Pilot
-from analysis.plan.planner import Effort
 from analysis.plan.read import read_pilot, teacher_tokens
-from analysis.plan.trainer import Bench, Trainer
+from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
 from occupancy.record.drafts import whole_folder, write_whole
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe, preset
@@ -66,7 +65,7 @@ class Rounds:
     """Trains the final student; None: as the others are trained."""
     charged: bool = True
     seed: int = 0
-    progress: Callable[[str], None] = lambda line: None
+    progress: Progress = lambda line: None
 
     def __post_init__(self) -> None:
         if not 0 < self.budget < INF:
@@ -150,22 +149,13 @@ def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
         for arm in arms
         if arm.r == 0 or arm.recipe not in facts.accepted or facts.accepted[arm.recipe] > 0
     ]
-    benches = [Bench(run, rounds.trainer, rounds.trainer_name) for run in runs]
-    trained = [training for bench in benches for training in bench.kept()]
-    most = rounds.effort.trainings * len(benches)
-    options, spent = benches[-1].options(arms), 0.0
-    while len(trained) < most and spent < rounds.effort.minutes:
-        fresh = trained if len(benches) == 1 else trained[len(benches[0].kept()) :]
-        option = next_training(trained, facts, arms, options, rounds.left, begun=len(fresh))
-        if option is None:
-            break
-        options.remove(option)
-        training = benches[-1].train(option)
-        trained.append(training)
-        spent += training.seconds / 60
-        rounds.progress(
-            f"training {len(trained)} of at most {most}: {training.arm.name}, {training.tokens:,} teacher "
-            f"tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
+    trained: list[Training] = []
+    for run in runs:
+        bench = Bench(run, rounds.trainer, rounds.trainer_name)
+        # What was trained before the last purchase is read, not added to.
+        effort = rounds.effort if run is runs[-1] else Effort(0)
+        trained = train_more(
+            trained, bench, effort, facts=facts, arms=arms, tokens=rounds.left, progress=rounds.progress
         )
     return _choice(rounds, facts, arms, trained)
 

@@ -23,7 +23,8 @@ from agentloop.run.cut import Cell, cut, own_traces
 from agentloop.run.cut import supply as supply_of
 from agentloop.run.episode import boundary
 from agentloop.run.whole import Whole
-from analysis.plan.arms import PILOT_TRACES, Arm, Training
+from analysis.plan.arms import PILOT_TRACES, Arm, Facts, Training
+from analysis.plan.curves import next_training
 from analysis.plan.posterior import Option
 from analysis.plan.read import NO_DATA
 from occupancy.record.drafts import whole_folder
@@ -37,6 +38,28 @@ Trainer = Callable[[list[Path], int], "Path | str | Rewards"]
 SIZES = (1.0, 0.5, 0.25)
 """Cuts that are offered, in shares of the most that a pilot can supply."""
 SEEDS = 8
+
+
+TRAININGS = 16
+"""Small trainings at most, unless the user says how many."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much may be trained."""
+
+    trainings: int = TRAININGS
+    """Kept ones among them."""
+    minutes: float = INF
+    """Of new trainings, as their trainer takes them."""
+
+    def __post_init__(self) -> None:
+        if self.trainings < 0 or not self.minutes > 0:
+            raise InputError(
+                f"--trainings {self.trainings}, --gpu-minutes {self.minutes:g}: expected 0 or more trainings "
+                f"and minutes above 0"
+            )
 
 
 @dataclass(frozen=True)
@@ -179,6 +202,37 @@ class Bench:
                 f"the trainer {self.name} returned {folder} for an earlier training too: expected a new "
                 f"folder for each training"
             )
+
+
+def train_more(
+    known: Sequence[Training],
+    bench: Bench,
+    effort: Effort,
+    *,
+    facts: Facts,
+    arms: Sequence[Arm],
+    tokens: float,
+    progress: Progress,
+) -> list[Training]:
+    """`known`, the trainings that the bench has kept, and new ones, each chosen by what it is worth.
+
+    known: of other benches; not counted against the effort. tokens: to be bought, for which arms compete.
+    """
+    own, options, minutes = bench.kept(), bench.options(arms), 0.0
+    while len(own) < effort.trainings and minutes < effort.minutes:
+        option = next_training([*known, *own], facts, arms, options, tokens, begun=len(own))
+        if option is None:
+            progress("a further training is not expected to change what to buy")
+            break
+        options.remove(option)
+        training = bench.train(option)
+        own.append(training)
+        minutes += training.seconds / 60
+        progress(
+            f"training {len(own)} of at most {effort.trainings}: {training.arm.name}, {training.tokens:,} "
+            f"teacher tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
+        )
+    return [*known, *own]
 
 
 def evidence(answer: Any, *, own_tasks: frozenset[str], like: Run, trainer: str) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ import pytest
 from test_plan_trainer import GOOD
 
 from analysis.cli import main
-from analysis.plan.planner import Effort
 from analysis.plan.read import teacher_tokens
 from analysis.plan.spend import Rounds, spend
+from analysis.plan.trainer import Effort
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run

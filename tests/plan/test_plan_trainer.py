@@ -12,9 +12,9 @@ import pytest
 
 from analysis.cli import main
 from analysis.plan.arms import Arm
-from analysis.plan.planner import Effort, plan
+from analysis.plan.planner import plan
 from analysis.plan.posterior import Option
-from analysis.plan.trainer import Bench, Rewards, named_trainer
+from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import Recipe
 from occupancy.runs import Run, create_run, open_run

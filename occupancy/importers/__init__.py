@@ -1,4 +1,4 @@
-"""Recorded conversations of other tools as rows of `episodes` and `turns`; one module a format.
+"""Recorded conversations of other tools as rows of `episodes` and `turns`.
 
     chat       JSONL, a line an episode: {"messages": [{"role", "content", ..}], ..}
     sharegpt   JSON or JSONL: {"conversations": [{"from", "value"}], ..}
@@ -22,14 +22,15 @@ from occupancy.importers.episodes import ImportedEpisode, ImportSettings, number
 from occupancy.record.errors import DataError, InputError
 
 FORMATS = {
-    "atif": "atif",
-    "chat": "chat",
-    "inspect": "inspect_log",
-    "sharegpt": "sharegpt",
-    "swe-agent": "swe_agent",
-    "trl": "trl",
-    "verl": "verl",
+    "atif": "atif:read",
+    "chat": "chat:read",
+    "inspect": "inspect_log:read",
+    "sharegpt": "sharegpt:read",
+    "swe-agent": "swe_agent:read",
+    "trl": "parquet:read_trl",
+    "verl": "parquet:read_verl",
 }
+"""Module and function of each."""
 
 
 def read_episodes(
@@ -38,10 +39,11 @@ def read_episodes(
     """Episodes of files in one format, in order; raises DataError with file, line and reason."""
     if format not in FORMATS:
         raise InputError(f"format {format!r}: expected one of {', '.join(FORMATS)}")
-    module = import_module(f"occupancy.importers.{FORMATS[format]}")
+    module, _, name = FORMATS[format].partition(":")
+    read = getattr(import_module(f"occupancy.importers.{module}"), name)
     episodes: list[ImportedEpisode] = []
     for file in map(Path, files):
         if not file.is_file():
             raise DataError(f"{file}: no such file")
-        episodes += module.read(file, settings or ImportSettings())
+        episodes += read(file, settings or ImportSettings())
     return numbered(episodes)

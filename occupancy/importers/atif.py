@@ -9,7 +9,6 @@ subagents are episodes of their own.
 # ruff: noqa: PLR0917 - private functions that share a record
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from occupancy.importers.episodes import (
     ImportSettings,
     Place,
     author_of,
+    read_json,
     reward_of,
     task_of,
     text_of,
@@ -33,11 +33,7 @@ VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
 def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
     """The episode of a file, then those of its embedded subagents."""
     place = Place(file, "whole file")
-    try:
-        root = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise place.refuse(f"not JSON ({error})") from error
-    return _trajectory(root, settings, place, None)
+    return _trajectory(read_json(place), settings, place, None)
 
 
 def _trajectory(

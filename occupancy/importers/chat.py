@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place, reward_of, task_of
-from occupancy.importers.messages import read_messages
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place
+from occupancy.importers.messages import episode_of
 
 
 def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
     """Episodes of a file; empty lines are allowed."""
-    episodes = []
-    for record, place in json_lines(file):
-        prompt, turns = read_messages(record.get("messages"), settings, place)
-        task, R = task_of(record, settings, place), reward_of(record, settings, place)
-        episodes.append(ImportedEpisode(task, prompt, turns, str(place), R))
-    return episodes
+    return [
+        episode_of(record, record.get("messages"), settings, place) for record, place in json_lines(file)
+    ]
 
 
 def json_lines(file: Path) -> Iterator[tuple[dict[str, Any], Place]]:

@@ -83,6 +83,14 @@ class Place:
         return Place(self.file, f"{self.record}, {part}")
 
 
+def read_json(place: Place) -> Any:
+    """What a JSON file holds."""
+    try:
+        return json.loads(place.file.read_text("utf-8"))
+    except ValueError as error:
+        raise place.refuse(f"not JSON ({error})") from error
+
+
 def author_of(named: Any, model: str, settings: ImportSettings, place: Place) -> str:
     """Author of a turn: what the turn says, else its model's, else the default; never a guess."""
     if named:

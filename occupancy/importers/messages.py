@@ -9,15 +9,27 @@ from dataclasses import replace
 from typing import Any
 
 from occupancy.importers.episodes import (
+    ImportedEpisode,
     ImportedTurn,
     ImportSettings,
     Place,
     author_of,
+    reward_of,
+    task_of,
     text_of,
     with_calls,
 )
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+def episode_of(
+    record: Mapping[str, Any], messages: Any, settings: ImportSettings, place: Place
+) -> ImportedEpisode:
+    """The episode of a record's messages; the record names its task and its reward."""
+    prompt, turns = read_messages(messages, settings, place)
+    task, R = task_of(record, settings, place), reward_of(record, settings, place)
+    return ImportedEpisode(task, prompt, turns, str(place), R)
 
 
 def read_messages(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from occupancy.importers.chat import json_lines
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place, reward_of, task_of
-from occupancy.importers.messages import read_messages
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place, read_json
+from occupancy.importers.messages import episode_of
 
 ROLES = {
     "system": "system",
@@ -38,9 +37,7 @@ def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
         system = record.get("system")
         if isinstance(system, str) and system:
             messages.insert(0, {"role": "system", "content": system})
-        prompt, turns = read_messages(messages, settings, place)
-        task, R = task_of(record, settings, place), reward_of(record, settings, place)
-        episodes.append(ImportedEpisode(task, prompt, turns, str(place), R))
+        episodes.append(episode_of(record, messages, settings, place))
     return episodes
 
 
@@ -50,11 +47,7 @@ def _records(file: Path) -> Iterator[tuple[dict[str, Any], Place]]:
     if not head.startswith("["):
         yield from json_lines(file)
         return
-    try:
-        records = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise Place(file, "whole file").refuse(f"not JSON ({error})") from error
-    for number, record in enumerate(records, start=1):
+    for number, record in enumerate(read_json(Place(file, "whole file")), start=1):
         place = Place(file, f"record {number}")
         if not isinstance(record, dict):
             raise place.refuse(f"a {type(record).__name__}: expected an object")

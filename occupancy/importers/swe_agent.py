@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from occupancy.importers.episodes import (
     ImportSettings,
     Place,
     author_of,
+    read_json,
     reward_of,
     text_of,
 )
@@ -36,10 +36,7 @@ STATUSES = {
 def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
     """The episode of a file, whose name is the task; one that was stopped and then submitted was stopped."""
     place = Place(file, "whole file")
-    try:
-        log = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise place.refuse(f"not JSON ({error})") from error
+    log = read_json(place)
     steps = log.get("trajectory") if isinstance(log, dict) else None
     if not isinstance(steps, list) or not steps:
         raise place.refuse("no list of steps under 'trajectory': expected a SWE-agent trajectory")

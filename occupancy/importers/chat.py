@@ -13,9 +13,7 @@ from occupancy.importers.messages import episode_of
 
 def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
     """Episodes of a file; empty lines are allowed."""
-    return [
-        episode_of(record, record.get("messages"), settings, place) for record, place in json_lines(file)
-    ]
+    return [episode_of(record, record.get("messages"), settings, place) for record, place in json_lines(file)]
 
 
 def json_lines(file: Path) -> Iterator[tuple[dict[str, Any], Place]]:

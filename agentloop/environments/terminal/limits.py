@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -104,9 +105,10 @@ def left_groups(pattern: str = "") -> list[Path]:
     return sorted(f for p in parents if p for f in p.glob(f"{PREFIX}{pattern}*") if f.is_dir())
 
 
-def sweep_groups() -> None:
-    """Remove groups whose owner, the process in their name, has died."""
-    for folder in left_groups():
+def sweep() -> None:
+    """Remove groups and folders whose owner, the process in their name, was killed."""
+    folders = [f for f in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if f.is_dir()]
+    for folder in [*left_groups(), *folders]:
         owner = re.match(rf"{PREFIX}(\d+)-", folder.name)
         if owner and not Path(f"/proc/{owner[1]}").exists():
             with suppress(OSError):

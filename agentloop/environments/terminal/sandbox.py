@@ -127,20 +127,25 @@ class Sandbox:
                         found.append(int(name))
         return found
 
-    async def halt(
-        self, how: signal.Signals = signal.SIGKILL, *, spare: frozenset[int] = frozenset()
-    ) -> None:
-        """End (or stop, with SIGSTOP) every process but the first, until none is left that runs."""
+    async def halt(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """End (or stop, with SIGSTOP) every process but the first, until none is left that runs.
+
+        All are stopped before one is ended, and children go before their parents, so that none sees another's
+        end and writes something because of it, as shells do with their history.
+        """
+        await self._send(signal.SIGSTOP, until="ZTX")
+        if how is not signal.SIGSTOP:
+            await self._send(how, until="ZX")
+
+    async def _send(self, how: signal.Signals, *, until: str) -> None:
         end = time.monotonic() + 5
-        while time.monotonic() < end:
-            running = [p for p in self.pids() if p not in spare and state_of(p) not in ("", "Z", "T", "X")]
-            if not running:
-                return
-            for pid in running:
+        while running := [pid for pid in self.pids() if state_of(pid) not in ("", *until)]:
+            if time.monotonic() > end:
+                raise SandboxFailed("processes of the sandbox could not be stopped")
+            for pid in sorted(running, reverse=True):
                 with suppress(ProcessLookupError):
                     os.kill(pid, how)
             await asyncio.sleep(0.001)
-        raise SandboxFailed("processes of the sandbox could not be stopped")
 
     def resume(self) -> None:
         """Let stopped processes run again."""

@@ -82,7 +82,7 @@ def _print(summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title=f"{summary['folder']}: {summary['policy']}")
-    errors_by = ("SE by task", "SE over evaluations")
+    errors_by = ("SE by task", "SE over evaluations\n(sampling noise only)")
     for name in ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations"):
         table.add_column(name, justify="left" if name == "of" else "right")
     for name, row in (("all", summary["success"]), ("with a reward", summary["success_of_scored"])):

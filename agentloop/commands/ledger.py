@@ -30,7 +30,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         default=[],
         metavar="NAME=N",
-        help="what the provider's account says: output=TOKENS, prompt=TOKENS or calls=N",
+        help="what the provider's account says of the teacher: output=TOKENS, prompt=TOKENS or calls=N; "
+        "of the student: student_output=TOKENS, …",
     )
     add_json(ledger)
     ledger.set_defaults(handler=_ledger)
@@ -52,8 +53,16 @@ def _ledger(given: argparse.Namespace) -> int:
     return 0 if account["tables"]["agree"] and _agrees(account) else 1
 
 
-def _account(*, output: Size = 0, prompt: Size = 0, calls: Size = 0) -> None:
-    """What a provider's own account may say."""
+def _account(
+    *,
+    output: Size = 0,
+    prompt: Size = 0,
+    calls: Size = 0,
+    student_output: Size = 0,
+    student_prompt: Size = 0,
+    student_calls: Size = 0,
+) -> None:
+    """What a provider's own account may say of the teacher, and of a student behind a server."""
 
 
 def _agrees(account: dict[str, Any]) -> bool:
@@ -79,14 +88,21 @@ def _print(account: dict[str, Any]) -> None:
     for row in account["policies"]:
         if row["without_usage"]:
             console.print(
-                f"{row['policy']} named no usage in {row['without_usage']:,} answers: their "
-                f"{row['counted_here']:,} tokens are our own count"
+                f"{row['policy']} named no usage, or one that contradicts itself, in "
+                f"{row['without_usage']:,} answers: their {row['counted_here']:,} tokens are our own count, "
+                f"and each was charged its most"
             )
     where = ", ".join(f"{name} {n:,}" for name, n in account["tables"].items() if name != "agree" and n)
     verdict = "agrees" if account["tables"]["agree"] else "does NOT agree"
     console.print(
         f"C_i {account['C_i']:,} ({where or 'nothing'}): {verdict} with the tables; C_tr {account['C_tr']:,}"
     )
+    reasoning = sum(row["reasoning_tokens"] for row in account["policies"] if row["role"] == "teacher")
+    if reasoning:
+        console.print(
+            f"C_i counts all that the teacher wrote, {reasoning:,} tokens of reasoning among it; C_tr what "
+            f"accepted traces hold: reasoning only where it is kept in the turn (thinking=keep)"
+        )
     for name, row in (account["provider"] or {}).items():
         most = "more" if row["most"] is None else f"{row['most']:,}"
         verdict = "agrees" if row["agree"] else "does NOT agree"

@@ -23,13 +23,20 @@ class Budget:
     """A limit on one axis; amounts are whole numbers (tokens, or 10^-12 of a currency)."""
 
     def __init__(
-        self, limit: int, *, spent: int = 0, show: Callable[[int], str] = "{:,} tokens".format
+        self,
+        limit: int,
+        *,
+        spent: int = 0,
+        show: Callable[[int], str] = "{:,} tokens".format,
+        unsure: tuple[int, int] = (0, 0),
     ) -> None:
         if limit < 1:
             raise InputError(f"--budget {limit}: expected at least 1")
         self.limit, self.spent, self._show = limit, spent, show
         """`spent` includes what is reserved."""
         self.stopped = False
+        self.unsure = unsure
+        """(calls, amount) that are charged at their most, since what they cost is not known."""
         self._open = 0
         self._waiting: list[tuple[int, int, int, asyncio.Future[None]]] = []
         self._number = count()
@@ -46,8 +53,11 @@ class Budget:
                 self.settle(amount, 0)
             raise
 
-    def settle(self, reserved: int, cost: int) -> None:
-        """Replace a reservation by what the call has cost."""
+    def settle(self, reserved: int, cost: int, *, unsure: bool = False) -> None:
+        """Replace a reservation by what the call has cost; `unsure`: that is not known."""
+        if unsure:
+            calls, amount = self.unsure
+            self.unsure = (calls + 1, amount + cost)
         self._open -= 1
         self.spent += cost - reserved
         self._serve()
@@ -67,9 +77,16 @@ class Budget:
             heapq.heappop(self._waiting)
 
     def _stop(self, amount: int) -> BudgetStopped:
+        calls, unsure = self.unsure
+        of_these = (
+            f" ({self._show(unsure)} of it for {calls:,} calls that failed or named no usage: what they cost "
+            f"is not known, so each is charged its most)"
+            if calls
+            else ""
+        )
         return BudgetStopped(
-            f"the budget is spent: {self._show(self.spent)} of {self._show(self.limit)}, and the next call "
-            f"may cost {self._show(amount)}; resume with a larger --budget"
+            f"the budget is spent: {self._show(self.spent)} of {self._show(self.limit)}{of_these}, and the "
+            f"next call may cost {self._show(amount)}; resume with a larger --budget, or a lower max_tokens"
         )
 
 

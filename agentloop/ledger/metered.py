@@ -89,17 +89,19 @@ class LocalBilling:
             cost = most
             raise
         finally:
-            self._settle(most, cost)
+            usage = result.usage if isinstance(result, Answer | CallFailed) else None
+            self._settle(most, cost, unsure=usage is None or not usage.reported)
 
     def abandon(self, attempt: int, most: Charge) -> None:
         """See `Billing`."""
         self._ledger.abandon(attempt)
-        self._settle(most, most)
+        self._settle(most, most, unsure=True)
 
-    def _settle(self, most: Charge, cost: Charge) -> None:
-        self.total += self._amount(cost)
+    def _settle(self, most: Charge, cost: Charge, *, unsure: bool = False) -> None:
+        amount = self._amount(cost)
+        self.total += amount
         if self._budget is not None:
-            self._budget.settle(self._amount(most), self._amount(cost))
+            self._budget.settle(self._amount(most), amount, unsure=unsure and amount > 0)
 
     def _amount(self, charge: Charge) -> int:
         return (charge.money if self._axis == "money" else charge.tokens) or 0

@@ -59,7 +59,8 @@ def account_of(
     Args:
         run: The run.
         prices: Price table; None: as each attempt was charged.
-        provider: What the provider's own account says: output, prompt or calls, over all policies.
+        provider: What the provider's own account says of the teacher: output, prompt or calls; of a student
+            behind a server: student_output, student_prompt or student_calls.
 
     Raises:
         DataError: The ledger lacks turns that the run holds.
@@ -121,7 +122,25 @@ def _money(row: dict[str, Any], prices: PriceTable | None) -> float | None:
 
 
 def _provider(policies: list[dict[str, Any]], given: Mapping[str, int]) -> dict[str, Any]:
-    """Our sums beside the provider's. What may have been billed is the room between `least` and `most`."""
+    """Our sums beside the provider's, of one role each: the two may have different providers."""
+    bounds = {
+        f"{prefix}{name}": bound
+        for role, prefix in (("teacher", ""), ("student", "student_"))
+        for name, bound in _bounds([row for row in policies if row["role"] == role]).items()
+    }
+    unknown = sorted(set(given) - set(bounds))
+    if unknown:
+        raise InputError(f"--provider {unknown[0]}: expected {', '.join(bounds)}, each with a whole number")
+    told = {}
+    for name, value in given.items():
+        least, most = bounds[name]
+        agree = least <= value and (most is None or value <= most)
+        told[name] = {"provider": value, "least": least, "most": most, "agree": agree}
+    return told
+
+
+def _bounds(policies: list[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
+    """What a provider can have billed: known at least, and at most where that is bounded."""
     perhaps = sum(row["perhaps_billed"] for row in policies)
     silent = sum(row["without_usage"] for row in policies)
     answered = sum(row["answered"] for row in policies)
@@ -129,20 +148,8 @@ def _provider(policies: list[dict[str, Any]], given: Mapping[str, int]) -> dict[
     most_output = sum(row["charged_tokens"] or 0 for row in policies)
     prompt = sum(row["prompt_tokens"] for row in policies)
     sure = not perhaps and not silent
-    bounds = {
+    return {
         "output": (output, output if sure else max(output, most_output)),
         "prompt": (prompt, prompt if sure else None),
         "calls": (answered, answered + perhaps + sum(row["failed"] for row in policies)),
-    }
-    unknown = sorted(set(given) - set(bounds))
-    if unknown:
-        raise InputError(f"--provider {unknown[0]}: expected {', '.join(bounds)}, each with a whole number")
-    return {
-        name: {
-            "provider": value,
-            "least": bounds[name][0],
-            "most": bounds[name][1],
-            "agree": value >= bounds[name][0] and (bounds[name][1] is None or value <= bounds[name][1]),
-        }
-        for name, value in given.items()
     }

@@ -232,6 +232,17 @@ class Ledger:
         (total,) = self._reader.execute(query).fetchone()
         return int(total)
 
+    def unsure(self, axis: str) -> tuple[int, int]:
+        """(attempts, amount) in `charged` whose cost is not known: failed, lost, or without usage."""
+        column = "charged_money" if axis == "money" else "charged_tokens"
+        role = "" if axis == "money" else "and role = 'teacher'"
+        query = (
+            f"select count(*), coalesce(sum({column}), 0) from attempts where {column} > 0 {role} "
+            "and (billed = 'perhaps' or usage = 'local')"
+        )
+        calls, amount = self._reader.execute(query).fetchone()
+        return int(calls), int(amount)
+
     def account(self) -> Account:
         """Totals over every attempt."""
         row = self._reader.execute(

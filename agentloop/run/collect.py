@@ -180,10 +180,10 @@ def _call_budget(spending: SpendingLimits, ledger: Ledger) -> Budget | None:
         )
     if spending.budget is None or spending.by_continuation:
         return None
-    spent = ledger.charged(spending.axis)
+    spent, unsure = ledger.charged(spending.axis), ledger.unsure(spending.axis)
     if spending.prices is None or not money:
-        return Budget(int(spending.budget), spent=spent)
-    return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show)
+        return Budget(int(spending.budget), spent=spent, unsure=unsure)
+    return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show, unsure=unsure)
 
 
 def with_meters(

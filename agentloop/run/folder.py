@@ -101,19 +101,29 @@ def _unopened(part: Path) -> bool:
 
 
 def refuse_failures_alone(run: Run) -> None:
-    """RunError where the environment, the teacher or the student failed in all of its episodes."""
-    rows = run.read("episodes", columns=["kind", "status", "error"]).to_pylist()
+    """RunError where the environment, the teacher or the student failed in all of its episodes, or where no
+    continuation could be replayed to its switch."""
+    rows = run.read("episodes", columns=["kind", "status", "error", "length"]).to_pylist()
     taught = [row for row in rows if row["kind"] in ("continuation", "demo")]
+    replayed = [row for row in rows if row["kind"] == "continuation"]
     played = [row for row in rows if row["kind"] in ("rollout", "evaluation")]
     for what, ended, failures in (
         ("environment", rows, BROKEN),
         ("teacher", taught, (Status.TEACHER_FAILED,)),
         ("student", played, (Status.STUDENT_FAILED,)),
+        ("replay", replayed, (Status.REPLAY_DESYNC,)),
     ):
         if ended and all(row["status"] in failures for row in ended):
+            # What never began is tried again by the same command; what was played is not played twice.
+            begun = any(row["length"] for row in ended)
+            then = (
+                "collect into a new folder"
+                if begun or what != "environment"
+                else "run the same command again"
+            )
             raise RunError(
                 f"the {what} failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
-                f"repair it, and collect into a new folder"
+                f"repair it, and {then}"
             )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from agentloop.run.episode import History, boundary, context_ids, prompt_of, step
 from agentloop.run.types import OpenTask
 from agentloop.types import Environment, EnvironmentFailed, Forks, Message, Normalises, Reply, can_fork
-from occupancy.record.rows import text_hash
 
 
 class ReplayDesync(Exception):
@@ -22,9 +21,10 @@ class ReplayDesync(Exception):
         self.turn, self.expected, self.got, self.what = turn, expected, got, what
 
     def __str__(self) -> str:
+        expected, got = _where_apart(self.expected, self.got)
         return (
-            f"replay left the recording at turn {self.turn}: expected the {self.what} with hash "
-            f"{self.expected}, got {self.got}; the environment is not the recorded one, or draws at random"
+            f"replay left the recording at turn {self.turn}: expected the {self.what} {expected!r}, got "
+            f"{got!r}; the environment is not the recorded one, or draws at random"
         )
 
 
@@ -57,20 +57,29 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
     with boundary(EnvironmentFailed, "replay"):
         reply = await env.reset(seed)
-        hashes = [text_hash(rule(_prompt_text(p))) for p in (history.prompt, prompt_of(env, reply))]
-    _compare(0, *hashes)
+        texts = [rule(_prompt_text(p)) for p in (history.prompt, prompt_of(env, reply))]
+    _compare(0, *texts)
     for turn in history.turns:
         with boundary(EnvironmentFailed, "replay"):
             reply = await step(env, turn.answer.text)
-            hashes = [text_hash(rule(r.observation)) for r in (turn.reply, reply)]
-        _compare(turn.t, *hashes)
+            texts = [rule(r.observation) for r in (turn.reply, reply)]
+        _compare(turn.t, *texts)
         if turn.reply.state_id is not None and reply.state_id is not None:
-            _compare(turn.t, f"{turn.reply.state_id:x}", f"{reply.state_id:x}", "state")
+            _compare(turn.t, str(turn.reply.state_id), str(reply.state_id), "state")
     return reply
 
 
 def _prompt_text(prompt: Sequence[Message]) -> str:
     return "\n".join(message.content for message in prompt)
+
+
+def _where_apart(expected: str, got: str, *, most: int = 80) -> list[str]:
+    """Both texts, shortened to where they begin to differ."""
+    pairs = enumerate(zip(expected, got, strict=False))
+    same = next((at for at, (a, b) in pairs if a != b), min(len(expected), len(got)))
+    start = max(same - most // 4, 0)
+    cut = "…" if start else ""
+    return [cut + text[start : start + most] + "…" * (len(text) > start + most) for text in (expected, got)]
 
 
 def _compare(turn: int, expected: str, got: str, what: str = "observation") -> None:

@@ -198,3 +198,31 @@ def test_what_others_have_finished_is_kept_when_one_fails(tmp_path: Path) -> Non
     with pytest.raises(RunError, match="somebody else"):
         run_of(tmp_path / "run", RECIPE, teacher=teacher, worlds=Corridors(workers=1))
     assert len(rows(open_run(tmp_path / "run"), "proposals")) == 9
+
+
+def test_a_run_whose_every_continuation_leaves_its_recording_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, played = Corridor.step, [0]
+
+    async def moody(self: Corridor, text: str) -> Reply:
+        played[0] += 1
+        return replace(await step(self, text), observation=f"the same words, then step {played[0]}")
+
+    monkeypatch.setattr(Corridor, "step", moody)
+    # The switch is always after a turn, so that there is something to replay.
+    recipe = replace(RECIPE, switch={"law": "fixed", "nu": [0.0, 1.0]})
+    with pytest.raises(RunError, match=r"the replay failed in all \d+ episodes") as failed:
+        run_of(tmp_path / "run", recipe)
+    assert "words, then step" in str(failed.value), "the texts are shown, not their hashes"
+
+
+def test_a_world_that_never_opens_is_tried_again_in_the_same_folder(tmp_path: Path) -> None:
+    class Closed(Corridors):
+        def open(self, task: Task) -> AbstractAsyncContextManager[Environment]:
+            raise EnvironmentFailed("no licence")
+
+    for _ in range(2):
+        with pytest.raises(RunError, match="run the same command again"):
+            run_of(tmp_path / "run", RECIPE, worlds=Closed(), tasks="2")
+    assert rows(run_of(tmp_path / "run", RECIPE, tasks="2"), "traces")

@@ -16,7 +16,7 @@ from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.run.matched import Proof, collect_matched
-from agentloop.types import CallFailed, Policy
+from agentloop.types import Answer, Ask, CallFailed, Policy
 from occupancy.record.errors import BudgetStopped, InputError, RunError
 from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
@@ -217,3 +217,20 @@ def test_recipes_can_be_matched_to_within_one_continuation(tmp_path: Path, axis:
         assert 0 <= spent - 1500 < match.largest
     assert matched(1500, tmp_path / "runs") == proof, "a matched run that is run again buys nothing"
     assert not matched(10**6, tmp_path / "all").matched, "recipes that run out of tasks are not matched"
+
+
+def test_calls_whose_cost_is_not_known_are_named_where_they_end_a_budget(tmp_path: Path) -> None:
+    calls = 0
+
+    async def teacher(ask: Ask) -> Answer:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise CallFailed("status 500", kind="server", retry=True, billed="perhaps")
+        return await expert(ask)
+
+    spending = SpendingLimits(budget=3000, backoff_s=0, turn_tokens=1024)
+    told = r"2,048 tokens of it for 2 calls that failed or named no usage"
+    for _ in range(2):  # a resume knows it too
+        with pytest.raises(BudgetStopped, match=told):
+            run_of(tmp_path / "run", preset("op-short", n=40, T_max=12), teacher=teacher, spending=spending)

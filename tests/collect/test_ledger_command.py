@@ -12,7 +12,7 @@ from toy_world import expert
 
 from agentloop.ledger.report import account_of
 from agentloop.run.collect import SpendingLimits
-from agentloop.types import Answer, Ask, CallFailed, Usage
+from agentloop.types import Answer, Ask, CallFailed, Traits, Usage
 from analysis.cli import main
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
@@ -137,3 +137,22 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "names a task twice" in capsys.readouterr().err
     assert main(["ledger", str(tmp_path)]) == 2
     assert "no run folder" in capsys.readouterr().err
+
+
+def test_the_providers_count_is_compared_with_one_role(tmp_path: Path) -> None:
+    """A student behind a server of its own is on another account."""
+
+    async def paid(ask: Ask) -> Answer:
+        return await expert(ask)
+
+    paid.traits = Traits(paid=True, most_output=50)  # type: ignore[attr-defined]
+    run = run_of(tmp_path / "run", preset("op-short", K=2, n=1, T_max=12), student=paid, teacher=paid)
+    bought = {
+        role: sum(a["output_tokens"] for a in attempts(run) if a["role"] == role)
+        for role in ("teacher", "student")
+    }
+    assert all(bought.values())
+    told = {"output": bought["teacher"], "student_output": bought["student"]}
+    assert all(row["agree"] for row in account_of(run, provider=told)["provider"].values())
+    both = account_of(run, provider={"output": sum(bought.values())})["provider"]
+    assert not both["output"]["agree"]

@@ -43,6 +43,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="let the planner train students on cuts of its pilot",
     )
     validate.add_argument(
+        "--rounds", action="store_true", help="buy the budget in rounds too, as `fewsteps spend` does"
+    )
+    validate.add_argument(
         "--contexts",
         choices=("ids", "text"),
         default="ids",
@@ -60,6 +63,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from analysis.validate.figures import save_figures
     from analysis.validate.judge import Effort, judge_worlds, worlds_to_judge
     from analysis.validate.planner import planned
+    from analysis.validate.rounds import in_rounds
     from analysis.validate.summary import frames, summary
     from occupancy.record.errors import InputError
 
@@ -69,10 +73,12 @@ def _validate(arguments: argparse.Namespace) -> int:
     workers = (os.cpu_count() or 1) if arguments.workers is None else arguments.workers
     if workers < 1:
         raise InputError(f"--workers {workers}: expected at least 1")
-    effort = Effort(trained=arguments.trained, text=arguments.contexts == "text")
+    effort = Effort(trained=arguments.trained, rounds=arguments.rounds, text=arguments.contexts == "text")
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
     with _bar(len(worlds)) as advance:
-        judged = judge_worlds(worlds, planner=planned, effort=effort, workers=workers, progress=advance)
+        judged = judge_worlds(
+            worlds, planner=planned, effort=effort, buyer=in_rounds, workers=workers, progress=advance
+        )
     options, plans = frames(*judged)
     found = summary(options, plans)
     folder.mkdir(parents=True, exist_ok=True)

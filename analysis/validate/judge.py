@@ -74,6 +74,9 @@ class Planned:
 
 Planner = Callable[[Path, int, int, int, Trainer | None], Planned]
 """(pilot folder, budget in teacher tokens, tasks on offer, seed, trainer or None) -> plan."""
+Rounds = Callable[[World, Path, int, int, Path], tuple[Arm, float, float]]
+"""(world, pilot folder, budget in teacher tokens, seed, folder to write) -> arm bought last, pass@1 of the
+final student, and C_i, the pilot's included."""
 RULES = (
     *(Arm("op-short", float(K), 0.5) for K in (1, 2, 3, 5, INF)),
     *(Arm(recipe, INF, r) for recipe in ("op-success", "op-critical") for r in (0.75, 1.0)),
@@ -95,6 +98,8 @@ class Effort:
     """Pipelines of every arm where students train by gradient steps: a thousand times as slow."""
     trained: bool = False
     """The planner may train students on the pilot."""
+    rounds: bool = False
+    """The budget is also bought in rounds."""
     text: bool = False
     """Pilots record whole histories, as text does: no context recurs and states have no ids."""
 
@@ -113,13 +118,14 @@ def judge_worlds(
     *,
     planner: Planner,
     effort: Effort,
+    buyer: Rounds | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[list[Row], list[Row]]:
     """Rows of options and of plans of all worlds, in their order whatever the number of workers."""
     options: list[Row] = []
     plans: list[Row] = []
-    one = partial(judge, planner=planner, effort=effort)
+    one = partial(judge, planner=planner, effort=effort, buyer=buyer)
     for done, (new_options, new_plans) in enumerate(_each(one, worlds, workers), 1):
         options += new_options
         plans += new_plans
@@ -128,13 +134,13 @@ def judge_worlds(
 
 
 def judge(
-    numbered: tuple[int, tuple[str, World]], *, planner: Planner, effort: Effort
+    numbered: tuple[int, tuple[str, World]], *, planner: Planner, effort: Effort, buyer: Rounds | None = None
 ) -> tuple[list[Row], list[Row]]:
     """One world, its number being the seed of its pilot: rows of options played, and of plans made.
 
     Roles of an option: planner (its choice) and candidate, at what is left after the pilot; free (the
     planner's choice had the pilot cost nothing and taught nothing), rule, and quarter (the best rule of one
-    run of each at a quarter of the budget, those runs not charged) at the whole budget.
+    run of each at a quarter of the budget, those runs not charged) at the whole budget; rounds where asked.
     """
     number, (name, world) = numbered
     options: list[Row] = []
@@ -156,6 +162,9 @@ def judge(
             plans.append(at | decision | {"shuffled_status": control.status})
             play = _Played(world, owned, whole=whole, left=whole - price, effort=effort)
             options += (at | row for row in _rows(play, found, seed=number))
+            if effort.rounds and buyer is not None:
+                outcome = buyer(world, pilot, whole, number, Path(folder) / f"rounds-{multiple}")
+                options.append(at | {"role": "rounds"} | _row_of(outcome, whole))
     return options, plans
 
 
@@ -199,6 +208,13 @@ def _rows(play: _Played, found: Planned, *, seed: int) -> Iterator[Row]:
     for rule in RULES:
         yield {"role": "rule"} | play(rule, charged=False)
     yield {"role": "quarter"} | play(play.best_of_small_runs(seed), charged=False)
+
+
+def _row_of(outcome: tuple[Arm, float, float], whole: int) -> Row:
+    arm, J, spent = outcome
+    row: Row = {"arm": arm.name, "recipe": arm.recipe, "K": str(K_text(arm.K)), "r": arm.r}
+    row |= {"traces": arm.traces, "budget": whole, "J": J, "se": 0.0, "C_i": spent, "note": ""}
+    return row | {"predicted": arm.predicted, "low": arm.low, "high": arm.high}
 
 
 class _Played:

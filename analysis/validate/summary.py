@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAN = ["world", "multiple"]
-PLANNERS = {"planner": "planner", "free": "planner, pilot not charged"}
+PLANNERS = {"planner": "planner", "free": "planner, pilot not charged", "rounds": "rounds, all charged"}
 QUARTER = "best of one run of each rule at B/4"
 RANDOM = "a random candidate"
 RIVALS = (QUARTER, RANDOM)

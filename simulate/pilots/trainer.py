@@ -11,7 +11,7 @@ import numpy as np
 from occupancy.runs import open_run
 from simulate.pilots.playing import TEACHER, add_label
 from simulate.pipelines.outcome import chances_of
-from simulate.worlds.types import World
+from simulate.worlds.types import Float64, World
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,18 @@ class WorldTrainer:
 
     def __call__(self, folders: Sequence[Path], seed: int) -> dict[str, list[float]]:
         """Rewards by task of a student trained on the accepted traces; equal seeds draw the same tasks."""
+        chance = chances_of(self.world, self.law(folders))
+        rng = np.random.default_rng([seed, 5])
+        starts = rng.choice(self.world.S, size=self.tasks, p=self.world.start)
+        won = rng.random((self.tasks, self.attempts)) < chance[starts][:, None]
+        return {f"new-{q:05d}": [float(R) for R in row] for q, row in enumerate(won)}
+
+    def exact(self, folders: Sequence[Path]) -> float:
+        """pass@1 of that student, exact."""
+        return float(self.world.start @ chances_of(self.world, self.law(folders)))
+
+    def law(self, folders: Sequence[Path]) -> Float64:
+        """[X, A] law of that student."""
         world, data = self.world, np.zeros_like(self.world.base)
         columns = ["episode_id", "author", "text", "output_tokens"]
         for folder in folders:
@@ -37,8 +49,4 @@ class WorldTrainer:
             for turn in run.read("turns", columns=columns).to_pylist():
                 if turn["author"] == TEACHER and turn["episode_id"] in kept:
                     add_label(world, turn, data)
-        chance = chances_of(world, world.student.learn(world.base, world.features, data))
-        rng = np.random.default_rng([seed, 5])
-        starts = rng.choice(world.S, size=self.tasks, p=world.start)
-        won = rng.random((self.tasks, self.attempts)) < chance[starts][:, None]
-        return {f"new-{q:05d}": [float(R) for R in row] for q, row in enumerate(won)}
+        return world.student.learn(world.base, world.features, data)

@@ -12,6 +12,7 @@ from analysis.plan.report import STATUSES
 from analysis.validate.commands import add_commands
 from analysis.validate.judge import RULES, Arm, Effort, Planned, judge_worlds, worlds_to_judge
 from analysis.validate.planner import planned
+from analysis.validate.rounds import in_rounds
 from analysis.validate.summary import PLANNERS, QUARTER, RANDOM, RIVALS, by_plan, frames, regrets, summary
 from occupancy import preset
 from occupancy.record.errors import InputError
@@ -176,6 +177,16 @@ def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkey
     assert "shuffled rewards" in printed
     first, again = (pd.read_parquet(tmp_path / x / "options.parquet") for x in "ab")
     pd.testing.assert_frame_equal(first, again)
+
+
+def test_budgets_are_bought_in_rounds_too(worlds, monkeypatch):
+    monkeypatch.setattr("analysis.plan.spend.CLEAR", 1.1)
+    effort = replace(TINY, multiples=(5,), rounds=True)
+    options, _ = frames(*judge_worlds(worlds[:1], planner=planned, effort=effort, buyer=in_rounds))
+    (row,) = options[options["role"] == "rounds"].to_dict("records")
+    assert 0.9 * row["budget"] < row["C_i"] <= row["budget"], "pilot and rounds are charged"
+    assert 0 < row["J"] <= 1
+    assert "rounds, all charged" in set(regrets(options)["rule"])
 
 
 def test_what_cannot_be_judged_is_refused(tmp_path):

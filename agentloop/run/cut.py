@@ -308,8 +308,10 @@ def _cut_trace(trace: Row, end: float, turns: list[Row]) -> Row:
     kept = [t for t in turns if t["t"] < end and is_target(t["text"], t["finish_reason"])]
     messages = json.loads(trace["messages"])
     trained = [at for at, message in enumerate(messages) if message.get("train")]
+    # Runs of other makers may store the prompt alone; what was said is in `turns` all the same.
+    end_at = trained[len(kept) - 1] + 1 if 0 < len(kept) <= len(trained) else len(messages)
     return trace | {
-        "messages": json.dumps(messages[: trained[len(kept) - 1] + 1]) if kept else "[]",
+        "messages": json.dumps(messages[:end_at]) if kept else "[]",
         "target_turns": len(kept),
         "C_tr": sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in kept),
         **UNRENDERED,

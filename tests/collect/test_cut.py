@@ -172,3 +172,21 @@ def test_a_run_without_a_ledger_is_priced_by_its_turns(tmp_path: Path) -> None:
     cell = cut(run, Cell(preset("pure-bc", T_max=24), r=0.0, budget=2000), tmp_path / "cell")
     tokens = sum(turn["output_tokens"] for turn in rows(cell, "turns"))
     assert 0 < tokens == cell.info["cut"]["demo_tokens"] <= 2000
+
+
+def test_traces_that_store_the_prompt_alone_are_cut_too(pilot: Run, tmp_path: Path) -> None:
+    """As runs of other makers do: their trainers read the turns."""
+    from occupancy.runs import create_run
+
+    tables = {name: pilot.read(name).to_pylist() for name in ("episodes", "turns", "proposals", "traces")}
+    prompt = json.dumps([{"role": "user", "content": "Go.", "author": "task"}])
+    tables["traces"] = [row | {"messages": prompt} for row in tables["traces"]]
+    bare = create_run(tmp_path / "bare", pilot.recipe, pilot.info)
+    bare.commit(tables)
+    recipe = preset("op-short", K=2, T_max=12)
+    cell = cut(bare, Cell(recipe), tmp_path / "cell")
+    same = cut(pilot, Cell(recipe), tmp_path / "same")
+    names = ("episode_id", "target_turns", "C_tr")
+    found, wanted = ([[row[name] for name in names] for row in rows(run, "traces")] for run in (cell, same))
+    assert found == wanted
+    assert {row["messages"] for row in rows(cell, "traces")} == {prompt}

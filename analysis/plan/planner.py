@@ -253,13 +253,18 @@ def _curve(
     return Curve(
         budgets=tuple(float(paid + b) for b in bought),
         recipes=tuple(names),
-        pass_at_1=tuple(level),
-        low=tuple(lows),
-        high=tuple(highs),
-        more_demonstrations=tuple(plain),
-        enough=_enough(bought, np.array(level), paid, least_gain / 1000 * tokens_a_unit),
+        pass_at_1=_rising(level),
+        low=_rising(lows),
+        high=_rising(highs),
+        more_demonstrations=_rising(plain),
+        enough=_enough(bought, np.array(_rising(level)), paid, least_gain / 1000 * tokens_a_unit),
         least_gain=least_gain,
     )
+
+
+def _rising(values: Sequence[float]) -> tuple[float, ...]:
+    """A larger budget can buy what a smaller one does, and leave the rest."""
+    return tuple(np.maximum.accumulate(values).tolist())
 
 
 def _enough(bought: Floats, level: Floats, paid: float, slope: float) -> float | None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agentloop.run.cut import Cell, cut, own_traces
+from agentloop.run.cut import Cell, buy, cut, own_traces
 from agentloop.run.cut import supply as supply_of
 from agentloop.run.episode import boundary
 from agentloop.run.whole import Whole
@@ -129,6 +129,17 @@ class Bench:
     def _supply(self) -> dict[str, tuple[int, int]]:
         return {}
 
+    def is_empty(self, option: Option) -> bool:
+        """Whether the cut is too small for a single episode."""
+        if option.arm.recipe == "pilot":
+            return False
+        bought = buy(self.whole, self._cell_of(option))
+        return not bought.demo_tokens + bought.continuation_tokens
+
+    def _cell_of(self, option: Option) -> Cell:
+        recipe = option.arm.recipe_of(self.run.recipe)
+        return Cell(recipe, r=option.arm.r, budget=option.budget, seed=option.seed)
+
     def train(self, option: Option) -> Training:
         """Train and evaluate, or read what was kept.
 
@@ -192,8 +203,7 @@ class Bench:
         if option.arm.recipe == "pilot":
             own_traces(self.whole, folder, success=option.arm.pilot_traces == "success")
             return
-        recipe = option.arm.recipe_of(self.run.recipe)
-        cut(self.whole, Cell(recipe, r=option.arm.r, budget=option.budget, seed=option.seed), folder)
+        cut(self.whole, self._cell_of(option), folder)
 
     def _refuse_same_folder(self, folder: str | None) -> None:
         rows = self.run.read("trainings", columns=["data"])["data"].to_pylist()
@@ -225,6 +235,8 @@ def train_more(
             progress("a further training is not expected to change what to buy")
             break
         options.remove(option)
+        if bench.is_empty(option):
+            continue
         training = bench.train(option)
         own.append(training)
         minutes += training.seconds / 60

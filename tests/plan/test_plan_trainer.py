@@ -16,7 +16,7 @@ from analysis.plan.planner import plan
 from analysis.plan.posterior import Option
 from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import Recipe
+from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run
 
 GOOD = {f"new-{q}": [1.0, float(q % 2)] for q in range(40)}
@@ -159,3 +159,10 @@ def test_efforts_that_make_no_sense_are_refused() -> None:
         Effort(-1)
     with pytest.raises(InputError, match="--gpu-minutes 0"):
         Effort(1, 0.0)
+
+
+def test_cuts_too_small_for_an_episode_are_not_trained_on(run: Run) -> None:
+    bench, _ = bench_of(run)
+    assert bench.is_empty(replace(OPTION, budget=5.0))
+    assert not bench.is_empty(OPTION)
+    assert not bench.is_empty(Option(Arm("pilot", INF, 0.5), 1.0, 0))

@@ -171,7 +171,9 @@ def test_the_last_output_is_found_in_the_raw_text() -> None:
         + b"\r\x1b[31mred\x1b[0m\r\nx"
     )
     assert last_printed(log) == "red\nx"
-    assert last_printed(log + prompt + b"$ more") == "red\nx"
+    assert last_printed(log + prompt + b"root@sandbox:/# ") == "red\nx"
+    late = log + b"\r\n" + prompt + b"root@sandbox:/app# late\r\n"
+    assert last_printed(late) == "red\nx\nlate\n"
     assert last_printed(prompt + b"$ ") is None
 
 

@@ -33,6 +33,8 @@ VERSION = "nl2bash-1"
 HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
 TEST_SHARE = 3
 """One of so many clusters is in `test`."""
+LATE_S = 0.1
+"""Seconds in which processes in the background may still print."""
 _MACHINERY = re.compile(r"/run/terminal\b|tmux|^[│├└─ ]*\([^)]*\)$")
 INSTRUCTION = """{query}
 
@@ -82,6 +84,7 @@ class NaturalLanguageToBash:
 
         async def grade(sandbox: Sandbox, screen: Screen) -> float:
             # Read before anything is ended: the terminal's log goes with its processes.
+            await asyncio.sleep(LATE_S)
             printed = await screen.last_output()
             await sandbox.halt()
             return float(solves(result_of(sandbox, printed), await expected()))
@@ -119,6 +122,7 @@ class NaturalLanguageToBash:
             reads = not screen.at_prompt()
             if reads:
                 await screen.type("C-d", 0)
+            await asyncio.sleep(LATE_S)
             printed = await screen.last_output()
             await sandbox.halt()
             return replace(result_of(sandbox, printed), reads=reads)

@@ -31,6 +31,7 @@ PATIENCE_S = 15.0
 ENTER_S = 0.05
 """Seconds after which the Enter of a line is pressed."""
 FLUSH_S = 2.0
+_PROMPT_TEXT = re.compile(rb"\S+@\S+:[^\r\n]*?[#$] ")
 _CONTROL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_()].?)")
 
 
@@ -116,7 +117,9 @@ def last_printed(log: bytes) -> str | None:
     _, line, printed = log.rpartition(ACCEPTED)
     if not line:
         return None if len(log) < LONGEST_LOG else ""
-    text = _CONTROL.sub(b"", printed.partition(PROMPT)[0]).decode("utf-8", "replace")
+    # What a process in the background prints may come after the next prompt, and is part of it.
+    early, _, late = printed.partition(PROMPT)
+    text = _CONTROL.sub(b"", early + _PROMPT_TEXT.sub(b"", late)).decode("utf-8", "replace")
     return text.replace("\r\n", "\n").lstrip("\r")
 
 

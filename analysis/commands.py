@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from occupancy.record.show import add_json, show
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `demo`."""
@@ -15,25 +17,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     demo.add_argument(
         "--out", default="demo-output", metavar="DIR", help="folder to write (default: demo-output)"
     )
-    demo.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(demo)
     demo.set_defaults(handler=_demo)
 
 
 def _demo(given: argparse.Namespace) -> int:
-    import json
-
     from analysis.demo import demo
-
-    made = demo(given.out)
-    if given.json:
-        report = {"plan": made.plan.to_dict(), "figure": str(made.figure), "page": str(made.page)}
-        print(json.dumps(report))  # noqa: T201
-        return 0
-    from rich.console import Console
-
     from analysis.plan.answer import table
 
-    console = Console()
-    console.print(table(made.plan))
-    console.print(f"figure {made.figure}\npage   {made.page}", highlight=False, markup=False)
+    made = demo(given.out)
+    report = {"plan": made.plan.to_dict(), "figure": str(made.figure), "page": str(made.page)}
+    show(given, report, lambda: [table(made.plan), f"figure {made.figure}\npage   {made.page}"])
     return 0

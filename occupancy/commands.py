@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Size, option
 
 if TYPE_CHECKING:
@@ -62,11 +63,10 @@ def _occupancy(given: argparse.Namespace) -> int:
     from occupancy.record.columns import Columns
     from occupancy.record.errors import InputError
     from occupancy.streaming.estimate import estimate_stream
+    from occupancy.streaming.run_turns import RUN_COLUMNS, is_run, open_run_turns
     from occupancy.streaming.stream import open_turns
 
     memory, cell_memory, n_empty, left_out = given.memory << 20, given.error_memory << 20, 0, 0
-    from occupancy.streaming.run_turns import RUN_COLUMNS, is_run, open_run_turns
-
     run = is_run(given.source)
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
     if given.fast:
@@ -91,7 +91,7 @@ def _occupancy(given: argparse.Namespace) -> int:
         else:
             found = estimate_stream(stream, workers=given.workers, **settings)
             names = stream.states.in_order
-    show(given, _as_json(given, found, names, left_out), lambda: _print(given, found, names, left_out))
+    show(given, _as_json(given, found, names, left_out), lambda: _shown(given, found, names, left_out))
     return 0
 
 
@@ -138,31 +138,28 @@ def _top(found: Occupancy, most: int) -> list[int]:
     return [int(s) for s in order if found.probability[s] > 0]
 
 
-def _print(given: argparse.Namespace, found: StreamEstimate, names: list[Any], left_out: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console, tally = Console(markup=False), found.tally
-    console.print(
+def _shown(
+    given: argparse.Namespace, found: StreamEstimate, names: list[Any], left_out: int
+) -> Iterator[Any]:
+    tally, pooled = found.tally, found.occupancies["pooled"]
+    yield (
         f"{tally.counts.sum():,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
-        f"{left_out:,} excluded by status), {found.occupancies['pooled'].n_tasks or 'unread'} tasks, "
-        f"{(tally.counts > 0).sum():,} states",
-        highlight=False,
+        f"{left_out:,} excluded by status), {pooled.n_tasks or 'unread'} tasks, "
+        f"{(tally.counts > 0).sum():,} states"
     )
-    table = Table("state")
-    for name, o in found.occupancies.items():
-        table.add_column(f"{name} (ESS {o.ess:,.0f})", justify="right")
-    for s in _top(found.occupancies["pooled"], given.top):
+    heads = ("state", *(f"{name} (ESS {o.ess:,.0f})" for name, o in found.occupancies.items()))
+    rows = []
+    for s in _top(pooled, given.top):
         cells = [_with_error(o.probability[s], o.standard_error, s) for o in found.occupancies.values()]
-        table.add_row(str(names[s] if names else s), *cells)
-    console.print(table)
+        rows.append((names[s] if names else s, *cells))
+    yield table("", heads, rows, left=("state",))
     for name, m in found.means.items():
         for d, value in enumerate(m.value):
-            console.print(f"mean, {name}: {_with_error(value, m.standard_error, d)}", highlight=False)
+            yield f"mean, {name}: {_with_error(value, m.standard_error, d)}"
     if any(o.standard_error is None for o in found.occupancies.values()):
-        one = found.occupancies["pooled"].n_tasks == 1
+        one = pooled.n_tasks == 1
         why = "--fast reads no tasks" if given.fast else "there is one task" if one else "--error-memory 0"
-        console.print(f"no standard errors: {why}", highlight=False)
+        yield f"no standard errors: {why}"
 
 
 def _with_error(value: float, errors: Any, at: int) -> str:

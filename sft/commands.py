@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
+from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Size, option
 
 WAIT_S = 600.0
@@ -48,7 +49,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--save-every", type=option(Size), default=0, help="steps between states, 0 = after epochs only"
     )
     train.add_argument("--hub", action="store_true", help="--base may be a name on the Hugging Face hub")
-    train.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(train)
     train.set_defaults(handler=run_training)
 
 
@@ -117,10 +118,7 @@ def run_training(arguments: argparse.Namespace) -> int:
     _record(arguments.runs[0], row, turns)
     report = row | {"data": described, "held_out_nll": held, "chosen": str(result.chosen)}
     report["final_loss"] = result.losses[-1]
-    if arguments.json:
-        print(json.dumps(report))  # noqa: T201
-    else:
-        _print(report)
+    show(arguments, report, lambda: [_table(report)])
     return 0
 
 
@@ -153,13 +151,7 @@ def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> No
             run.commit({"trainings": [row], "trained_turns": turns})
 
 
-def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"training {report['training_id']}")
-    table.add_column("what")
-    table.add_column("value", justify="right")
+def _table(report: dict[str, Any]) -> Any:
     held = report["held_out_nll"]
     lines: list[tuple[str, Any]] = [
         ("chosen checkpoint", report["chosen"]),
@@ -176,9 +168,7 @@ def _print(report: dict[str, Any]) -> None:
             lines.append((f"  teacher turn {depth} ({n} targets)", f"{nll:.4f}"))
         for name, (nll, n) in held["by_class"].items():
             lines.append((f"  {name} ({n} targets)", f"{nll:.4f}"))
-    for name, value in lines:
-        table.add_row(name, str(value))
-    Console().print(table)
+    return table(f"training {report['training_id']}", ("what", "value"), lines, left=("what",))
 
 
 def _change_of(held: dict[str, Any]) -> str:

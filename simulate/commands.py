@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.show import add_json, progress, show, table
 from occupancy.record.specs import Count, Positive, Seed, option
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     simulate.add_argument("--rate", type=option(Positive), help="log-linear: step size")
     simulate.add_argument("--seed", type=option(Seed), default=0, help="of all draws (default 0)")
     simulate.add_argument("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
-    simulate.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(simulate)
     simulate.set_defaults(handler=_simulate)
 
 
@@ -97,10 +97,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     report = _report(world, frame, best(frame))
     folder.mkdir(parents=True, exist_ok=True)
     report["files"] = _write(frame, folder)
-    if arguments.json:
-        sys.stdout.write(json.dumps(report, indent=2, allow_nan=False) + "\n")
-    else:
-        _print(report, frame)
+    show(arguments, report, lambda: _shown(report, frame))
     return 0
 
 
@@ -122,8 +119,6 @@ def _student(arguments: argparse.Namespace) -> Student | None:
 
 def _sweep(arguments: argparse.Namespace, world: World, student: Student | None) -> pd.DataFrame:
     import pandas as pd
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from occupancy import preset
     from occupancy.record.recipe import parse_K
@@ -133,11 +128,9 @@ def _sweep(arguments: argparse.Namespace, world: World, student: Student | None)
     named = [preset(name, T_max=world.horizon) for name in arguments.recipes]
     recipes = with_K(named, [parse_K(K) for K in arguments.K])
     axes = ("inference", "training") if arguments.axis == "both" else (arguments.axis,)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     frames = []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        for axis in axes:
-            task = bar.add_task(f"{world.name}, {axis}", total=None)
+    for axis in axes:
+        with progress(f"{world.name}, {axis}") as advance:
             swept = sweep(
                 world,
                 recipes=recipes,
@@ -148,9 +141,9 @@ def _sweep(arguments: argparse.Namespace, world: World, student: Student | None)
                 rounds=arguments.rounds,
                 student=student,
                 seed=arguments.seed,
-                progress=lambda done, of, task=task: bar.update(task, completed=done, total=of),  # type: ignore[misc]
+                progress=advance,
             )
-            frames.append(swept.frame())
+        frames.append(swept.frame())
     return pd.concat(frames, ignore_index=True)
 
 
@@ -187,36 +180,30 @@ def _write(frame: pd.DataFrame, folder: Path) -> list[str]:
     return [str(path) for path in written]
 
 
-def _print(report: dict[str, Any], frame: pd.DataFrame) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _shown(report: dict[str, Any], frame: pd.DataFrame) -> Iterator[Any]:
     from simulate.pipelines.summary import means
 
-    console = Console()
     low, high = report["spent_over_budget"]
-    console.print(
+    yield (
         f"{report['world']}: {report['states']} states, {report['contexts']} contexts; pass@1 of the base "
         f"student {report['J_student']:.3f}, of the teacher {report['J_teacher']:.3f}; {report['pipelines']} "
         f"pipelines spent {low:.1%} to {high:.1%} of their budget"
     )
-    table = means(frame)
-    top = table.loc[table.groupby(["matched_on", "budget", "recipe", "K"], sort=False)["J"].idxmax()]
+    found = means(frame)
+    top = found.loc[found.groupby(["matched_on", "budget", "recipe", "K"], sort=False)["J"].idxmax()]
     near = {
         (row["matched_on"], row["budget"], other["recipe"], other["K"])
         for row in report["best"]
         for other in row["not_worse"]
     }
+    heads = ("budget", "recipe", "K", "best r", "pass@1", "C_i", "C_tr")
     for matched_on, part in top.groupby("matched_on", sort=False):
-        out = Table(
-            "budget", "recipe", "K", "best r", "pass@1", "C_i", "C_tr", title=f"same tokens: {matched_on}"
-        )
+        rows = []
         for _, row in part.iterrows():
             mark = "*" if (matched_on, row["budget"], row["recipe"], row["K"]) in near else " "
             J = f"{row['J']:.4f} ±{row['se']:.4f}{mark}"
             costs = f"{row['C_i']:,.0f}", f"{row['C_tr']:,.0f}"
-            out.add_row(f"{row['budget']:,}", row["recipe"], row["K"], f"{row['r']:g}", J, *costs)
-        console.print(out)
-    console.print("* not worse than the best of its budget by more than two paired standard errors")
-    for path in report["files"]:
-        console.print(path)
+            rows.append((f"{row['budget']:,}", row["recipe"], row["K"], f"{row['r']:g}", J, *costs))
+        yield table(f"same tokens: {matched_on}", heads, rows, left=("recipe",))
+    yield "* not worse than the best of its budget by more than two paired standard errors"
+    yield from report["files"]

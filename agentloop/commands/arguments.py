@@ -12,8 +12,6 @@ from occupancy.record.errors import InputError
 if TYPE_CHECKING:
     import argparse
 
-    from rich.console import Console
-
     from agentloop.types import Environments, Policy
     from occupancy.record.recipe import Recipe
 
@@ -56,15 +54,6 @@ def turns(flag: str, text: str) -> tuple[int, ...]:
         return tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError as error:
         raise InputError(f"{flag} {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5") from error
-
-
-def terminal() -> Console:
-    """Where a progress bar is drawn: standard error, and only where a person sees it."""
-    import sys
-
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=not sys.stderr.isatty())
 
 
 def read_recipe(name: str, changes: dict[str, Any], *, T_max: int) -> Recipe:

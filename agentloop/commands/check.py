@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, show, table
 
 if TYPE_CHECKING:
     from agentloop.run.check import Finding
@@ -36,7 +36,9 @@ def _check(given: argparse.Namespace) -> int:
     good = all(finding.ok for finding in findings)
     rows = [{"what": f.what, "ok": f.ok, "said": f.said} for f in findings]
     report = {"name": given.name, "kind": kind, "ok": good, "findings": rows}
-    show(given, report, lambda: _print(f"{given.name}: {kind}", findings))
+    lines = ((f.what, "ok" if f.ok else "MISSING", f.said) for f in findings)
+    heads = ("tried", "", "found")
+    show(given, report, lambda: [table(f"{given.name}: {kind}", heads, lines, left=heads)])
     return 0 if good else 1
 
 
@@ -60,16 +62,3 @@ async def _findings(given: argparse.Namespace) -> tuple[str, list[Finding]]:
         return "policy", await check_policy(made)
     policy = open_policy(given.policy, made) if given.policy and not lacks(made, Environments) else None
     return "environment", await check_environments(made, given.tasks, policy=policy)
-
-
-def _print(title: str, findings: list[Finding]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title))
-    for head in ("tried", "", "found"):
-        table.add_column(head)
-    for finding in findings:
-        table.add_row(finding.what, "ok" if finding.ok else "MISSING", Text(finding.said))
-    Console(markup=False).print(table)

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.evaluate import add_evaluate
 from occupancy.record.recipe import MEANINGS
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, progress, show, table
 from occupancy.record.specs import Count, Positive, Seed, Size, amount, option
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Iterator, Mapping
 
-    from agentloop.run.matched import Proof
-    from agentloop.run.on_ray import ComponentNames
+    from agentloop.run.matched import CollectOne
     from agentloop.run.settings import Settings, SpendingLimits
-    from agentloop.run.units import Progress
     from agentloop.types import Environments
     from occupancy.record.rows import Rows
 
@@ -190,155 +188,99 @@ def _collect(given: argparse.Namespace) -> int:
         turn_tokens=given.turn_tokens,
         retries=given.retries,
     )
-    if len(settings) > 1 and given.ray is not None:
-        return asyncio.run(_matched_on_ray(given, settings, spending))
-    if len(settings) > 1:
-        return asyncio.run(
-            _run(given, environments, spending, lambda **seams: _matched(given, settings, **seams))
-        )
-    (only,) = settings.values()
     try:
-        if given.ray is not None:
-            return asyncio.run(_on_ray(given, only, spending))
-        return asyncio.run(_run(given, environments, spending, lambda **seams: _one(given, only, **seams)))
+        if given.ray is None:
+            return asyncio.run(_here(given, environments, settings, spending))
+        return asyncio.run(_on_ray(given, settings, spending))
     except BudgetStopped:
         _show(given, status="budget_stopped")
         raise
 
 
-async def _one(given: argparse.Namespace, settings: Settings, **seams: Any) -> int:
-    from agentloop.run.collect import collect
-    from agentloop.run.types import Setup
-
-    progress = seams.pop("progress")
-    await collect(given.out, Setup(settings, **seams), progress=progress)
-    _show(given, status="finished")
-    return 0
-
-
-async def _on_ray(given: argparse.Namespace, settings: Settings, spending: SpendingLimits) -> int:
-    from agentloop.run.on_ray import Machines, collect_on_ray
-
-    machines = Machines(given.ray)
-    await collect_on_ray(given.out, settings, _seams(given), machines=machines, spending=spending)
-    _show(given, status="finished")
-    return 0
-
-
-async def _matched_on_ray(
-    given: argparse.Namespace, settings: dict[str, Settings], spending: SpendingLimits
-) -> int:
-    from agentloop.run.matched import collect_matched
-    from agentloop.run.on_ray import Machines, collect_on_ray
-
-    async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
-        machines = Machines(given.ray)
-        await collect_on_ray(place, wanted, _seams(given), machines=machines, spending=limits)
-
-    return _prove(given, await collect_matched(given.out, settings, spending, one))
-
-
-def _seams(given: argparse.Namespace) -> ComponentNames:
-    from agentloop.commands.arguments import environment_settings
-    from agentloop.run.on_ray import ComponentNames
-
-    return ComponentNames(given.env, given.student, given.teacher, environment_settings(given))
-
-
-async def _matched(given: argparse.Namespace, settings: dict[str, Settings], **seams: Any) -> int:
-    from agentloop.run.collect import collect
-    from agentloop.run.matched import collect_matched
-    from agentloop.run.types import Setup
-
-    progress, spending = seams.pop("progress"), seams.pop("spending")
-
-    async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
-        await collect(place, Setup(wanted, spending=limits, **seams), progress=progress)
-
-    return _prove(given, await collect_matched(given.out, settings, spending, one))
-
-
-def _prove(given: argparse.Namespace, proof: Proof) -> int:
-    from agentloop.commands.ledger import print_proof
-
-    show(given, proof.to_dict(), lambda: print_proof(proof))
-    return 0 if proof.matched else 1
-
-
-async def _run(
+async def _here(
     given: argparse.Namespace,
     environments: Environments,
+    settings: Mapping[str, Settings],
     spending: SpendingLimits,
-    collecting: Callable[..., Awaitable[int]],
 ) -> int:
-    """Open the policies, show progress while `collecting` runs, and close them."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from agentloop.commands.arguments import opened_policies
+    from agentloop.run.collect import collect
+    from agentloop.run.types import Setup
 
-    from agentloop.commands.arguments import opened_policies, terminal
-
-    columns = (
-        TextColumn("collect"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    async with opened_policies(environments, given.student, given.teacher) as (student, teacher):
-        with Bar(*columns, console=terminal(), transient=True) as bar:
-            return await collecting(
-                environments=environments,
-                student=student,
-                teacher=teacher,
-                spending=spending,
-                progress=_progress(bar),
-            )
-
-
-def _progress(bar: Any) -> Progress:
-    line = bar.add_task("", total=None, note="opening the environment")
     tokens = 0
+    async with opened_policies(environments, given.student, given.teacher) as (student, teacher):
+        with progress("collect") as advance:
 
-    def progress(done: int, total: int, rows: Rows) -> None:
-        nonlocal tokens
-        tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
-        bar.update(line, completed=done, total=total, note=f"{tokens:,} teacher tokens in new rows")
+            def committed(done: int, total: int, rows: Rows) -> None:
+                nonlocal tokens
+                tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
+                advance(done, total, f"{tokens:,} teacher tokens in new rows")
 
-    return progress
+            async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
+                setup = Setup(wanted, environments, student, teacher, limits)
+                await collect(place, setup, progress=committed)
+
+            return await _collected(given, settings, spending, one)
+
+
+async def _on_ray(
+    given: argparse.Namespace, settings: Mapping[str, Settings], spending: SpendingLimits
+) -> int:
+    from agentloop.commands.arguments import environment_settings
+    from agentloop.run.on_ray import ComponentNames, Machines, collect_on_ray
+
+    names = ComponentNames(given.env, given.student, given.teacher, environment_settings(given))
+
+    async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
+        await collect_on_ray(place, wanted, names, machines=Machines(given.ray), spending=limits)
+
+    return await _collected(given, settings, spending, one)
+
+
+async def _collected(
+    given: argparse.Namespace, settings: Mapping[str, Settings], spending: SpendingLimits, one: CollectOne
+) -> int:
+    """Collect one recipe, or several that are to spend the same; what came of it is printed."""
+    from agentloop.commands.ledger import proof_shown
+    from agentloop.run.matched import collect_matched
+
+    if len(settings) > 1:
+        proof = await collect_matched(given.out, settings, spending, one)
+        show(given, proof.to_dict(), lambda: proof_shown(proof))
+        return 0 if proof.matched else 1
+    (only,) = settings.values()
+    await one(Path(given.out), only, spending)
+    _show(given, status="finished")
+    return 0
 
 
 def _show(given: argparse.Namespace, *, status: str) -> None:
-
     from agentloop.run.summary import summarise
     from occupancy.runs import open_run
 
     summary = summarise(open_run(given.out)) | {"status": status}
-    show(given, summary, lambda: _print(summary))
+    show(given, summary, lambda: _shown(summary))
 
 
-def _print(summary: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{summary['folder']}: {summary['recipe']} ({summary['recipe_hash']})")
-    for name in ("episodes of", "number", "success", "of all", "ended as"):
-        table.add_column(name, justify="left" if name in ("episodes of", "ended as") else "right")
+def _shown(summary: dict[str, Any]) -> Iterator[Any]:
+    rows = []
     for kind, row in summary["episodes"].items():
         share = "-" if row["success"] is None else f"{row['success']:.3f}"
         ended = ", ".join(f"{status} {count}" for status, count in row["status"].items())
-        table.add_row(kind, str(row["episodes"]), share, f"{row['success_of_all']:.3f}", ended)
+        rows.append((kind, row["episodes"], share, f"{row['success_of_all']:.3f}", ended))
+    title = f"{summary['folder']}: {summary['recipe']} ({summary['recipe_hash']})"
+    heads = ("episodes of", "number", "success", "of all", "ended as")
+    yield table(title, heads, rows, left=("episodes of", "ended as"))
     outcomes = summary["proposals"]
-    console = Console(markup=False)
-    console.print(table)
     counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
-    console.print(f"{summary['status']}; proposals: {counts or 'none'}")
+    yield f"{summary['status']}; proposals: {counts or 'none'}"
     if len(outcomes) > 1:
         means = (f"{o} {p['t_prime']:.1f} of {p['T']:.1f}" for o, p in summary["prefixes"].items())
-        console.print(f"mean t' of mean T, before and after filters and errors: {', '.join(means)}")
-    console.print(
+        yield f"mean t' of mean T, before and after filters and errors: {', '.join(means)}"
+    yield (
         f"C_i {summary['C_i']:,} teacher tokens bought in {summary['attempts']:,} attempts "
         f"({summary['failed_attempts']} failed, {summary['lost_attempts']} lost); "
         f"C_tr {summary['C_tr']:,} in {summary['traces']:,} accepted traces"
     )
     for warning in summary["warnings"]:
-        console.print(f"warning: {warning}")
+        yield f"warning: {warning}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from occupancy.record.show import add_json, show, table
+
 if TYPE_CHECKING:
     from agentloop.environments.terminal.machine import Check
 
@@ -34,12 +36,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER",
         help="make a Debian root file system for terminal tasks there, then look (needs root and mmdebstrap)",
     )
-    doctor.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(doctor)
     doctor.set_defaults(handler=_doctor)
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    import json
     from dataclasses import asdict
     from pathlib import Path
 
@@ -55,11 +56,19 @@ def _doctor(given: argparse.Namespace) -> int:
     if unknown := needed - known:
         raise InputError(f"--need {', '.join(sorted(unknown))}: expected {', '.join(sorted(known))}")
     lacking = [c for c in checks if c.needed and not c.good and {c.group, c.name} & needed]
-    if given.json:
-        told = {"good": not lacking, "checks": [asdict(check) for check in checks]}
-        print(json.dumps(told))  # noqa: T201 -- standard output is what --json is for
-    else:
-        _print(checks)
+    lines = (
+        (
+            check.name,
+            check.group,
+            "ok" if check.good else "missing" if check.needed else "without",
+            check.found,
+            "" if check.good else check.remedy,
+        )
+        for check in checks
+    )
+    heads = ("part", "of", "", "found", "to get it")
+    report = {"good": not lacking, "checks": [asdict(check) for check in checks]}
+    show(given, report, lambda: [table("", heads, lines, left=heads)])
     return 1 if lacking else 0
 
 
@@ -137,16 +146,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _print(checks: list[Check]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for name in ("part", "of", "", "found", "to get it"):
-        table.add_column(name, overflow="fold")
-    for check in checks:
-        mark = "ok" if check.good else "missing" if check.needed else "without"
-        table.add_row(check.name, check.group, mark, check.found, "" if check.good else check.remedy)
-    Console(markup=False).print(table)

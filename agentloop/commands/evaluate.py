@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, progress, show, table
 from occupancy.record.specs import Count, Seed, option
 
 
@@ -47,14 +48,12 @@ def _evaluate(given: argparse.Namespace) -> int:
 
     evaluated, cautions = asyncio.run(_run(given))
     summary = summarise_evaluation(evaluated) | {"cautions": cautions}
-    show(given, summary, lambda: _print(summary))
+    show(given, summary, lambda: _shown(summary))
     return 0
 
 
 async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
-    from rich.progress import Progress
-
-    from agentloop.commands.arguments import environment_settings, opened_policies, terminal
+    from agentloop.commands.arguments import environment_settings, opened_policies
     from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import identity
     from agentloop.run.evaluate import Evaluation, evaluate
@@ -64,37 +63,30 @@ async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
     settings = Evaluation(identity(given.policy), given.tasks, given.attempts, given.seed, end_on=end_on)
     environments = open_environments(given.env, **environment_settings(given))
     async with opened_policies(environments, given.policy) as (policy,):
-        with Progress(console=terminal(), transient=True) as bar:
-            line = bar.add_task("evaluate", total=None)
+        with progress("evaluate") as advance:
             evaluated = await evaluate(
                 given.out,
                 settings,
                 environments=environments,
                 policy=policy,
-                progress=lambda done, total, rows: bar.update(line, completed=done, total=total),
+                progress=lambda done, total, rows: advance(done, total),
             )
         tasks = environments.tasks(given.tasks, seed=given.seed)
         return evaluated, list(environments.cautions(tasks)) if isinstance(environments, Cautions) else []
 
 
-def _print(summary: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{summary['folder']}: {summary['policy']}")
+def _shown(summary: dict[str, Any]) -> Iterator[Any]:
     errors_by = ("SE by task", "SE over evaluations\n(sampling noise only)")
-    for name in ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations"):
-        table.add_column(name, justify="left" if name == "of" else "right")
+    heads = ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations")
+    rows = []
     for name, row in (("all", summary["success"]), ("with a reward", summary["success_of_scored"])):
         if row is not None:
             errors = ("-" if row[e] is None else f"{row[e]:.4f}" for e in ("cluster_se", "evaluation_se"))
-            counts = (str(row[count]) for count in ("n", "clusters", "evaluations"))
+            counts = (row[count] for count in ("n", "clusters", "evaluations"))
             between = "-" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
             method = "" if row["interval"] == "t" else f" ({row['interval']})"
-            table.add_row(name, f"{row['mean']:.4f}", between + method, *errors, *counts)
-    console = Console(markup=False)
-    console.print(table)
+            rows.append((name, f"{row['mean']:.4f}", between + method, *errors, *counts))
+    yield table(f"{summary['folder']}: {summary['policy']}", heads, rows, left=("of",))
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
-    console.print(f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns")
-    for caution in summary["cautions"]:
-        console.print(caution)
+    yield f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns"
+    yield from summary["cautions"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Size
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _ledger(given: argparse.Namespace) -> int:
         prices=read_prices(given.prices) if given.prices else None,
         provider=provider or None,
     )
-    show(given, account, lambda: _print(account))
+    show(given, account, lambda: _shown(account))
     return 0 if account["tables"]["agree"] and _agrees(account) else 1
 
 
@@ -69,67 +70,45 @@ def _agrees(account: dict[str, Any]) -> bool:
     return all(row["agree"] for row in (account["provider"] or {}).values())
 
 
-def _print(account: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{account['folder']}: {account['recipe']}")
-    table.add_column("")
-    for row in account["policies"]:
-        table.add_column(f"{row['role']}\n{row['policy']}", justify="right")
-    for name in (*COUNTS, *TOKENS):
-        table.add_row(name.replace("_", " "), *(f"{row[name]:,}" for row in account["policies"]))
-    money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in account["policies"])
-    table.add_row(account["currency"] or "money", *money)
-    console = Console(markup=False)
-    console.print(table)
+def _shown(account: dict[str, Any]) -> Iterator[Any]:
+    policies = account["policies"]
+    heads = ("", *(f"{row['role']}\n{row['policy']}" for row in policies))
+    rows = [(name.replace("_", " "), *(f"{row[name]:,}" for row in policies)) for name in (*COUNTS, *TOKENS)]
+    money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in policies)
+    rows.append((account["currency"] or "money", *money))
+    yield table(f"{account['folder']}: {account['recipe']}", heads, rows, left=("",))
     if account["failures"]:
-        console.print("failed: " + ", ".join(f"{kind} {n}" for kind, n in account["failures"].items()))
-    for row in account["policies"]:
+        yield "failed: " + ", ".join(f"{kind} {n}" for kind, n in account["failures"].items())
+    for row in policies:
         if row["without_usage"]:
-            console.print(
+            yield (
                 f"{row['policy']} named no usage, or one that contradicts itself, in "
                 f"{row['without_usage']:,} answers: their {row['counted_here']:,} tokens are our own count, "
                 f"and each was charged its most"
             )
     where = ", ".join(f"{name} {n:,}" for name, n in account["tables"].items() if name != "agree" and n)
     verdict = "agrees" if account["tables"]["agree"] else "does NOT agree"
-    console.print(
-        f"C_i {account['C_i']:,} ({where or 'nothing'}): {verdict} with the tables; C_tr {account['C_tr']:,}"
-    )
-    reasoning = sum(row["reasoning_tokens"] for row in account["policies"] if row["role"] == "teacher")
-    if reasoning:
-        console.print(
+    tables = f"({where or 'nothing'}): {verdict} with the tables"
+    yield f"C_i {account['C_i']:,} {tables}; C_tr {account['C_tr']:,}"
+    if reasoning := sum(row["reasoning_tokens"] for row in policies if row["role"] == "teacher"):
+        yield (
             f"C_i counts all that the teacher wrote, {reasoning:,} tokens of reasoning among it; C_tr what "
             f"accepted traces hold: reasoning only where it is kept in the turn (thinking=keep)"
         )
     for name, row in (account["provider"] or {}).items():
         most = "more" if row["most"] is None else f"{row['most']:,}"
         verdict = "agrees" if row["agree"] else "does NOT agree"
-        console.print(f"{name}: provider {row['provider']:,}, here {row['least']:,} to {most}: {verdict}")
+        yield f"{name}: provider {row['provider']:,}, here {row['least']:,} to {most}: {verdict}"
 
 
-def print_proof(proof: Proof) -> None:
+def proof_shown(proof: Proof) -> Iterator[Any]:
     """The table that shows whether recipes spent the same."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"budget {proof.budget:,} on the axis {proof.axis}")
-    for name in (
-        "recipe",
-        "spent",
-        "over budget",
-        "largest continuation",
-        "C_i",
-        "C_tr",
-        "traces",
-        "reached",
-    ):
-        table.add_column(name, justify="left" if name in ("recipe", "reached") else "right")
+    heads = ("recipe", "spent", "over budget", "largest continuation", "C_i", "C_tr", "traces", "reached")
+    rows = []
     for m in proof.matches:
         numbers = (m.spent, m.spent - proof.budget, m.largest, m.C_i, m.C_tr, m.traces)
-        table.add_row(m.name, *(f"{n:,}" for n in numbers), "yes" if m.reached else "no: out of tasks")
-    console = Console(markup=False)
-    console.print(table)
+        rows.append((m.name, *(f"{n:,}" for n in numbers), "yes" if m.reached else "no: out of tasks"))
+    title = f"budget {proof.budget:,} on the axis {proof.axis}"
+    yield table(title, heads, rows, left=("recipe", "reached"))
     verdict = "matched" if proof.matched else "NOT matched"
-    console.print(f"{verdict}: the recipes differ by {proof.spread:,} at most")
+    yield f"{verdict}: the recipes differ by {proof.spread:,} at most"

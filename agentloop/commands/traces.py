@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import InputError, MissingExtra
-from occupancy.record.show import add_json, show
+from occupancy.record.errors import InputError
+from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Size, option
 
 STYLES = {
@@ -25,12 +26,12 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount `traces` on the command line."""
     traces = subparsers.add_parser("traces", help="look at what would be trained on")
     actions = traces.add_subparsers(dest="action", required=True)
-    show = actions.add_parser("show", help="tokens coloured by author, targets underlined")
-    _add_rendering(show)
-    show.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
-    show.add_argument("--limit", type=option(Size), default=3, help="most traces to show, 0 = all")
-    show.add_argument("--html", metavar="FILE", help="write a page instead, to look at in a browser")
-    show.set_defaults(handler=show_traces)
+    look = actions.add_parser("show", help="tokens coloured by author, targets underlined")
+    _add_rendering(look)
+    look.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
+    look.add_argument("--limit", type=option(Size), default=3, help="most traces to show, 0 = all")
+    look.add_argument("--html", metavar="FILE", help="write a page instead, to look at in a browser")
+    look.set_defaults(handler=show_traces)
     render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
     _add_rendering(render)
     render.add_argument("--out", required=True, help="Parquet file in the format of the table traces")
@@ -98,15 +99,11 @@ def show_traces(arguments: argparse.Namespace) -> int:
             raise InputError(
                 f"{arguments.run} has no accepted trace {arguments.trace!r}: see its table traces"
             )
-    shown = traces[: arguments.limit or None]
-    if arguments.json:
-        print(json.dumps({"counts": counts, "traces": [as_json(t, codec) for t in shown]}))  # noqa: T201
+    shown = [as_json(trace, codec) for trace in traces[: arguments.limit or None]]
+    if arguments.html and not arguments.json:
+        write(Path(arguments.html), trace_page(shown, counts, title=f"Traces of {arguments.run}"))
         return 0
-    if arguments.html:
-        page = trace_page([as_json(t, codec) for t in shown], counts, title=f"Traces of {arguments.run}")
-        write(Path(arguments.html), page)
-        return 0
-    _print(shown, counts, codec)
+    show(arguments, {"counts": counts, "traces": shown}, lambda: _shown(shown, counts))
     return 0
 
 
@@ -136,32 +133,24 @@ def as_json(trace: Any, codec: Any) -> dict[str, Any]:
     }
 
 
-def _print(traces: list[Any], counts: dict[str, Any], codec: Any) -> None:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError as error:
-        raise MissingExtra("rich", "agents") from error
-    console = Console(highlight=False)
+def _shown(traces: list[dict[str, Any]], counts: dict[str, Any]) -> Iterator[Any]:
+    from rich.rule import Rule
+    from rich.text import Text
+
     for trace in traces:
-        shown = as_json(trace, codec)
-        for number, row in enumerate(shown["rows"], start=1):
-            console.rule(
-                f"{shown['episode_id']}  row {number} of {len(shown['rows'])}: {row['targets']} targets of "
+        for number, row in enumerate(trace["rows"], start=1):
+            yield Rule(
+                f"{trace['episode_id']}  row {number} of {len(trace['rows'])}: {row['targets']} targets of "
                 f"{row['ids']} ids ({row['targets'] / row['ids']:.0%})"
             )
             text = Text()
             for piece in row["pieces"]:
                 style = STYLES[piece["author"]] + (" underline bold" if piece["target"] else "")
                 text.append(piece["text"], style=style)
-            console.print(text, soft_wrap=True)
-        for message, reason in shown["dropped"]:
-            console.print(f"message {message} is no target: {reason}", style="red")
-    console.print(Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()]))
-    table = Table(title="what would be trained on (targets are underlined)")
-    table.add_column("count")
-    table.add_column("value", justify="right")
-    for name, value in counts.items():
-        table.add_row(name, json.dumps(value) if isinstance(value, dict) else str(value))
-    console.print(table)
+            yield text
+        for message, reason in trace["dropped"]:
+            yield Text(f"message {message} is no target: {reason}", style="red")
+    yield Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()])
+    rows = [(name, json.dumps(n) if isinstance(n, dict) else n) for name, n in counts.items()]
+    title = "what would be trained on (targets are underlined)"
+    yield table(title, ("count", "value"), rows, left=("count",))

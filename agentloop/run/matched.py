@@ -66,11 +66,11 @@ class Proof:
         }
 
 
+CollectOne = Callable[[Path, Settings, SpendingLimits], Awaitable[object]]
+
+
 async def collect_matched(
-    folder: str | Path,
-    settings: Mapping[str, Settings],
-    spending: SpendingLimits,
-    collect_one: Callable[[Path, Settings, SpendingLimits], Awaitable[object]],
+    folder: str | Path, settings: Mapping[str, Settings], spending: SpendingLimits, collect_one: CollectOne
 ) -> Proof:
     """Let `collect_one` collect each of the named settings into `folder`/NAME, each with the same budget.
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from occupancy.record.show import add_json, progress, show, table
 from occupancy.record.specs import Count, Seed, Size, option
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _EXAMPLE = "fewsteps simulate validate --worlds short,middle,long,any --seeds 40 --out DIR"
 
@@ -53,7 +50,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     validate.add_argument("--workers", type=option(Size), help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
-    validate.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(validate)
     validate.set_defaults(handler=_validate)
 
 
@@ -75,7 +72,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         raise InputError(f"--workers {workers}: expected at least 1")
     effort = Effort(trained=arguments.trained, rounds=arguments.rounds, text=arguments.contexts == "text")
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
-    with _bar(len(worlds)) as advance:
+    with progress("worlds") as advance:
         judged = judge_worlds(
             worlds, planner=planned, effort=effort, buyer=in_rounds, workers=workers, progress=advance
         )
@@ -86,55 +83,31 @@ def _validate(arguments: argparse.Namespace) -> int:
     plans.to_parquet(folder / "plans.parquet", index=False)
     files = [folder / "options.parquet", folder / "plans.parquet", *save_figures(found, options, folder)]
     found["files"] = [str(path) for path in files]
-    if arguments.json:
-        sys.stdout.write(json.dumps(found, indent=2, allow_nan=False) + "\n")
-        return 0
-    from rich.console import Console
-
-    Console().print(
-        *(_table(multiple, part) for multiple, part in found["budgets"].items()), *files, sep="\n"
-    )
+    show(arguments, found, lambda: _shown(found))
     return 0
 
 
-def _bar(total: int) -> Any:
-    from contextlib import contextmanager
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    @contextmanager
-    def shown() -> Any:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("worlds", total=total)
-            yield lambda done, of: bar.update(task, completed=done, total=of)
-
-    return shown()
-
-
-def _table(multiple: str, part: dict[str, Any]) -> RenderableType:
-    """Regrets in points of pass@1, then what the plans said about themselves."""
-    from rich.console import Group
-    from rich.table import Table
-
-    families = list(next(iter(part["regret"].values())))
-    title = f"Regret in points of pass@1, ± SE; budget: {multiple} pilots; the planner pays its pilot"
-    rows = Table("rule", *families, title=title, title_justify="left")
-    for rule, cells in part["regret"].items():
-        rows.add_row(rule, *(_cell(cells[name], scale=100) for name in families))
+def _shown(found: dict[str, Any]) -> Iterator[Any]:
+    """By budget: regrets in points of pass@1, then what the plans said about themselves."""
     quality = {
         "bands_hold": "90 % bands hold",
         "rank": "rank correlation",
         "error": "predicted - true, points",
     }
-    for name, label in quality.items():
-        scale = 100 if name == "error" else 1
-        rows.add_row(label, *(_cell(part[name].get(f, {"mean": None}), scale=scale) for f in families))
-    statuses = ", ".join(f"{n} {status}" for status, n in part["statuses"].items())
-    return Group(
-        rows, f"{statuses}; with shuffled rewards no preference in {part['shuffled_no_preference']:.0%}"
-    )
+    for multiple, part in found["budgets"].items():
+        families = list(next(iter(part["regret"].values())))
+        rows = [
+            (rule, *(_cell(cells[f], scale=100) for f in families)) for rule, cells in part["regret"].items()
+        ]
+        for name, label in quality.items():
+            scale = 100 if name == "error" else 1
+            cells = (part[name].get(family, {"mean": None}) for family in families)
+            rows.append((label, *(_cell(cell, scale=scale) for cell in cells)))
+        title = f"Regret in points of pass@1, ± SE; budget: {multiple} pilots; the planner pays its pilot"
+        yield table(title, ("rule", *families), rows, left=("rule", *families))
+        statuses = ", ".join(f"{n} {status}" for status, n in part["statuses"].items())
+        yield f"{statuses}; with shuffled rewards no preference in {part['shuffled_no_preference']:.0%}"
+    yield from found["files"]
 
 
 def _cell(cell: dict[str, Any], *, scale: int) -> str:

@@ -1,12 +1,19 @@
-"""What a command prints: one JSON object under --json and nothing else, or a text for a person."""
+"""What a command prints: one JSON object under --json and nothing else, or texts and tables for a person."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Advance = Callable[..., None]
+"""(done, of), and note= at the end of the bar."""
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -14,13 +21,42 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
-def show(given: argparse.Namespace, report: dict[str, Any], text: str | Callable[[], None]) -> None:
-    """Print `report` as JSON where the command was given --json; else print `text`, or let it print."""
+def show(given: argparse.Namespace, report: dict[str, Any], shown: str | Callable[[], Iterable[Any]]) -> None:
+    """Print `report` as JSON where the command was given --json, else a text, or what `shown` makes."""
     if given.json:
         sys.stdout.write(f"{json.dumps(report)}\n")
-    elif callable(text):
-        text()
-    else:
-        from rich.console import Console
+        return
+    from rich.console import Console
 
-        Console(markup=False, highlight=False).print(text)
+    console = Console(markup=False, highlight=False)
+    for part in (shown,) if isinstance(shown, str) else shown():
+        console.print(part)
+
+
+def table(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str]
+) -> Table:
+    """A table for a person; the columns named in `left` hold words, the others numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=Text(title) if title else None)
+    for head in heads:
+        made.add_column(Text(head), justify="left" if head in left else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return made
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Advance]:
+    """A bar on standard error, drawn only where a person sees it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    note = TextColumn("{task.fields[note]}")
+    console = Console(stderr=True, quiet=not sys.stderr.isatty())
+    with Progress(*columns, note, TimeRemainingColumn(), console=console, transient=True) as bar:
+        line = bar.add_task(name, total=None, note="")
+        yield lambda done, of, note="": bar.update(line, completed=done, total=of, note=note)

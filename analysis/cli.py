@@ -24,6 +24,7 @@ MOUNTED = (
     "simulate.commands",
     "analysis.validate.commands",
     "analysis.plan.commands",
+    "analysis.spend.commands",
     "agentloop.commands.collect",
     "agentloop.commands.cut",
     "agentloop.commands.ledger",

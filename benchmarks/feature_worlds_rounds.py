@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.spend import Rounds, spend
 from analysis.plan.trainer import Effort
+from analysis.spend.rounds import Rounds, spend
 from occupancy.record.recipe import Recipe
 from occupancy.runs import create_run, open_run
 
@@ -169,6 +169,17 @@ def judge(
     return rows
 
 
+def worlds_of(file: Path) -> Any:
+    """The module of a file, under its own name, so that what is pickled can be read again."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    worlds = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = worlds
+    spec.loader.exec_module(worlds)
+    return worlds
+
+
 def main() -> None:
     """Play the worlds and print regrets."""
     parser = argparse.ArgumentParser(
@@ -181,12 +192,7 @@ def main() -> None:
     parser.add_argument("--trainings", type=int, default=16, help="before each decision")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    spec = importlib.util.spec_from_file_location(given.file.stem, given.file)
-    assert spec is not None
-    assert spec.loader is not None
-    worlds = importlib.util.module_from_spec(spec)
-    sys.modules[given.file.stem] = worlds
-    spec.loader.exec_module(worlds)
+    worlds = worlds_of(given.file)
     rows: list[dict[str, Any]] = []
     for number in range(given.worlds):
         rows += judge(worlds, number, given.seed, given.out, reps=given.reps, trainings=given.trainings)

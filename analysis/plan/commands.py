@@ -1,4 +1,4 @@
-"""The commands of this package: `fewsteps plan` and `spend`. Heavy imports wait until a command runs."""
+"""The commands of this package: `fewsteps plan`. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="NAME=VALUE",
         help="how the plan moves with prices=FILE.toml, T_max=N or evaluation=TASKSxATTEMPTS; repeatable",
     )
-    _add_trainings(plan)
+    add_trainings(plan)
     _add_design(plan)
     plan.add_argument("--all", action="store_true", help="show every candidate")
     plan.add_argument("--page", metavar="FILE", help="write the plan as one HTML page, with its figure")
@@ -83,10 +83,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
     plan.set_defaults(handler=_plan)
-    add_spend(subparsers)
 
 
-def _add_trainings(plan: argparse.ArgumentParser) -> None:
+def add_trainings(plan: argparse.ArgumentParser) -> None:
+    """Options that say how small trainings are made, and how many."""
     trainings = plan.add_argument_group(
         "small trainings", "on cuts of the pilot; each is kept in RUN and never repeated"
     )
@@ -112,85 +112,6 @@ def _add_trainings(plan: argparse.ArgumentParser) -> None:
         metavar="M",
         help="most minutes of new trainings",
     )
-
-
-def add_spend(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Define `spend`."""
-    spend = subparsers.add_parser(
-        "spend",
-        help="buy in rounds: a share that keeps every recipe open, trainings, then the winner",
-        description="Carry a plan out in rounds. Each round's decision, evidence and price is in "
-        "OUT/spend.json before the next begins. The same command goes on where it was stopped.",
-    )
-    spend.add_argument("plan", metavar="PLAN.toml", help="what `fewsteps plan --out` wrote")
-    spend.add_argument(
-        "--budget",
-        type=option(amount),
-        metavar="N",
-        help="teacher tokens, the pilot's included (default: the plan's)",
-    )
-    spend.add_argument("--out", required=True, metavar="DIR", help="folder of all purchases and trainings")
-    spend.add_argument(
-        "--buyer",
-        metavar="MODULE:FUNCTION",
-        help="a function (recipe, budget, seed, folder, demonstrations); default: fewsteps collect",
-    )
-    spend.add_argument("--seed", type=option(Seed), default=0, help="of purchases and trainings (default 0)")
-    _add_trainings(spend)
-    spend.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    spend.set_defaults(handler=_spend)
-
-
-def _spend(arguments: argparse.Namespace) -> int:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from dataclasses import replace
-    from pathlib import Path
-
-    from agentloop.run.plan_file import read_plan
-    from analysis.plan.arms import facts_of
-    from analysis.plan.buyer import ProductBuyer
-    from analysis.plan.product import Product
-    from analysis.plan.read import read_pilot
-    from analysis.plan.spend import Rounds, spend
-    from analysis.plan.trainer import Effort, named_trainer
-    from occupancy.record.errors import InputError
-    from occupancy.runs import open_run
-
-    plan = read_plan(arguments.plan)
-    if plan.axis != "inference":
-        raise InputError(
-            f"{arguments.plan} is on the {plan.axis} axis: rounds are bought on the inference axis"
-        )
-    arguments.run = plan.pilot
-    bench = _bench(arguments)
-    if bench is None:
-        raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
-    product = bench.trainer if isinstance(bench.trainer, Product) else None
-    facts = facts_of(read_pilot(plan.pilot))
-    own = ProductBuyer(plan, facts.demo_tokens, facts.context_tokens, product)
-    minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
-    rounds = Rounds(
-        open_run(plan.pilot),
-        Path(arguments.out),
-        plan.budget if arguments.budget is None else arguments.budget,
-        own if arguments.buyer is None else named_trainer(arguments.buyer, of="--buyer"),
-        bench.trainer,
-        bench.name,
-        effort=Effort(arguments.trainings, minutes),
-        final=None if product is None else replace(product, keep_students=True),
-        charged=plan.pilot_charged,
-        seed=arguments.seed,
-        progress=_say,
-    )
-    state = spend(rounds)
-    said = [f"{name}: {step['said']}" for name, step in state["steps"].items()]
-    plain = state | {"file": str(Path(arguments.out) / "spend.json")}
-    if arguments.json:
-        return _show(arguments, plain, lambda: "", "")
-    sys.stdout.write(
-        "\n".join([*said, f"spent {state['spent']:,.0f} teacher tokens; {plain['file']}"]) + "\n"
-    )
-    return 0
 
 
 GUESSES = {
@@ -255,7 +176,7 @@ def _design(arguments: argparse.Namespace) -> int:
         guesses=guesses,
         run=names,
     )
-    return _show(arguments, found.to_dict(), lambda: table(found), found.command)
+    return show(arguments, found.to_dict(), lambda: table(found), found.command)
 
 
 def _prices(arguments: argparse.Namespace) -> Prices | None:
@@ -286,10 +207,10 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         pool=arguments.pool,
         seed=arguments.seed,
         what_if=arguments.what_if,
-        bench=_bench(arguments),
+        bench=bench_of(arguments),
         effort=Effort(arguments.trainings, minutes),
         least_gain=arguments.least_gain,
-        progress=_say,
+        progress=say,
     )
     if arguments.page:
         from analysis.page import plan_page
@@ -301,15 +222,16 @@ def _plan_run(arguments: argparse.Namespace) -> int:
 
         write_plan(found, arguments.run, arguments.out)
         lines = commands(arguments.out, plan_file(found, arguments.run))
-    return _show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
+    return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line of progress on standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def _bench(arguments: argparse.Namespace) -> Bench | None:
+def bench_of(arguments: argparse.Namespace) -> Bench | None:
     """Where trainings are made; None without a trainer."""
     if arguments.trainer is None and arguments.train is None:
         return None
@@ -325,7 +247,7 @@ def _bench(arguments: argparse.Namespace) -> Bench | None:
     return Bench(run, named_trainer(arguments.trainer), arguments.trainer)
 
 
-def _show(
+def show(
     arguments: argparse.Namespace, plain: dict[str, Any], table: Callable[[], RenderableType], command: str
 ) -> int:
     """One JSON object, or a table with the command line that follows from it."""

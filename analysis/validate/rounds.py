@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from agentloop.run.cut import Cell, cut
 from analysis.plan.read import teacher_tokens
-from analysis.plan.spend import Rounds, spend
+from analysis.spend.rounds import Rounds, spend
 from analysis.validate.judge import Arm
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
@@ -24,7 +24,7 @@ _NAMED = ("task_id", "cluster_id", "episode_id", "parent")
 
 @dataclass(frozen=True)
 class WorldBuyer:
-    """Collects in a world; see `analysis.plan.spend.Buyer`. Whole continuations, cut to the recipe."""
+    """Collects in a world; see `analysis.spend.rounds.Buyer`. Whole continuations, cut to the recipe."""
 
     trainer: WorldTrainer
 

@@ -180,7 +180,7 @@ def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkey
 
 
 def test_budgets_are_bought_in_rounds_too(worlds, monkeypatch):
-    monkeypatch.setattr("analysis.plan.spend.CLEAR", 1.1)
+    monkeypatch.setattr("analysis.spend.rounds.CLEAR", 1.1)
     effort = replace(TINY, multiples=(5,), rounds=True)
     options, _ = frames(*judge_worlds(worlds[:1], planner=planned, effort=effort, buyer=in_rounds))
     (row,) = options[options["role"] == "rounds"].to_dict("records")

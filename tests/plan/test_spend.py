@@ -15,8 +15,8 @@ from test_plan_trainer import GOOD
 
 from analysis.cli import main
 from analysis.plan.read import teacher_tokens
-from analysis.plan.spend import Rounds, spend
 from analysis.plan.trainer import Effort
+from analysis.spend.rounds import Rounds, spend
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run
@@ -122,7 +122,7 @@ def test_what_was_stopped_goes_on_and_nothing_is_bought_or_trained_twice(pilot: 
 def test_a_clear_order_skips_the_first_purchase(
     pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.plan.spend.CLEAR", 0.0)
+    monkeypatch.setattr("analysis.spend.rounds.CLEAR", 0.0)
     market = Market()
     state = spend(rounds_of(pilot, tmp_path / "out", market))
     assert "first purchase" not in state["steps"]
@@ -147,7 +147,7 @@ def test_other_settings_on_the_same_folder_are_refused(pilot: Run, tmp_path: Pat
 
 
 def test_the_same_episode_twice_is_refused(pilot: Run, tmp_path: Path) -> None:
-    from analysis.plan.spend import _refuse_same_episodes
+    from analysis.spend.rounds import _refuse_same_episodes
 
     with pytest.raises(DataError, match="take other tasks"):
         _refuse_same_episodes([pilot, open_run(pilot.folder)])

@@ -24,7 +24,7 @@ _DONE = (0, 3)
 
 @dataclass(frozen=True)
 class ProductBuyer:
-    """Collects with the plan's environment, student and teacher; see `analysis.plan.spend.Buyer`."""
+    """Collects with the plan's environment, student and teacher; see `analysis.spend.rounds.Buyer`."""
 
     plan: PlanFile
     demo_tokens: float

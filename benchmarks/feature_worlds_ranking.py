@@ -4,7 +4,7 @@
 
 FILE.py is as for `benchmarks.feature_worlds_rounds`. In each world every option is played once at 1/8, 1/4
 and 1/2 of a budget and evaluated on 400 episodes, and `--reps` times at the whole budget, exactly. For each
-part the share of pairs in the right order, Spearman's rank correlation and the regret of the best measured, in
+part the share of pairs in the right order, Spearman's correlation and the regret of the best measured, in
 points, are printed, with errors over worlds. `exact`: the same without evaluation noise.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -249,6 +250,25 @@ def test_a_build_that_fails_says_why(tmp_path: Path, cache: Path) -> None:
         harbor(tmp_path / "tasks" / name, docker=docker)
         with pytest.raises(InputError, match=told):
             graded(benchmark(tmp_path / "tasks"), name)
+
+
+def test_builds_and_verifiers_may_have_a_network(tmp_path: Path, cache: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        reach = f"if (: < /dev/tcp/127.0.0.1/{port}) 2>/dev/null; then echo 1; else echo 0; fi"
+        harbor(
+            tmp_path / "tasks" / "net",
+            docker=f"FROM a\nWORKDIR /app\nRUN ({reach}) > /app/built\n",
+            test=f"[ $(cat /app/built)$(cat /app/agent)$({reach}) = $(cat /tests/want) ] && "
+            + REWARD.format(1),
+        )
+        for network, want in (("", "000"), ("build", "100"), ("build,verifier", "101")):
+            (tmp_path / "tasks" / "net" / "tests" / "want").write_text(want)
+            opened = benchmark(tmp_path / "tasks", network=network)
+            assert graded(opened, "net", f"({reach}) > /app/agent") == 1
+            assert ("network" in opened.version) == bool(network)
+    with pytest.raises(InputError, match="expected build, verifier"):
+        benchmark(tmp_path / "tasks", network="agent")
 
 
 def test_the_settings_are_kept(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def open_terminal(
     workers: int = 2,
     tasks: str = NL2BASH,
     benchmark: str = "",
+    network: str = "",
     timeout_factor: float = 1.0,
     image: str = HOST,
     turns: int = T_MAX,
@@ -97,6 +98,7 @@ def open_terminal(
         workers: sandboxes that are open at once; the scripted policies open some more for a moment.
         tasks: nl2bash, in the folder that FEWSTEPS_DATA names; or a folder of tasks, see `folders`.
         benchmark: name and version of a folder's tasks (terminal-bench@2.1); its own name by default.
+        network: build and verifier, with a comma: which of them has the machine's network; never the agent.
         timeout_factor: multiplies the seconds that a folder's tasks give an agent.
         image: host, or the folder of a root file system; see `images`.
         turns: T_max; the last turn is graded like any other end.
@@ -120,14 +122,16 @@ def open_terminal(
     limits = Limits(memory_mb=memory_mb, disk_mb=disk_mb, processes=processes)
     template = load_template(Path(prompt) if prompt else None)
     found = open_image(image)
+    asked = [part for part in network.split(",") if part]
     task_set: TaskSet = (
         NaturalLanguageToBash(find_data(), found, limits=limits)
         if tasks == NL2BASH
-        else FolderTasks(Path(tasks), found, limits=limits, benchmark=benchmark)
+        else FolderTasks(Path(tasks), found, limits=limits, benchmark=benchmark, network=asked)
     )
     version = (
         f"{task_set.version} image={found.name} turns={turns} mode={mode} prompt={template.hash} "
         f"memory_mb={memory_mb} disk_mb={disk_mb} processes={processes}"
+        f"{f' network={network}' if network else ''}"
         f"{'' if timeout_factor == 1 else f' timeout_factor={timeout_factor:g} (not comparable)'}"
     )
     return Terminal(

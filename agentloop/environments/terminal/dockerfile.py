@@ -21,7 +21,7 @@ from pathlib import Path
 
 from occupancy.record.errors import DataError, InputError
 
-from .images import Image, give_to_sandboxes
+from .images import Image, give_to_sandboxes, network_layer
 from .launch import Layers
 from .limits import Limits
 from .sandbox import open_sandbox
@@ -85,16 +85,34 @@ def read_steps(text: str, *, of: str) -> list[Step]:
 
 
 async def build(
-    context: Path, image: Image, *, limits: Limits, cache: Path, salt: str = "", before: Sequence[Step] = ()
+    context: Path,
+    image: Image,
+    *,
+    limits: Limits,
+    cache: Path,
+    salt: str = "",
+    before: Sequence[Step] = (),
+    network: bool = False,
 ) -> Built:
     """The start state that the Dockerfile in `context` describes, built once and kept in `cache`.
+
+    Args:
+        context: folder of the Dockerfile, from which files are copied.
+        image: what takes the place of FROM.
+        limits: of every RUN; its time is `BUILD_S`.
+        cache: folder of all start states.
+        salt: tells apart builds that differ in something else.
+        before: steps before those of the Dockerfile.
+        network: whether RUN has the machine's network.
 
     Raises:
         InputError: an instruction that is not supported, or a command that failed; its last words are told.
     """
     file = context / "Dockerfile"
     steps = [*before, *(read_steps(file.read_text("utf-8"), of=str(file)) if file.exists() else [])]
-    digest = blake2b(f"{image.name}\n{salt}\n{content_hash(context)}\n{before!r}".encode(), digest_size=8)
+    digest = blake2b(
+        f"{image.name}\n{salt}\n{network}\n{content_hash(context)}\n{before!r}".encode(), digest_size=8
+    )
     folder = cache / f"built-{digest.hexdigest()}"
     async with _alone(folder):
         done = folder / "cwd"
@@ -102,7 +120,9 @@ async def build(
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             folder.chmod(0o755)
-            await _Build(folder, image.layers, context, limits).run(steps)
+            await _Build(
+                folder, image.layers, context, limits, network_layer(cache=cache) if network else None
+            ).run(steps)
         names = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda p: -int(p.name))
         layers = image.layers
         for name in reversed(names):
@@ -113,8 +133,10 @@ async def build(
 class _Build:
     """The state of one build: layers so far, working folder, variables."""
 
-    def __init__(self, folder: Path, layers: Layers, context: Path, limits: Limits) -> None:
-        self.folder, self.layers, self.context = folder, layers, context
+    def __init__(
+        self, folder: Path, layers: Layers, context: Path, limits: Limits, network: Layers | None
+    ) -> None:
+        self.folder, self.layers, self.context, self.network = folder, layers, context, network
         self.limits = replace(limits, command_s=BUILD_S)
         self.cwd, self.variables, self.arguments = "/", dict[str, str](), dict[str, str]()
 
@@ -182,16 +204,20 @@ class _Build:
         known = {**self.arguments, **self.variables}
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in known.items())
         command = step.body if step.body and _HEREDOC.match(step.rest) else f"{step.rest}\n{step.body}"
-        async with open_sandbox(self.layers, limits=self.limits, cwd=self.cwd) as sandbox:
+        layers = self.layers.on_top(self.network) if self.network else self.layers
+        online = self.network is not None
+        async with open_sandbox(layers, limits=self.limits, cwd=self.cwd, network=online) as sandbox:
             ran = await sandbox.run(f"{exports}set -e\n{command}", shell="/bin/bash")
             if ran.code:
                 said = ran.output.decode(errors="replace").strip()[-300:]
                 raise InputError(
-                    f"{self.context}: RUN {step.rest[:80]} failed without a network: {said}; make an image "
-                    "that has what it installs (--env-set image=FOLDER), or use Harbor and a container engine"
+                    f"{self.context}: RUN {step.rest[:80]} failed with{'' if online else 'out'} a network: "
+                    f"{said}; try --env-set network=build, or an image with what it installs (image=FOLDER)"
                 )
             await sandbox.halt()
-            self.layers = await sandbox.snapshot(self.folder / self._name())
+            place = self.folder / self._name()
+            await sandbox.snapshot(place)
+            self.layers = self.layers.on_top(_layer(place, bool(self.layers.usr)))
 
     def _files(self, files: dict[str, str | None]) -> None:
         layer = self._new()

@@ -7,7 +7,7 @@ versions are never mixed, and its name: that of the folder, or what `benchmark` 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError, MissingExtra
 
 from .dockerfile import Built, Step, build, content_hash
-from .images import Image, cache_folder
+from .images import Image, cache_folder, network_layer
 from .launch import Layers
 from .limits import Limits
 from .sandbox import Sandbox
@@ -25,6 +25,8 @@ from .tasks import TerminalTask
 from .verifier import HARBOR, TERMINAL_BENCH, Verifier, verify
 
 SPLIT = "test"
+BUILD, VERIFIER = "build", "verifier"
+"""What may have a network."""
 DEFAULT_S = 900.0
 """Seconds for agent and verifier where a task does not say."""
 
@@ -46,8 +48,18 @@ class FolderTasks:
     """The tasks of one folder of folders; a `TaskSet`."""
 
     def __init__(
-        self, place: Path, image: Image, *, limits: Limits, benchmark: str = "", cache: Path | None = None
+        self,
+        place: Path,
+        image: Image,
+        *,
+        limits: Limits,
+        benchmark: str = "",
+        network: Sequence[str] = (),
+        cache: Path | None = None,
     ) -> None:
+        if unknown := [part for part in network if part not in (BUILD, VERIFIER)]:
+            raise InputError(f"network={unknown[0]!r}: expected {BUILD}, {VERIFIER}, or both with a comma")
+        self._network = tuple(network)
         self._image, self._limits, self._cache = image, limits, cache or cache_folder()
         found = [read_task(path) for path in sorted(place.iterdir()) if path.is_dir() and is_task(path)]
         if not found:
@@ -67,7 +79,13 @@ class FolderTasks:
             # Terminal-Bench's folder holds tests and solution too, which no agent may see.
             ready = (Step("WORKDIR", "/app"),)
             return await build(
-                context, self._image, limits=self._limits, cache=self._cache, salt=folder.kind, before=ready
+                context,
+                self._image,
+                limits=self._limits,
+                cache=self._cache,
+                salt=folder.kind,
+                before=ready,
+                network=BUILD in self._network,
             )
 
         async def start() -> tuple[Layers, str]:
@@ -79,7 +97,10 @@ class FolderTasks:
             tests = folder.place / "tests"
             script = "test.sh" if folder.kind == HARBOR else "run-tests.sh"
             own = None if (tests / script).exists() else folder.place / script
-            verifier = Verifier(folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own)
+            online = network_layer(cache=self._cache) if VERIFIER in self._network else None
+            verifier = Verifier(
+                folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own, online
+            )
             return await verify(sandbox, verifier, self._limits)
 
         return TerminalTask(

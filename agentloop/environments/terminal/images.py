@@ -26,7 +26,7 @@ PACKAGES = (
     "bash coreutils findutils grep sed gawk mawk tar gzip bzip2 xz-utils diffutils file less procps psmisc "
     "tmux tree cpio jq bc bsdextrautils util-linux netbase python3 vim-tiny"
 )
-SKELETON = 4
+SKELETON = 5
 """Version of the files below; a new one makes a new folder in the cache."""
 _FOLDERS = (
     "app boot dev etc/profile.d home media mnt opt proc root run srv sys tmp usr var/cache var/lib var/log "
@@ -46,7 +46,7 @@ _FILES = {
     "etc/hostname": "sandbox\n",
     "etc/hosts": "127.0.0.1\tlocalhost sandbox\n",
     "etc/networks": "default\t\t0.0.0.0\nloopback\t127.0.0.0\nlink-local\t169.254.0.0\n\n",
-    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     "etc/shells": "/bin/sh\n/bin/bash\n",
     "etc/bash.bashrc": f'[ -z "$PS1" ] && return\n{_PROMPT}',
     "etc/profile": 'umask 022\nfor f in /etc/profile.d/*.sh; do [ -r "$f" ] && . "$f"; done\nunset f\n'
@@ -113,6 +113,20 @@ def unpacked(archive: Path, *, cache: Path | None = None) -> Path:
         folder.chmod(0o755)
 
     return _once((cache or cache_folder()) / f"{archive.name.split('.')[0]}-{digest}-{_owner()}", fill)
+
+
+def network_layer(*, cache: Path | None = None) -> Layers:
+    """What a sandbox with a network needs of the machine: its name servers and certificates."""
+    files = ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt")
+    found = {name: Path("/", name).read_bytes() for name in files if Path("/", name).is_file()}
+    digest = blake2b(repr(sorted(found.items())).encode(), digest_size=8).hexdigest()
+
+    def fill(folder: Path) -> None:
+        for name, data in found.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+
+    return Layers((_once((cache or cache_folder()) / f"network-{digest}-{_owner()}", fill),))
 
 
 def make_debian(folder: Path, *, suite: str = "bookworm") -> Image:

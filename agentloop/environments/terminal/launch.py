@@ -77,6 +77,8 @@ class Start:
     calls: int | None
     """Descriptor of the system call filter."""
     cwd: str
+    network: bool = False
+    """Whether it has the machine's network, for builds alone: local services can be reached then."""
 
 
 def launch_command(start: Start) -> list[str]:
@@ -127,7 +129,8 @@ def _options(start: Start, places: dict[Path, str]) -> list[str]:
     for place in ("/dev/shm", "/run"):
         options += ["--perms", "1777", "--size", str(SMALL_TMPFS), "--tmpfs", place]
     options += ["--unshare-user", "--uid", "0", "--gid", "0", "--unshare-pid", "--unshare-ipc"]
-    options += ["--unshare-uts", "--unshare-net", "--unshare-cgroup-try", "--hostname", HOST_NAME]
+    options += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", HOST_NAME]
+    options += [] if start.network else ["--unshare-net"]
     options += ["--die-with-parent", "--as-pid-1", "--clearenv", "--chdir", start.cwd, "--cap-drop", "ALL"]
     for name in CAPABILITIES.split():
         options += ["--cap-add", f"CAP_{name}"]

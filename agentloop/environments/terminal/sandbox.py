@@ -182,14 +182,15 @@ def state_of(pid: int) -> str:
 
 @asynccontextmanager
 async def open_sandbox(
-    layers: Layers, *, limits: Limits | None = None, cwd: str = "/"
+    layers: Layers, *, limits: Limits | None = None, cwd: str = "/", network: bool = False
 ) -> AsyncIterator[Sandbox]:
-    """A running sandbox over `layers`, without a network; ended with everything in it when the block is left.
+    """A running sandbox over `layers`; ended with everything in it when the block is left.
 
     Args:
         layers: read-only folders; they must not change while sandboxes use them.
         limits: what it may use.
         cwd: folder that commands are run in.
+        network: whether it has the machine's network: for building start states, never for an agent.
 
     Raises:
         SandboxFailed: it could not be started; the message has bubblewrap's own words.
@@ -204,7 +205,7 @@ async def open_sandbox(
     pid = None
     try:
         folder.chmod(0o755)
-        process, pid = await _start(folder, layers, limits=limits, group=group, cwd=cwd)
+        process, pid = await _start(folder, layers, limits=limits, group=group, cwd=cwd, network=network)
         sandbox = Sandbox(folder, layers, process, pid)
         sandbox.limits = limits
         up = await sandbox.run("true", timeout_s=START_S)
@@ -220,7 +221,13 @@ async def open_sandbox(
 
 
 async def _start(
-    folder: Path, layers: Layers, *, limits: Limits, group: limits_of.Group | None, cwd: str
+    folder: Path,
+    layers: Layers,
+    *,
+    limits: Limits,
+    group: limits_of.Group | None,
+    cwd: str,
+    network: bool,
 ) -> tuple[asyncio.subprocess.Process, int]:
     ours: list[int] = []
     theirs: list[int] = []
@@ -240,7 +247,7 @@ async def _start(
             os.write(calls, program)
             os.lseek(calls, 0, os.SEEK_SET)
             theirs.append(calls)
-        start = Start(folder, layers, limits, group, info_end, ready, calls, cwd)
+        start = Start(folder, layers, limits, group, info_end, ready, calls, cwd, network)
         process = await asyncio.create_subprocess_exec(
             *launch_command(start),
             stdin=asyncio.subprocess.PIPE,

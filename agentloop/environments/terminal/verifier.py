@@ -53,6 +53,8 @@ class Verifier:
     """The start state of the task."""
     beside: Path | None = None
     """The script, where it is not among the tests."""
+    network: Layers | None = None
+    """What a verifier with a network needs; None: it has none."""
 
 
 async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
@@ -71,7 +73,10 @@ async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
         layers = verifier.start.on_top(Layers((left.root[0],)))
         layers = layers.on_top(Layers((folder / "tests" / "root",)))
         given = replace(limits, command_s=verifier.limit_s)
-        async with open_sandbox(layers, limits=given, cwd=verifier.cwd) as fork:
+        online = verifier.network is not None
+        if verifier.network is not None:
+            layers = layers.on_top(verifier.network)
+        async with open_sandbox(layers, limits=given, cwd=verifier.cwd, network=online) as fork:
             try:
                 ran = await fork.run(f"bash --login /tests/{verifier.script}", timeout_s=verifier.limit_s)
             except SandboxFailed as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import add_json, show, table
-from occupancy.record.specs import Count, Size, option
+from occupancy.record.specs import Count, Few, Size, option
 
 if TYPE_CHECKING:
     from occupancy.statistics.estimate import Occupancy
@@ -42,13 +42,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="MB",
         help="memory for standard errors by state if the table exceeds --memory (default: 1024); 0: none",
     )
-    add.add_argument(
-        "--top", type=option(Count), default=20, help="most visited states to print (default: 20)"
-    )
+    add.add_argument("--top", type=option(Few), default=20, help="most visited states to print (default: 20)")
     add.add_argument(
         "--engine", choices=("local", "ray"), default="local", help="where the sums are computed"
     )
-    add.add_argument("--workers", type=option(Count), default=None, help="threads, or Ray tasks at a time")
+    add.add_argument("--workers", type=option(Few), default=None, help="threads, or Ray tasks at a time")
     add.add_argument(
         "--fast",
         action="store_true",

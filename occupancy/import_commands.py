@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import add_json, show
-from occupancy.record.specs import Count, option
+from occupancy.record.specs import Few, option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add.add_argument("--reward", default="", metavar="FIELD", help="field or Inspect scorer with R in [0, 1]")
     add.add_argument(
         "--T-max",
-        type=option(Count),
+        type=option(Few),
         default=None,
         metavar="TURNS",
         help="horizon (default: longest episode)",

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from occupancy.record.drafts import open_file, sync, write_whole
 from occupancy.record.errors import DataError, RunError
+from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
@@ -96,11 +97,9 @@ class Run:
             file = part / f"{table}.parquet"
             if rows is None:
                 continue
-            try:
+            with reading(file, then="restore the file"):
                 footer = pq.read_metadata(file)
                 version = int((footer.metadata or {}).get(b"fewsteps", SCHEMA_VERSION))
-            except (pa.ArrowInvalid, ValueError, OSError) as error:
-                raise DataError(f"{file} cannot be read ({error}): restore the file") from error
             _refuse_later(file, version)
             if rows not in (footer.num_rows, -1):
                 raise DataError(f"{file} has {footer.num_rows} rows, but {_LIST} says {rows}: restore it")
@@ -112,12 +111,10 @@ class Run:
         present = {file.stem for file in part.glob("*.parquet")}
         if not (part / _LIST).exists() and self.info.get("schema_version", SCHEMA_VERSION) < _LISTED_SINCE:
             return dict.fromkeys(present, -1)
-        try:
+        with reading(part / _LIST, then="restore the part"):
             listed = json.loads((part / _LIST).read_text("utf-8"))
             number, version = int(listed["part"]), int(listed["schema_version"])
             rows = {str(name): int(n) for name, n in listed["rows"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{part}/{_LIST} cannot be read ({error}): restore the part") from error
         _refuse_later(part, version)
         if f"{number:06d}" != part.name:
             raise DataError(f"{part} is a copy of part {number:06d}: its rows would count twice; remove it")
@@ -205,10 +202,7 @@ def open_run(folder: str | Path) -> Run:
         raise DataError(
             f"{folder} is no run folder: it has no run.json; make one with `fewsteps collect --out {folder}`"
         )
-    try:
-        info = json.loads((folder / "run.json").read_text("utf-8"))
-    except ValueError as error:
-        raise DataError(f"{folder}/run.json is not JSON ({error}): restore it, or collect anew") from error
+    info = read_json(folder / "run.json", then="restore it, or collect anew")
     if not isinstance(info, dict):
         raise DataError(f"{folder}/run.json is no JSON object: restore it, or collect anew")
     version = info.get("schema_version")
@@ -217,10 +211,8 @@ def open_run(folder: str | Path) -> Run:
             f"{folder} has schema version {version!r}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; "
             f"use the release that wrote it"
         )
-    try:
+    with reading(folder / "recipe.toml"):
         recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder}/recipe.toml cannot be read ({error}): restore it") from error
     if recipe.hash != info.get("recipe_hash"):
         raise DataError(
             f"{folder}/recipe.toml has hash {recipe.hash}, but run.json was written for "
@@ -250,16 +242,16 @@ def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
 
 def _read_part(file: Path, table: str, wanted: pa.Schema) -> pa.Table:
     """A part's rows; columns that its schema version did not have yet are empty."""
-    try:
+    with reading(file, then="restore the file"):
         version = int((pq.read_schema(file).metadata or {}).get(b"fewsteps", SCHEMA_VERSION))
         later = {c.name for c in TABLES[table] if c.since > version}
         names = [name for name in wanted.names if name not in later]
         rows = pq.read_table(file, columns=names, partitioning=None)
         for name in later & set(wanted.names):
             rows = rows.append_column(name, pa.nulls(len(rows), wanted.field(name).type))
-        return rows.select(wanted.names).cast(wanted)
-    except (pa.ArrowInvalid, KeyError, ValueError, OSError) as error:
-        raise DataError(f"{file} cannot be read ({error}): restore the file") from error
+        rows = rows.select(wanted.names).cast(wanted)
+        rows.validate(full=True)
+        return rows
 
 
 def _refuse_later(where: Path, version: int) -> None:

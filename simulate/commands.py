@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import add_json, progress, show, table
-from occupancy.record.specs import Count, Positive, Seed, option
+from occupancy.record.specs import Count, Few, Positive, Seed, Share, option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "short/7, or a TOML file",
     )
     simulate.add_argument(
-        "--budgets", type=_numbers(int), default=[32_000, 128_000], metavar="N,N", help="teacher tokens"
+        "--budgets", type=_numbers(Count), default=[32_000, 128_000], metavar="N,N", help="teacher tokens"
     )
     simulate.add_argument(
         "--K",
@@ -46,7 +46,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     simulate.add_argument(
         "--r",
-        type=_numbers(float),
+        type=_numbers(Share),
         default=[0, 0.25, 0.5, 0.75, 1],
         metavar="X,X",
         help="fractions of the budget spent on-policy; the rest buys demonstrations",
@@ -54,7 +54,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     simulate.add_argument(
         "--recipes", type=_numbers(str), default=["op-short"], metavar="NAME,NAME", help="presets to compare"
     )
-    simulate.add_argument("--seeds", type=option(Count), default=32, help="pipelines a recipe (default 32)")
+    simulate.add_argument("--seeds", type=option(Few), default=32, help="pipelines a recipe (default 32)")
     simulate.add_argument(
         "--axis",
         choices=("inference", "training", "both"),
@@ -62,11 +62,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="what budgets count: tokens bought (C_i), tokens trained on (C_tr), or one sweep of each",
     )
     simulate.add_argument(
-        "--rounds", type=option(Count), default=1, help="rounds of collecting and retraining (default 1)"
+        "--rounds", type=option(Few), default=1, help="rounds of collecting and retraining (default 1)"
     )
     simulate.add_argument("--student", choices=("tabular", "log-linear"), help="default: the world's own")
     simulate.add_argument("--kappa", type=option(Positive), help="tabular: turns that teach half a context")
-    simulate.add_argument("--steps", type=option(Count), help="log-linear: gradient steps of a training")
+    simulate.add_argument("--steps", type=option(Few), help="log-linear: gradient steps of a training")
     simulate.add_argument("--rate", type=option(Positive), help="log-linear: step size")
     simulate.add_argument("--seed", type=option(Seed), default=0, help="of all draws (default 0)")
     simulate.add_argument("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
@@ -74,11 +74,16 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     simulate.set_defaults(handler=_simulate)
 
 
-def _numbers(kind: type) -> Any:
-    def parse(text: str) -> list[Any]:
-        return [kind(part) for part in text.split(",") if part.strip()]
+def _numbers(kind: Any) -> Any:
+    """An argparse `type`: values with commas between, one at least."""
+    read = option(tuple[kind, ...])
 
-    parse.__name__ = f"comma-separated {kind.__name__}"
+    def parse(text: str) -> list[Any]:
+        values = [*read(text)]
+        if not values:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected values with commas between")
+        return values
+
     return parse
 
 

@@ -49,10 +49,12 @@ async def opened_policies(environments: Environments, *specs: str) -> AsyncItera
 
 
 def turns(flag: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with commas, in order."""
+    """Turns, 0 or more each, with commas, in order."""
+    from occupancy.record.specs import Size, value_of
+
     try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError as error:
+        return tuple(sorted({value_of(part.strip(), Size) for part in text.split(",")}))
+    except InputError as error:
         raise InputError(f"{flag} {text!r}: expected whole numbers with commas, e.g. 0,1,2,3,5") from error
 
 

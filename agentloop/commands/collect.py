@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentloop.commands.evaluate import add_evaluate
 from occupancy.record.recipe import MEANINGS
 from occupancy.record.show import add_json, progress, show, table
-from occupancy.record.specs import Count, Positive, Seed, Size, amount, option
+from occupancy.record.specs import Count, Few, Positive, Seed, Size, amount, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     collect.add_argument(
         "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
     )
-    collect.add_argument("--workers", type=option(Count), help="tasks played at the same time (default: 2)")
+    collect.add_argument("--workers", type=option(Few), help="tasks played at the same time (default: 2)")
     collect.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )
@@ -71,7 +71,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     collect.add_argument(
         "--ray",
-        type=option(Count),
+        type=option(Few),
         metavar="MACHINES",
         help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
     )
@@ -92,7 +92,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     pilot.add_argument("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
     pilot.add_argument(
-        "--replicates", type=option(Count), default=2, help="hand-backs at each depth (default: 2)"
+        "--replicates", type=option(Few), default=2, help="hand-backs at each depth (default: 2)"
     )
     pilot.add_argument("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
     add_json(collect)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from occupancy.record.show import add_json, progress, show, table
-from occupancy.record.specs import Count, Seed, option
+from occupancy.record.specs import Few, Seed, option
 
 
 def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,12 +22,12 @@ def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     command.add_argument("--policy", required=True, help="what is evaluated, e.g. scripted")
     command.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
-    command.add_argument("--attempts", type=option(Count), default=8, help="attempts a task (default: 8)")
+    command.add_argument("--attempts", type=option(Few), default=8, help="attempts a task (default: 8)")
     command.add_argument("--out", required=True, metavar="RUN", help="the run folder")
     command.add_argument(
         "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
     )
-    command.add_argument("--workers", type=option(Count), help="tasks played at the same time (default: 2)")
+    command.add_argument("--workers", type=option(Few), help="tasks played at the same time (default: 2)")
     command.add_argument(
         "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
     )

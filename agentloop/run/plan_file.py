@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from agentloop.run.cut import own_traces
 from occupancy.record.errors import InputError
+from occupancy.record.reading import read_toml, reading
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
 from occupancy.runs import open_run
 
@@ -93,10 +93,7 @@ class PlanFile:
 
 def read_plan(file: str | Path) -> PlanFile:
     """Read what `fewsteps plan --out` wrote."""
-    try:
-        given = tomllib.loads(Path(file).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"the plan {file} cannot be read: {error}") from error
+    given = read_toml(file, what="the plan", then="write it anew", error=InputError)
     if given.pop("format", None) != FORMAT:
         raise InputError(
             f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"
@@ -105,11 +102,9 @@ def read_plan(file: str | Path) -> PlanFile:
     wrong = sorted(set(given) - known) or sorted(known - {"contenders"} - set(given))
     if wrong:
         raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
-    try:
+    with reading(f"the plan {file}", then="write it anew", error=InputError):
         parts = tuple(Part(**part) for part in given.pop("parts"))
         return PlanFile(**given | {"parts": parts, "contenders": tuple(given.get("contenders", ()))})
-    except TypeError as error:
-        raise InputError(f"the plan {file} has a part that is none ({error}): write it anew") from error
 
 
 def fill_collect(given: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.specs import Count, NotNegative, Positive, Seed, Size, amount, option
+from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, amount, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ def add_trainings(plan: argparse.ArgumentParser) -> None:
     )
     trainings.add_argument(
         "--trainings",
-        type=option(Size),
+        type=option(Few),
         default=16,
         metavar="N",
         help="most trainings, kept ones included (default 16)",
@@ -132,7 +132,7 @@ def _add_design(plan: argparse.ArgumentParser) -> None:
     )
     design.add_argument("--design", action="store_true", help="design a pilot instead of reading one")
     design.add_argument(
-        "--replicates", type=option(Count), metavar="N", help="hand-backs for each of their depths"
+        "--replicates", type=option(Few), metavar="N", help="hand-backs for each of their depths"
     )
     for name, meaning in GUESSES.items():
         design.add_argument(

@@ -16,7 +16,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import InputError, RunError
+from occupancy.record.reading import read_toml
 from occupancy.runs import Run
 
 
@@ -97,10 +97,7 @@ class Product:
 
 def read_product(file: str | Path, pilot: Run) -> Product:
     """The trainer of a TOML file; InputError where its student is not the pilot's."""
-    try:
-        given = tomllib.loads(Path(file).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"--train {file} cannot be read: {error}") from error
+    given = read_toml(file, what="--train", error=InputError)
     known = {f.name for f in fields(Product)}
     wrong = sorted(set(given) - known) or sorted({"base", "preset", "tasks"} - set(given))
     if wrong:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.show import add_json, progress, show, table
-from occupancy.record.specs import Count, Seed, Size, option
+from occupancy.record.specs import Few, Seed, option
 
 _EXAMPLE = "fewsteps simulate validate --worlds short,middle,long,any --seeds 40 --out DIR"
 
@@ -32,7 +32,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a family's file, or families by name (default short,middle,long,any; "
         "desk,maze,search are harder)",
     )
-    validate.add_argument("--seeds", type=option(Count), default=40, help="number of worlds (default 40)")
+    validate.add_argument("--seeds", type=option(Few), default=40, help="number of worlds (default 40)")
     validate.add_argument("--seed", type=option(Seed), default=0, help="which worlds are drawn (default 0)")
     validate.add_argument(
         "--trained",
@@ -48,7 +48,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="ids",
         help="what pilots record of contexts: ids that recur (default), or whole histories, which never do",
     )
-    validate.add_argument("--workers", type=option(Size), help="processes (default: one a core)")
+    validate.add_argument("--workers", type=option(Few), help="processes (default: one a core)")
     validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
     add_json(validate)
     validate.set_defaults(handler=_validate)

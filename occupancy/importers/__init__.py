@@ -20,6 +20,7 @@ from pathlib import Path
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, numbered
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.reading import reading
 
 FORMATS = {
     "atif": "atif:read",
@@ -45,5 +46,6 @@ def read_episodes(
     for file in map(Path, files):
         if not file.is_file():
             raise DataError(f"{file}: no such file")
-        episodes += read(file, settings or ImportSettings())
+        with reading(file, then=f"expected a file of the format {format}"):
+            episodes += read(file, settings or ImportSettings())
     return numbered(episodes)

@@ -48,6 +48,8 @@ class Columns:
     def require(self, present: Sequence[str], where: str, *, only: Sequence[str] | None = None) -> None:
         """Refuse a table without a needed column, or without one of `only`."""
         for name in self.needed if only is None else only:
+            if [*present].count(name) > 1:
+                raise DataError(f"{where} has {[*present].count(name)} columns {name!r}: rename one of them")
             if name not in present:
                 raise DataError(
                     f"{where} has no column {name!r}, only {', '.join(present)}: map names with "

@@ -14,7 +14,6 @@ model. `collect`, `ledger` and `plan` read the same files.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from occupancy.record.errors import InputError
+from occupancy.record.reading import read_toml
 
 PICO = 10**12
 """Parts of one unit of the currency."""
@@ -95,10 +95,7 @@ class PriceTable:
 
 def read_prices(file: str | Path) -> PriceTable:
     """The price table in a TOML file; a missing or unknown entry is refused by name."""
-    try:
-        given = tomllib.loads(Path(file).read_text("utf-8"), parse_float=Decimal)
-    except (OSError, ValueError) as error:
-        raise InputError(f"the price table {file} cannot be read: {error}") from error
+    given = read_toml(file, what="the price table", error=InputError, parse_float=Decimal)
     if "models" not in given:
         given = _from_flat(file, given)
     unknown = sorted(set(given) - {"currency", "models", "context"})

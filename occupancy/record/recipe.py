@@ -161,10 +161,10 @@ class Recipe:
         """Read a recipe from TOML text."""
         import tomllib
 
-        try:
+        from occupancy.record.reading import reading
+
+        with reading("the recipe", then="expected the TOML of a recipe", error=RecipeError):
             return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise RecipeError(f"the recipe is not TOML: {error}") from error
 
 
 def parse_switch(value: SwitchLaw | Mapping[str, Any] | str) -> SwitchLaw:

@@ -47,6 +47,8 @@ class Range:
 
 
 Count = Annotated[int, Range(1, MOST)]
+Few = Annotated[int, Range(1, 10**6)]
+"""Of things that are done one after another, or held in memory: rounds, attempts, machines."""
 Size = Annotated[int, Range(0, MOST)]
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(above=0)]

@@ -23,12 +23,13 @@ from occupancy.kernels.columns import Turns
 from occupancy.kernels.fixed_point import carry
 from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.record.errors import DataError
+from occupancy.record.reading import reading
 from occupancy.record.types import Float64, Int32, Int64
 from occupancy.statistics.estimate import Occupancy
 from occupancy.statistics.tallies import Tally
 from occupancy.streaming.estimate import StreamEstimate, require_positive
 from occupancy.streaming.partial import grown
-from occupancy.streaming.stream import ARROW, MEMORY, Together, open_turns
+from occupancy.streaming.stream import ARROW, FILES, MEMORY, Together, open_turns
 
 UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
 ROW_BYTES, TEXT_BYTES = 48, 240
@@ -142,7 +143,8 @@ def scan_table(
     each = memory // count_workers(workers)
 
     def work(unit: int, _: int) -> Scanned:
-        return scan_unit(units[unit], columns, each)
+        with reading(units[unit].file, then=FILES):
+            return scan_unit(units[unit], columns, each)
 
     return _merged(in_order(work, np.arange(len(units) + 1), workers=workers), columns)
 
@@ -168,12 +170,13 @@ def _group_rows(file: Path) -> list[int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if file.suffix in ARROW:
-        with pa.memory_map(str(file)) as source:
-            reader = pa.ipc.open_file(source)
-            return [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
-    metadata = pq.read_metadata(file)
-    return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    with reading(file, then=FILES):
+        if file.suffix in ARROW:
+            with pa.memory_map(str(file)) as source:
+                reader = pa.ipc.open_file(source)
+                return [reader.get_batch(n).num_rows for n in range(reader.num_record_batches)]
+        metadata = pq.read_metadata(file)
+        return [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
 
 
 def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:

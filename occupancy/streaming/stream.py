@@ -16,11 +16,13 @@ import numpy as np
 
 from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.record.errors import DataError
+from occupancy.record.reading import reading
 from occupancy.record.types import Int64, Trajectories
 
 MEMORY = 256 << 20
 ARROW = (".arrow", ".feather", ".ipc")
 ROW_BYTES, TEXT_BYTES = 160, 240
+FILES = "expected Parquet, or an Arrow IPC file (not a stream)"
 
 
 @dataclass
@@ -73,28 +75,32 @@ class TurnStream:
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         """Record batches, each with the number of rows that a part may have."""
+        for file in self.files:
+            with reading(file, then=FILES):
+                yield from self._batches_of(file)
+
+    def _batches_of(self, file: Path) -> Iterator[tuple[int, Any]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        for file in self.files:
-            if file.suffix in ARROW:
-                with pa.memory_map(str(file)) as source:
-                    reader = pa.ipc.open_file(source)
-                    self.columns.require(reader.schema.names, str(file))
-                    for number in range(reader.num_record_batches):
-                        batch = reader.get_batch(number)
-                        rows = self._rows(reader.schema.field(name) for name in self.columns.needed)
-                        for begin in range(0, batch.num_rows, rows):
-                            yield rows, self.kept(batch.slice(begin, rows))
-                continue
-            with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
-                schema = parquet.schema_arrow
-                if self.read is None:
-                    self.columns.require(schema.names, str(file))
-                wanted = self.columns.needed if self.read is None else self.read
-                rows = self._rows(schema.field(name) for name in wanted)
-                for batch in parquet.iter_batches(rows, columns=wanted):
-                    yield rows, self.kept(batch)
+        if file.suffix in ARROW:
+            with pa.memory_map(str(file)) as source:
+                reader = pa.ipc.open_file(source)
+                self.columns.require(reader.schema.names, str(file))
+                for number in range(reader.num_record_batches):
+                    batch = reader.get_batch(number)
+                    rows = self._rows(reader.schema.field(name) for name in self.columns.needed)
+                    for begin in range(0, batch.num_rows, rows):
+                        yield rows, self.kept(batch.slice(begin, rows))
+            return
+        with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
+            schema = parquet.schema_arrow
+            if self.read is None:
+                self.columns.require(schema.names, str(file))
+            wanted = self.columns.needed if self.read is None else self.read
+            rows = self._rows(schema.field(name) for name in wanted)
+            for batch in parquet.iter_batches(rows, columns=wanted):
+                yield rows, self.kept(batch)
 
     def kept(self, batch: Any) -> Any:
         """The rows that count."""

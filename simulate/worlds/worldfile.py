@@ -25,13 +25,13 @@ where a transition is [state, action, following state, chance] and `features` [X
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from occupancy.record.reading import read_toml, reading
 from simulate.worlds.families import FAMILIES, Family
 from simulate.worlds.types import World, WorldError
 
@@ -43,7 +43,8 @@ def load_world(spec: str) -> World:
     path = Path(spec)
     if path.suffix == ".toml" and path.is_file():
         found = read_world_file(path)
-        return found if isinstance(found, World) else found.draw(0)
+        with reading(path, then="see docs/worlds.md", error=WorldError):
+            return found if isinstance(found, World) else found.draw(0)
     name, _, number = spec.partition("/")
     if name not in FAMILIES or not (number == "" or (number.isascii() and number.isdigit())):
         raise WorldError(
@@ -56,10 +57,12 @@ def load_world(spec: str) -> World:
 def read_world_file(path: str | Path) -> World | Family:
     """The explicit world of a TOML file, or its family."""
     path = Path(path)
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise WorldError(f"{path} cannot be read as TOML: {error}") from error
+    table = read_toml(path, error=WorldError)
+    with reading(path, then="see docs/worlds.md", error=WorldError):
+        return _read(path, table)
+
+
+def _read(path: Path, table: Mapping[str, Any]) -> World | Family:
     if "transitions" in table:
         return _explicit(path, table)
     unknown = sorted(set(table) - {"name", "kind", "knobs", "ranges"})

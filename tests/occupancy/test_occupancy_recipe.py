@@ -38,7 +38,7 @@ def test_a_preset_names_the_field_that_is_wrong(field: str, value: Any, told: st
         ("[switch]\nlaw = 'fixed'\nnu = 3", "expected a list of probabilities"),
         ("K = [2]", r"K=\[2\]"),
         ("success_at = 'x'", "success_at='x'"),
-        ("a = ", "not TOML"),
+        ("a = ", "the recipe cannot be read"),
     ],
 )
 def test_a_recipe_file_names_the_field_that_is_wrong(text: str, told: str) -> None:

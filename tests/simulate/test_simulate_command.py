@@ -68,7 +68,6 @@ def test_the_log_linear_student_and_rounds_are_asked_for_by_name(tmp_path, capsy
         (("--world", "nowhere", "--out", "x"), "world 'nowhere': expected a family"),
         (("--world", "middle", "--out", "x", "--K", "0"), "K=0: expected a whole number"),
         (("--world", "middle", "--out", "x", "--recipes", "op-shrot"), "recipe 'op-shrot'"),
-        (("--world", "middle", "--out", "x", "--r", "0,2"), "r=2.0: expected a fraction"),
         (("--world", "middle", "--out", "x", "--steps", "3"), "--steps is not for --student tabular"),
     ],
 )

@@ -1,0 +1,61 @@
+"""Files of users as plain objects: whatever makes one unreadable is one line that names the file."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from occupancy.record.errors import DataError, FewstepsError
+
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+    *(NotImplementedError, RecursionError, MemoryError, SystemError),
+)
+"""What readers raise on a file that is damaged or not what it claims to be; pyarrow's errors too."""
+
+
+@contextmanager
+def reading(
+    file: str | Path, *, then: str = "restore it", error: Callable[[str], FewstepsError] = DataError
+) -> Iterator[None]:
+    """Convert what a damaged file makes a reader raise into one line.
+
+    Args:
+        file: the file, or what it is with its name.
+        then: what the user is to do.
+        error: class of what is raised.
+
+    Raises:
+        FewstepsError: `error`, from the cause; errors of our own pass.
+    """
+    try:
+        yield
+    except FewstepsError:
+        raise
+    except _UNREADABLE as cause:
+        deep = isinstance(cause, RecursionError)
+        told = "it is nested too deep" if deep else " ".join(f"{cause or type(cause).__name__}".split())
+        raise error(f"{file} cannot be read ({told[:300]}): {then}") from cause
+
+
+def read_toml(
+    file: str | Path,
+    *,
+    what: str = "",
+    then: str = "correct it",
+    error: Callable[[str], FewstepsError] = DataError,
+    parse_float: Callable[[str], Any] = float,
+) -> dict[str, Any]:
+    """The table in a TOML file; `what` it is and what to do `then` are for the message."""
+    with reading(f"{what} {file}".strip(), then=then, error=error):
+        return tomllib.loads(Path(file).read_text("utf-8"), parse_float=parse_float)
+
+
+def read_json(file: str | Path, *, then: str = "restore it") -> Any:
+    """The value in a JSON file."""
+    with reading(file, then=then):
+        return json.loads(Path(file).read_text("utf-8"))

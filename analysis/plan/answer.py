@@ -157,13 +157,18 @@ def _evidence(plan: Plan) -> str:
 def _change(plan: Plan) -> str:
     """Budgets at which another arm is expected to be best."""
     best = plan.recommended.arm.name
-    at = [i for i, name in enumerate(plan.curve.recipes) if name == best]
+    spans: list[tuple[str, float, float]] = []
+    for name, budget in zip(plan.curve.recipes, plan.curve.budgets, strict=True):
+        if spans and spans[-1][0] == name:
+            spans[-1] = (name, spans[-1][1], budget)
+        else:
+            spans.append((name, budget, budget))
     other = [
-        f"{name} at {number(budget)}"
-        for budget, name in zip(plan.curve.budgets, plan.curve.recipes, strict=True)
+        f"{name} at {number(low)}" + (f" to {number(high)}" if high > low else "")
+        for name, low, high in spans
         if name != best
     ]
-    if not at or not other:
+    if not other:
         return (
             f"The same recipe is best at every budget from {number(plan.curve.budgets[0])} to "
             f"{number(plan.curve.budgets[-1])}; trainings that disagree would change the answer."

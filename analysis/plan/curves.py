@@ -99,14 +99,18 @@ def apart(trainings: Sequence[Training], facts: Facts) -> float:
 
 def _first(trainings: Sequence[Training], options: Sequence[Option]) -> Option | None:
     """The largest offered training of the form in FIRST that was trained least often."""
-    made = [(t.arm.recipe, t.arm.r in (0.0, 1.0) and t.arm.r) for t in trainings]
-    forms = sorted(FIRST, key=lambda arm: made.count((arm.recipe, arm.r in (0.0, 1.0) and arm.r)))
-    for form in forms:
-        own = [o for o in options if (o.arm.recipe, o.arm.K) == (form.recipe, form.K)]
-        own = [o for o in own if form.recipe == "pilot" or o.arm.r == form.r]
+    made = [_form(training.arm) for training in trainings]
+    for form in sorted(map(_form, FIRST), key=made.count):
+        own = [option for option in options if _form(option.arm) == form]
         if own:
             return max(own, key=lambda option: (option.budget, -option.seed))
     return None
+
+
+def _form(arm: Arm) -> tuple[str, float, float, str]:
+    """What tells trainings apart: traces of the pilot only where they are all that is trained on, r only beside."""
+    own = arm.recipe == "pilot"
+    return arm.recipe, arm.K, 0.0 if own else arm.r, arm.pilot_traces if own else ""
 
 
 def _conditioned(

@@ -169,6 +169,18 @@ def test_the_next_training_is_one_that_could_change_the_choice(pilot: Pilot) -> 
     assert next_training([], facts, arms, [], 2e5) is None
 
 
+def test_the_first_trainings_are_the_pilots_successes_and_both_ends_of_r(pilot: Pilot) -> None:
+    facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
+    own = [Arm("pilot", INF, 0.5, which) for which in ("all", "success")]
+    options = [Option(arm, size, 0) for arm in [*own, *arms] for size in (1e4, 2e4)]
+    made: list[Training] = []
+    for expected in (own[1].name, "op-success r=1", "more demonstrations", own[1].name):
+        chosen = next_training(made, facts, arms, options, 2e5)
+        assert chosen is not None
+        assert (chosen.arm.name, chosen.budget) == (expected, 2e4)
+        made.append(replace(trained("op-success", 1.0, won=0.5), arm=chosen.arm))
+
+
 def test_more_tokens_are_not_expected_to_hurt(pilot: Pilot) -> None:
     curve = plan_pilot(pilot, Purchase(5e5)).curve
     assert list(curve.pass_at_1) == sorted(curve.pass_at_1)

@@ -108,7 +108,7 @@ def _first(trainings: Sequence[Training], options: Sequence[Option]) -> Option |
 
 
 def _form(arm: Arm) -> tuple[str, float, float, str]:
-    """What tells trainings apart: traces of the pilot only where they are all that is trained on, r only beside."""
+    """What tells forms of training apart."""
     own = arm.recipe == "pilot"
     return arm.recipe, arm.K, 0.0 if own else arm.r, arm.pilot_traces if own else ""
 

@@ -24,7 +24,8 @@ from .statistics.distance import (
     jensen_shannon,
     total_variation,
 )
-from .statistics.estimate import Mean, Occupancy, mean, occupancy
+from .statistics.estimate import Mean, mean, occupancy
+from .statistics.exact import Occupancy
 from .statistics.resample import Bootstrap, bootstrap
 from .statistics.switch import Draw, Switches, draw_switch, draw_switches
 from .statistics.tallies import Tally, tally

@@ -10,7 +10,7 @@ from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Few, Size, option
 
 if TYPE_CHECKING:
-    from occupancy.statistics.estimate import Occupancy
+    from occupancy.statistics.exact import Occupancy
     from occupancy.streaming.estimate import StreamEstimate
 
 

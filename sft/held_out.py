@@ -27,7 +27,6 @@ class HeldOut:
     """j of the teacher turn -> (mean, targets)."""
     by_class: dict[str, tuple[float, int]]
     """Class of the context -> (mean, targets)."""
-    by_depth_and_class: dict[str, dict[int, tuple[float, int]]]
     by_turn: tuple[tuple[str, int, float, int], ...] = ()
     """(episode, j of the teacher turn, mean, targets); empty where the rows name no episodes."""
 
@@ -102,21 +101,12 @@ def _by_turn(
 
 
 def _report(sums: Tensor, counts: Tensor, names: tuple[str, ...]) -> HeldOut:
-    def cells(s: Tensor, n: Tensor) -> dict[int, tuple[float, int]]:
+    def cells(axis: int) -> dict[int, tuple[float, int]]:
+        s, n = sums.sum(axis), counts.sum(axis)
         return {j: (float(s[j] / n[j]), int(n[j])) for j in range(len(n)) if n[j]}
 
-    by_class = {
-        name: (float(sums[c].sum() / counts[c].sum()), int(counts[c].sum()))
-        for c, name in enumerate(names)
-        if counts[c].sum()
-    }
-    return HeldOut(
-        float(sums.sum() / counts.sum()),
-        int(counts.sum()),
-        cells(sums.sum(0), counts.sum(0)),
-        by_class,
-        {name: cells(sums[c], counts[c]) for c, name in enumerate(names) if name in by_class},
-    )
+    by_class = {names[c]: cell for c, cell in cells(1).items()}
+    return HeldOut(float(sums.sum() / counts.sum()), int(counts.sum()), cells(0), by_class)
 
 
 def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:

@@ -370,8 +370,5 @@ def _held(entry: dict[str, Any] | None) -> HeldOut | None:
         targets=entry["targets"],
         by_depth=cells(entry["by_depth"], int),
         by_class=cells(entry["by_class"], str),
-        by_depth_and_class={
-            str(name): cells(found, int) for name, found in entry["by_depth_and_class"].items()
-        },
         by_turn=tuple((str(e), int(j), float(nll), int(n)) for e, j, nll, n in entry.get("by_turn", ())),
     )

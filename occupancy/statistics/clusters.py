@@ -58,25 +58,13 @@ def cluster_sums(
     psi: npt.ArrayLike | None = None,
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
+    part: bool = False,
 ) -> ClusterSums:
     """Sums of w f and of w by task, f the batch's features: what `ratio` and `bootstrap` take.
 
-    Arguments and errors as in `occupancy`; a batch without features is refused.
+    Arguments and errors as in `occupancy`; a batch without features is refused, and one without weight, but
+    where it is a `part` of the data.
     """
-    sums = partial_sums(trajectories, convention=convention, psi=psi, p_phi=p_phi, workers=workers)
-    require_weight(float(sums.denominators.sum()), trajectories)
-    return sums
-
-
-def partial_sums(
-    trajectories: Trajectories,
-    *,
-    convention: str,
-    psi: npt.ArrayLike | None = None,
-    p_phi: npt.ArrayLike | None = None,
-    workers: int | None = None,
-) -> ClusterSums:
-    """`cluster_sums` of a part of the data, which may have no weight."""
     values = trajectories.feature_rows
     if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
@@ -85,12 +73,12 @@ def partial_sums(
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
     A, B = np.zeros((len(trajectories), values.shape[1])), np.zeros(len(trajectories))
 
-    def part(begin: int, end: int) -> None:
+    def add(begin: int, end: int) -> None:
         span = slice(begin, end)
         here = Weights(columns.factor[span], columns.turn)
         kernels.sum_trajectories(offsets[begin : end + 1], values, here, A[span], B[span])
 
-    deque(in_order(part, cuts(offsets, chunk_turns(1)), workers=workers), maxlen=0)
+    deque(in_order(add, cuts(offsets, chunk_turns(1)), workers=workers), maxlen=0)
     cluster, tasks = clusters(trajectories)
     numerators = np.stack([sum_by(cluster, column, len(tasks)) for column in A.T], axis=1)
     if not np.isfinite(numerators).all():
@@ -98,6 +86,8 @@ def partial_sums(
         at = int(np.argmax(bad))
         raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
     denominators = sum_by(cluster, B, len(tasks))
+    if not part:
+        require_weight(float(denominators.sum()), trajectories)
     return ClusterSums(numerators, denominators, tasks, weights.squares(trajectories.lengths))
 
 

@@ -13,27 +13,8 @@ from occupancy.kernels.columns import Turns, Weights
 from occupancy.record.types import Float64, Trajectories
 from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
 from occupancy.statistics.conventions import context_weights
-from occupancy.statistics.exact import EXACT, exact_shares
+from occupancy.statistics.exact import EXACT, Occupancy, exact_occupancy
 from occupancy.statistics.spread import residuals_of_weights, standard_errors
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """Share of each state among the weighted contexts."""
-
-    probability: Float64
-    """[S] sums to 1."""
-    standard_error: Float64 | None
-    """[S] clustered by task; None with a single task, and where a table was read without."""
-    n_tasks: int
-    """Tasks with weight: the clusters of the standard error; 0 where a scan did not read them."""
-    n_trajectories: int
-    """B, empty ones included."""
-    n_empty: int
-    """Trajectories without a turn: outside every sum and normaliser."""
-    ess: float
-    """Kish effective number of contexts, (sum w)^2 / sum w^2, as if turns were independent."""
-    convention: str
 
 
 @dataclass(frozen=True)
@@ -85,11 +66,7 @@ def occupancy(
     """
     if psi is None and p_phi is None and convention in EXACT:
         require_weight(trajectories.n_turns, trajectories)
-        found = exact_shares(trajectories, convention, workers)
-        counts = (len(trajectories), trajectories.n_empty)
-        return Occupancy(
-            found.probability, found.standard_error, found.n_tasks, *counts, found.ess, convention
-        )
+        return exact_occupancy(trajectories, convention, workers)
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
     sums = weighted_sums(trajectories, weights.columns, workers)
     total = float(sums.sum())

@@ -24,13 +24,22 @@ EXACT = ("pooled", "trajectory", "task")
 
 
 @dataclass(frozen=True)
-class Shares:
-    """The part of an `Occupancy` that comes from the sums."""
+class Occupancy:
+    """Share of each state among the weighted contexts."""
 
     probability: Float64
+    """[S] sums to 1."""
     standard_error: Float64 | None
+    """[S] clustered by task; None with a single task, and where a table was read without."""
     n_tasks: int
+    """Tasks with weight: the clusters of the standard error; 0 where a scan did not read them."""
+    n_trajectories: int
+    """B, empty ones included."""
+    n_empty: int
+    """Trajectories without a turn: outside every sum and normaliser."""
     ess: float
+    """Kish effective number of contexts, (sum w)^2 / sum w^2, as if turns were independent."""
+    convention: str
 
 
 @dataclass(frozen=True)
@@ -56,20 +65,29 @@ class Counts:
             return self.trajectories.astype(np.float64)
         return (self.turns > 0).astype(np.float64)
 
-    def cancels(self, convention: str) -> bool:
-        """Whether all turns have the same weight."""
-        if convention == "trajectory":
-            return len(self.lengths) == 1
-        used = self.turns[self.turns > 0]
-        return convention == "pooled" or bool(used.min() == used.max())
+    def weights(self, convention: str) -> str:
+        """The convention itself, or "pooled" where it gives all turns the same weight."""
+        used = self.lengths if convention == "trajectory" else self.turns[self.turns > 0]
+        return "pooled" if used.min() == used.max() else convention
 
-    def ess(self, convention: str) -> float:
-        """(sum w)^2 / sum w^2 over the turns, for weights that do not cancel."""
-        if convention == "trajectory":
-            T, many = self.lengths, self.many
-        else:
-            T, many = np.unique(self.turns[self.turns > 0], return_counts=True)
-        return float(many.sum()) ** 2 / float((many / T).sum())
+    def occupancy(
+        self, convention: str, sums: Float64, spread: tuple[Float64, int] | None, known: tuple[int, int]
+    ) -> Occupancy:
+        """Occupancy from the sums by state [S] and the residuals with the number of tasks.
+
+        known: trajectories, and those without a turn.
+        """
+        weights = self.weights(convention)
+        total = ess = float(self.mass(weights).sum())
+        if weights != "pooled":
+            if weights == "trajectory":
+                T, many = self.lengths, self.many
+            else:
+                T, many = np.unique(self.turns[self.turns > 0], return_counts=True)
+            ess = float(many.sum()) ** 2 / float((many / T).sum())
+        errors = None if spread is None else standard_errors(*spread, total)
+        n_tasks = int((self.turns > 0).sum())
+        return Occupancy(sums / total, errors, n_tasks, *known, ess, convention)
 
 
 def counts_of(trajectories: Trajectories) -> Counts:
@@ -107,32 +125,24 @@ def _sparse(T: Int64) -> bool:
     return int(T.max()) > max(1 << 16, len(T))
 
 
-def exact_shares(trajectories: Trajectories, convention: str, workers: int | None) -> Shares:
-    """Shares of a batch that has a turn."""
+def exact_occupancy(trajectories: Trajectories, convention: str, workers: int | None) -> Occupancy:
+    """Occupancy of a batch that has a turn."""
     cluster, tasks = clusters(trajectories)
     counts = _counts(trajectories, cluster, tasks)
-    if counts.cancels(convention):
-        convention, sums = "pooled", _counted(trajectories, workers)
+    weights = counts.weights(convention)
+    if weights == "pooled":
+        sums = _counted(trajectories, workers)
         high, low = np.full(len(trajectories), ONE), np.zeros(len(trajectories), np.int64)
-    elif convention == "trajectory":
+    elif weights == "trajectory":
         sums = tally(trajectories, workers=workers).inverse_lengths
         high, low = _one_over(trajectories.lengths)
     else:
         high, low = (word[cluster] for word in reciprocals(counts.turns))
         sums = _summed(trajectories, high, low, workers)
-    mass = counts.mass(convention)
-    total = float(mass.sum())
-    spread = residuals_of_words(trajectories, Words(high, low), Totals(mass, sums / total), workers)
-    return shares(counts, convention, sums, total, spread)
-
-
-def shares(
-    counts: Counts, convention: str, sums: Float64, total: float, spread: tuple[Float64, int] | None
-) -> Shares:
-    """Shares from the sums by state [S], their total, and the residuals with the number of tasks."""
-    ess = total if convention == "pooled" else counts.ess(convention)
-    errors = None if spread is None else standard_errors(*spread, total)
-    return Shares(sums / total, errors, int((counts.turns > 0).sum()), ess)
+    mass = counts.mass(weights)
+    ratio = Totals(mass, sums / float(mass.sum()))
+    spread = residuals_of_words(trajectories, Words(high, low), ratio, workers)
+    return counts.occupancy(convention, sums, spread, (len(trajectories), trajectories.n_empty))
 
 
 def _counted(trajectories: Trajectories, workers: int | None) -> Float64:

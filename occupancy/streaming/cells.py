@@ -14,7 +14,7 @@ import numpy as np
 from occupancy.kernels.columns import Totals
 from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
 from occupancy.record.types import Float64, Int64, Trajectories
-from occupancy.statistics.exact import Counts, Shares, shares
+from occupancy.statistics.exact import Counts, Occupancy
 from occupancy.statistics.spread import residuals_of_cells
 from occupancy.statistics.tallies import Tally
 
@@ -87,22 +87,18 @@ def renamed(cells: Cells, states: Int64 | None, tasks: Int64 | None) -> Cells:
     return found if states is None and tasks is None else merged([found, _NONE])
 
 
-def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, convention: str) -> Shares:
-    """`exact_shares` from sums of parts, with the same bits; without cells no errors by state."""
-    if counts.cancels(convention):
-        convention, sums = "pooled", total.counts.astype(np.float64)
-    elif convention == "trajectory":
-        sums = total.inverse_lengths
-    mass = counts.mass(convention)
-    B = float(mass.sum())
+def occupancy_of_cells(counts: Counts, total: Tally, cells: Cells | None, convention: str) -> Occupancy:
+    """`exact_occupancy` from sums of parts, with the same bits; without cells no errors by state."""
+    weights, known = counts.weights(convention), (total.n_trajectories, total.n_empty)
+    sums = total.counts.astype(np.float64) if weights == "pooled" else total.inverse_lengths
     if cells is None:
-        return shares(counts, convention, sums, B, None)
+        return counts.occupancy(convention, sums, None, known)
     sizes = np.bincount(np.searchsorted(counts.tasks, cells.task), minlength=len(counts.tasks))
     high, low = cells.high, cells.low
-    if convention != "trajectory":
-        word = (np.array([ONE]), np.array([0])) if convention == "pooled" else reciprocals(counts.turns)
+    if weights != "trajectory":
+        word = (np.array([ONE]), np.array([0])) if weights == "pooled" else reciprocals(counts.turns)
         high, low = (cells.count * (w if len(w) == 1 else np.repeat(w, sizes)) for w in word)
-    if convention == "task":
+    if weights == "task":
         uppers, lowers = np.zeros((2, len(total.counts)), np.int64)
         for begin in range(0, len(cells.state), _BLOCK):
             rows = slice(begin, begin + _BLOCK)
@@ -110,8 +106,10 @@ def shares_of_cells(counts: Counts, total: Tally, cells: Cells | None, conventio
             np.add.at(lowers, cells.state[rows], low[rows])
             uppers, lowers = carry(uppers, lowers)
         sums = to_float(uppers, lowers)
-    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, Totals(mass, sums / B), counts.turns)
-    return shares(counts, convention, sums, B, spread)
+    mass = counts.mass(weights)
+    ratio = Totals(mass, sums / float(mass.sum()))
+    spread = residuals_of_cells(to_float(high, low), cells.state, sizes, ratio, counts.turns)
+    return counts.occupancy(convention, sums, spread, known)
 
 
 _BLOCK = 1 << 20

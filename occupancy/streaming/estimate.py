@@ -16,11 +16,11 @@ from occupancy.kernels.columns import Totals
 from occupancy.record.errors import DataError
 from occupancy.record.types import Trajectories
 from occupancy.statistics.clusters import ClusterSums, ratio
-from occupancy.statistics.estimate import Mean, Occupancy, mean, occupancy
-from occupancy.statistics.exact import EXACT, Counts
+from occupancy.statistics.estimate import Mean, mean, occupancy
+from occupancy.statistics.exact import EXACT, Counts, Occupancy
 from occupancy.statistics.spread import residuals_of_cells, standard_errors
 from occupancy.statistics.tallies import Tally, tally
-from occupancy.streaming.cells import merged, shares_of_cells
+from occupancy.streaming.cells import merged, occupancy_of_cells
 from occupancy.streaming.partial import CELL_MEMORY, Partial, Parts, partial_of
 from occupancy.streaming.stream import TurnStream
 
@@ -109,12 +109,8 @@ class Pass:
         parts, counts = self.parts, self.parts.all_counts()
         cells = merged(parts.cells) if parts.cells else None
         known = (total.n_trajectories, total.n_empty)
-        found = {}
-        for name in EXACT if cells is not None else EXACT[:2]:
-            shares = shares_of_cells(counts, total, cells, name)
-            found[name] = Occupancy(
-                shares.probability, shares.standard_error, shares.n_tasks, *known, shares.ess, name
-            )
+        names = EXACT if cells is not None else EXACT[:2]
+        found = {name: occupancy_of_cells(counts, total, cells, name) for name in names}
         if len(parts.weighted.sum):
             sums, errors = parts.weighted.value, None
             B = float(sums.sum())

@@ -15,7 +15,7 @@ from occupancy.kernels.chunks import Total
 from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories
-from occupancy.statistics.clusters import ClusterSums, partial_sums
+from occupancy.statistics.clusters import ClusterSums, cluster_sums
 from occupancy.statistics.estimate import weighted_sums
 from occupancy.statistics.exact import Counts, counts_of
 from occupancy.statistics.tallies import Tally, tally
@@ -47,9 +47,10 @@ def partial_of(part: Trajectories, *, cells: bool = True, workers: int | None = 
         weighted = weighted_sums(part, Weights(np.empty(0), part.weights), workers)
         squares = float(w @ w)
     names = ["pooled", "trajectory", *([] if part.weights is None else ["weights"])]
-    means = (
-        {} if part.features is None else {n: partial_sums(part, convention=n, workers=workers) for n in names}
-    )
+    means = {
+        name: cluster_sums(part, convention=name, workers=workers, part=True)
+        for name in (names if part.features is not None else ())
+    }
     found = cells_of(part) if cells else None
     return Partial(tally(part, workers=workers), counts_of(part), found, weighted, squares, means)
 

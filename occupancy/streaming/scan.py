@@ -25,7 +25,7 @@ from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, number
 from occupancy.record.errors import DataError
 from occupancy.record.reading import reading
 from occupancy.record.types import Float64, Int32, Int64
-from occupancy.statistics.estimate import Occupancy
+from occupancy.statistics.exact import Occupancy
 from occupancy.statistics.tallies import Tally
 from occupancy.streaming.estimate import StreamEstimate, require_positive
 from occupancy.streaming.partial import grown

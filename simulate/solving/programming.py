@@ -76,22 +76,16 @@ def worth(horizon: int, success: float, failure: float) -> Array:
     return jnp.tile(jnp.array([success, failure], jnp.result_type(float)), (horizon, 1))
 
 
-def one_over_T(horizon: int) -> Array:
-    """[T] 1 / t, the worth of an end in turn t for E[1/T | s_t = s]."""
-    return 1.0 / jnp.arange(1, horizon + 1)
-
-
 @jitted("horizon")
 def value(chain: Chain, horizon: int) -> Array:
     """[T, S] chance of success from the context before turn t on."""
     return backward(chain, ends=worth(horizon, 1.0, 0.0), at_horizon=0.0)
 
 
-@jitted("horizon", "only_failures")
-def inverse_length(chain: Chain, horizon: int, *, only_failures: bool = False) -> Array:
-    """[T, S] u_t(s) = E[1/T | s_t = s], or E[1{R = 0}/T | s_t = s] with `only_failures`."""
-    t = one_over_T(horizon)
-    ends = jnp.stack([jnp.zeros_like(t) if only_failures else t, t], axis=1)
+@jitted("horizon")
+def inverse_length(chain: Chain, horizon: int) -> Array:
+    """[T, S] u_t(s) = E[1/T | s_t = s]."""
+    ends = jnp.tile(1.0 / jnp.arange(1, horizon + 1)[:, None], 2)
     return backward(chain, ends=ends, at_horizon=1.0 / horizon)
 
 

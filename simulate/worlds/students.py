@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from occupancy.record.errors import InputError
+from occupancy.record.types import Float64
 
-Float64 = npt.NDArray[np.float64]
 LEAST_CHANCE = 1e-9
 """Floor under a probability before its logarithm is taken."""
 

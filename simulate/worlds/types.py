@@ -13,7 +13,6 @@ from simulate.worlds.students import Student, Tabular
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 
 

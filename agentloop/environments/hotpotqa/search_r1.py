@@ -34,29 +34,20 @@ def extract_as_search_r1(whole: str) -> str | None:
     return answers[-1].strip() if len(answers) > 1 else None
 
 
-def score_as_search_r1(
-    prompt: str, response: str, golds: str | Sequence[str], *, format_score: float = 0.0, part: bool = False
-) -> float:
-    """1 for a match, `format_score` for a wrong answer, 0 where no answer is found.
+def score_as_search_r1(prompt: str, response: str, golds: Sequence[str]) -> float:
+    """1 where the answer matches a gold, else 0.
 
     Args:
         prompt: with all its tags, as the model read it.
         response: everything after it, observations included.
-        golds: one right answer, or several.
-        format_score: reward of a wrong answer.
-        part: its `subem`: a gold inside the answer suffices.
+        golds: right answers.
 
     Source: Search-R1 at a14dc3a4, verl/utils/reward_score/qa_em.py.
     """
     answer = extract_as_search_r1(prompt + response)
     if answer is None:
         return 0.0
-    given = normalise_as_search_r1(answer)
-    for gold in [golds] if isinstance(golds, str) else golds:
-        wanted = normalise_as_search_r1(gold)
-        if wanted in given if part else wanted == given:
-            return 1.0
-    return format_score
+    return float(normalise_as_search_r1(answer) in map(normalise_as_search_r1, golds))
 
 
 def reward_as_search_r1(question: str, turns: Iterable[tuple[str, str]], golds: Sequence[str]) -> float:

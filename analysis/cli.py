@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from agentloop.entry import hidden_package
 from occupancy.record.errors import FewstepsError, InputError
+from occupancy.record.show import say
 
 MOUNTED = (
     "analysis.commands",
@@ -70,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise _Usage(f"fewsteps: {hidden}")
         given = parser().parse_args(arguments)
     except _Usage as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        say(str(error))
         return error.exit_code
     try:
         code: int = given.handler(given)
     except FewstepsError as error:
-        sys.stderr.write(f"fewsteps {given.command}: {' '.join(str(error).split())}\n")
+        say(f"fewsteps {given.command}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write(f"fewsteps {given.command}: stopped; what was committed is kept\n")
@@ -84,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     except (OSError, sqlite3.Error) as error:
-        told = f"fewsteps {given.command}: {' '.join(str(error).split())}"
-        sys.stderr.write(f"{told}: see to the file or the disk and run the same command again\n")
+        say(f"fewsteps {given.command}: {error}: see to the file or the disk and run the same command again")
         return 1
     return code
 

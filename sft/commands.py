@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
-from occupancy.record.show import add_json, show, table
+from occupancy.record.show import add_json, say, show, table
 from occupancy.record.specs import Count, Size, option
 
 WAIT_S = 600.0
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(chosen.handler(chosen))
     except (FewstepsError, OSError) as error:
-        print(" ".join(str(error).split()), file=sys.stderr)  # noqa: T201
+        say(str(error))
         return error.exit_code if isinstance(error, FewstepsError) else 1
     finally:
         if "torch" in sys.modules:

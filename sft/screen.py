@@ -87,13 +87,14 @@ class Screen:
                 self._stream.flush()
 
     def _draw(self, step: Step, numbers: str) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        from occupancy.record.show import safe_console
 
         if self._bar is None:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
             self._bar = Progress(
-                *columns, TextColumn("{task.fields[numbers]}"), console=Console(file=self._stream)
+                *columns, TextColumn("{task.fields[numbers]}"), console=safe_console(file=self._stream)
             )
             self._bar.start()
             self._bar.add_task("train", total=step.steps, numbers="")

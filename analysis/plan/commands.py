@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.show import printable, safe_console, say
 from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, amount, option
 
 if TYPE_CHECKING:
@@ -225,12 +226,6 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
 
 
-def say(line: str) -> None:
-    """A line of progress on standard error."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
 def bench_of(arguments: argparse.Namespace) -> Bench | None:
     """Where trainings are made; None without a trainer."""
     if arguments.trainer is None and arguments.train is None:
@@ -255,9 +250,7 @@ def show(
         json.dump(plain, sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
         return 0
-    from rich.console import Console
-
-    Console().print(table())
+    safe_console().print(table())
     if command:
-        sys.stdout.write(f"{command}\n")
+        sys.stdout.write(f"{printable(command)}\n")
     return 0

@@ -6,7 +6,8 @@ import argparse
 import os
 import sys
 
-from analysis.plan.commands import add_trainings, bench_of, say, show
+from analysis.plan.commands import add_trainings, bench_of, show
+from occupancy.record.show import printable, say
 from occupancy.record.specs import Seed, amount, option
 
 
@@ -83,7 +84,6 @@ def _spend(arguments: argparse.Namespace) -> int:
     plain = state | {"file": str(Path(arguments.out) / "spend.json")}
     if arguments.json:
         return show(arguments, plain, lambda: "", "")
-    sys.stdout.write(
-        "\n".join([*said, f"spent {state['spent']:,.0f} teacher tokens; {plain['file']}"]) + "\n"
-    )
+    told = "\n".join([*said, f"spent {state['spent']:,.0f} teacher tokens; {plain['file']}"])
+    sys.stdout.write(f"{printable(told)}\n")
     return 0

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but tab and line feed, and those that turn the direction of writing."""
 Advance = Callable[..., None]
 """(done, of), and note= at the end of the bar."""
+
+
+def printable(text: str) -> str:
+    """The text with control characters as visible escapes: data must not command a terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def say(line: str) -> None:
+    """Write one line on standard error."""
+    sys.stderr.write(f"{printable(' '.join(line.split()))}\n")
+
+
+def safe_console(**how: Any) -> Console:
+    """A rich console that takes no markup and passes no control character on, wherever it is shown."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Safe(Console):
+        def render(self, *given: Any, **more: Any) -> Iterator[Segment]:
+            for part in super().render(*given, **more):
+                yield part if part.control else Segment(printable(part.text), part.style)
+
+    return Safe(markup=False, highlight=False, **how)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +53,7 @@ def show(given: argparse.Namespace, report: dict[str, Any], shown: str | Callabl
     if given.json:
         sys.stdout.write(f"{json.dumps(report)}\n")
         return
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False)
+    console = safe_console()
     for part in (shown,) if isinstance(shown, str) else shown():
         console.print(part)
 
@@ -51,12 +76,11 @@ def table(
 @contextmanager
 def progress(name: str) -> Iterator[Advance]:
     """A bar on standard error, drawn only where a person sees it."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     note = TextColumn("{task.fields[note]}")
-    console = Console(stderr=True, quiet=not sys.stderr.isatty())
+    console = safe_console(stderr=True, quiet=not sys.stderr.isatty())
     with Progress(*columns, note, TimeRemainingColumn(), console=console, transient=True) as bar:
         line = bar.add_task(name, total=None, note="")
         yield lambda done, of, note="": bar.update(line, completed=done, total=of, note=note)

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from occupancy.record.errors import FewstepsError
+from occupancy.record.show import say
 
 from .catalogue import open_catalogue
 from .questions import find_folder
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         given.handler(given)
     except FewstepsError as error:
-        sys.stderr.write(f"{given.command}: {' '.join(str(error).split())}\n")
+        say(f"{given.command}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         return 130

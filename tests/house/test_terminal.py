@@ -1,0 +1,83 @@
+"""What data hold never commands a terminal: escapes are shown, markup is text."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy_runs import run_of
+from toy_world import Corridors, drunk, expert
+
+from agentloop.types import Answer, Ask, CallFailed, Task
+from analysis.cli import main
+from occupancy.record.recipe import preset
+from occupancy.record.show import printable, safe_console, table
+
+EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r[/bold][link=x] end"
+RECIPE = preset("op-short", K=3, n=1, T_max=12)
+
+
+def clean(told: str) -> bool:
+    """Whether a terminal would only print it."""
+    return told == printable(told)
+
+
+def test_control_characters_are_visible_wherever_they_are() -> None:
+    assert clean(printable(EVIL))
+    out = io.StringIO()
+    console = safe_console(file=out, width=200)
+    console.print(EVIL)
+    console.print(table(EVIL, (EVIL, "n"), [(EVIL, 3)], left=(EVIL,)))
+    console.rule(EVIL)
+    assert clean(out.getvalue())
+    assert "[/bold]" in out.getvalue(), "and markup is text"
+    assert printable("two\nlines\tand é") == "two\nlines\tand é"
+
+
+class Evil(Corridors):
+    """Tasks with names that command a terminal and look like markup."""
+
+    def tasks(self, spec: str, *, seed: int = 0) -> list[Task]:
+        return [replace(task, kind=EVIL) for task in super().tasks(spec)]
+
+
+def test_no_command_passes_escapes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = 0
+
+    async def teacher(ask: Ask) -> Answer:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise CallFailed(EVIL, kind=EVIL, billed="perhaps")
+        return replace(await expert(ask), text=f"forward{EVIL}" if calls % 2 else "forward")
+
+    run_of(tmp_path / "run", RECIPE, student=drunk, teacher=teacher, tasks="4", worlds=Evil())
+    for command in (["ledger", str(tmp_path / "run")], ["occupancy", str(tmp_path / "run")]):
+        main(command)
+        out = capsys.readouterr()
+        assert out.out
+        assert clean(out.out + out.err), command
+    assert main(["collect", "--recipe", EVIL, "--out", str(tmp_path / EVIL)]) == 2
+    assert main(["ledger", str(tmp_path / f"no such run {EVIL}")]) == 2
+    assert clean(capsys.readouterr().err)
+
+
+def test_traces_are_shown_with_their_escapes_visible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    from families import codec
+
+    codec("chatml").tokenizer.save_pretrained(tmp_path / "tokenizer")
+
+    async def teacher(ask: Ask) -> Answer:
+        return replace(await expert(ask), text=f"forward \x1b[2J\x07 {ask.t} [/bold]")
+
+    run_of(tmp_path / "run", RECIPE, teacher=teacher, tasks="4")
+    assert main(["traces", "show", str(tmp_path / "run"), "--tokenizer", str(tmp_path / "tokenizer")]) == 0
+    out = capsys.readouterr().out
+    assert clean(out)
+    assert "\\x1b[2J" in out
+    assert "[/bold]" in out

@@ -19,7 +19,7 @@ from occupancy.record.errors import FewstepsError, InputError
 from occupancy.record.show import say
 
 MOUNTED = (
-    "analysis.commands",
+    "analysis.demo",
     "occupancy.import_commands",
     "occupancy.commands",
     "simulate.commands",

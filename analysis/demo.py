@@ -6,13 +6,10 @@ as its student is scripted: the answer is a prior over recipes with exact costs,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
 from pathlib import Path
 
-from analysis.figures import plan_figure
-from analysis.page import plan_page
-from analysis.plan.planner import plan
-from analysis.plan.report import Plan
+from occupancy.record.show import add_json, show
 
 PILOT = Path(__file__).parent / "pilot"
 BUDGET = 100_000
@@ -21,18 +18,30 @@ POOL = 3553
 """Games of ALFWorld's train split: the tasks that a budget can be spread over."""
 
 
-@dataclass(frozen=True)
-class Demo:
-    """What the demo made."""
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `demo`."""
+    demo = commands.add_parser(
+        "demo",
+        help="plan from a pilot recorded on real ALFWorld games",
+        description="Plan from the pilot that fewsteps brings; write a figure and a page.",
+    )
+    demo.add_argument(
+        "--out", default="demo-output", metavar="DIR", help="folder to write (default: demo-output)"
+    )
+    add_json(demo)
+    demo.set_defaults(handler=_demo)
 
-    plan: Plan
-    figure: Path
-    page: Path
 
+def _demo(given: argparse.Namespace) -> int:
+    from analysis.figures import plan_figure
+    from analysis.page import plan_page
+    from analysis.plan.answer import table
+    from analysis.plan.planner import plan
 
-def demo(folder: str | Path, *, pilot: str | Path = PILOT) -> Demo:
-    """Plan from the pilot and write plan.png and plan.html into `folder`."""
-    folder = Path(folder)
+    folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)
-    found = plan(pilot, budget=BUDGET, pool=POOL)
-    return Demo(found, plan_figure(found, folder / "plan.png"), plan_page(found, folder / "plan.html"))
+    found = plan(PILOT, budget=BUDGET, pool=POOL)
+    figure, page = plan_figure(found, folder / "plan.png"), plan_page(found, folder / "plan.html")
+    report = {"plan": found.to_dict(), "figure": str(figure), "page": str(page)}
+    show(given, report, lambda: [table(found), f"figure {figure}\npage   {page}"])
+    return 0

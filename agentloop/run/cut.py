@@ -21,11 +21,12 @@ from pathlib import Path
 
 from agentloop.run.filters import phi_verdicts
 from agentloop.run.types import seed_of
-from agentloop.run.whole import UNRENDERED, Row, Whole
+from agentloop.run.whole import Whole
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.recipe import INF, K_text, Recipe, parse_K
+from occupancy.record.rows import UNRENDERED, Row
 from occupancy.runs import Run, create_run
 
 _PILOT_ONLY = ("handback", "replicates", "demo_tasks")

@@ -46,19 +46,7 @@ def open_or_create(
                 f"{folder} was started with {name}={begun.get(name)!r}, now {name}={value!r} is asked: "
                 f"repeat its settings to resume it, or name a new folder"
             )
-    refuse_duplicates(run)
     return run
-
-
-def refuse_duplicates(run: Run) -> None:
-    """DataError where an episode is there twice: its turns would be counted, and trained on, twice."""
-    ids = run.read("episodes", columns=["episode_id"])["episode_id"]
-    for row in ids.value_counts().to_pylist() if len(ids) > len(ids.unique()) else ():
-        if row["counts"] > 1:
-            raise DataError(
-                f"{run.folder} holds episode {row['values']} {row['counts']} times: a part was copied, or "
-                f"two runs were put into one folder; take one of its parts away"
-            )
 
 
 def units_left(units: Sequence[Unit], run: Run) -> list[Unit]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from contextlib import closing
+from statistics import fmean
 from typing import Any
 
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
-from agentloop.run.folder import refuse_duplicates
 from occupancy.runs import Run
 
 
@@ -19,7 +18,6 @@ def summarise(run: Run) -> dict[str, Any]:
     C_i are output tokens of the teacher as its provider counts them, before any filter; C_tr the same
     tokens of accepted traces (design, section Vocabulary).
     """
-    refuse_duplicates(run)
     refuse_lost_ledger(run)
     episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
     traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()
@@ -59,8 +57,8 @@ def _prefixes(run: Run) -> dict[str, dict[str, float]]:
     return {
         outcome: {
             "proposals": len(rows),
-            "t_prime": _mean(t for t, _ in rows),
-            "T": _mean(T for _, T in rows),
+            "t_prime": fmean(t for t, _ in rows),
+            "T": fmean(T for _, T in rows),
         }
         for outcome, rows in sorted(groups.items())
     }
@@ -84,11 +82,6 @@ def _warnings(run: Run, repeated: int) -> list[str]:
         f"{repeated} rollouts repeat another rollout of their task word for word: the student may not "
         f"sample, or all of its workers sample with the same seed"
     ]
-
-
-def _mean(values: Iterable[int]) -> float:
-    numbers = list(values)
-    return sum(numbers) / len(numbers)
 
 
 def _kind(kind: str, episodes: list[dict[str, Any]], success_at: float) -> dict[str, Any]:

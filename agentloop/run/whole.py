@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.recipe import INF, K_text
+from occupancy.record.rows import Key, Row, trace_row
 from occupancy.record.tables import KEY
 from occupancy.runs import Run
-
-Row = dict[str, Any]
-UNRENDERED: Mapping[str, None] = dict.fromkeys(
-    ("token_ids", "row_starts", "targets", "target_tokens", "sequence_tokens")
-)
-"""Columns of a trace that are filled when it is rendered."""
 
 
 @dataclass(frozen=True)
@@ -148,12 +141,10 @@ class Whole:
             messages.append(said | {"train": turn in own})
             reply = {"role": self._reply_role, "content": turn["observation"], "author": "environment"}
             messages.append(reply | {"train": False})
-        return {
-            "episode_id": episode["episode_id"],
-            **{name: episode[name] for name in KEY},
-            "recipe_hash": self.run.recipe.hash,
-            "messages": json.dumps(messages[:-1]),
-            "target_turns": len(own),
-            "C_tr": sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in own),
-            **UNRENDERED,
-        }
+        return trace_row(
+            Key("demo", **{name: episode[name] for name in KEY}),
+            recipe_hash=self.run.recipe.hash,
+            messages=messages[:-1],
+            target_turns=len(own),
+            C_tr=sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in own),
+        )

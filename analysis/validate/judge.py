@@ -23,8 +23,7 @@ from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF, K_text
 from occupancy.record.rows import Rows
 from occupancy.runs import create_run
-from simulate.pilots.as_text import as_text
-from simulate.pilots.playing import POOL, TEACHER, PilotSize, labels_of, pilot_rows
+from simulate.pilots.playing import POOL, TEACHER, PilotSize, as_text, labels_of, pilot_rows
 from simulate.pilots.trainer import WorldTrainer
 from simulate.pipelines.outcome import Owned, truth
 from simulate.worlds.families import MIXED, Family, draw_worlds, family

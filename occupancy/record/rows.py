@@ -27,6 +27,8 @@ Rows = dict[str, list[Row]]
 """Rows by table."""
 KINDS = ("rollout", "continuation", "demo", "handback", "evaluation")
 AUTHORS = ("student", "teacher")
+UNRENDERED = dict.fromkeys(("token_ids", "row_starts", "targets", "target_tokens", "sequence_tokens"))
+"""Columns of a trace that are filled when it is rendered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +236,7 @@ def trace_row(
         "messages": json.dumps([dict(message) for message in messages]),
         "target_turns": target_turns,
         "C_tr": C_tr,
-        "token_ids": None,
-        "row_starts": None,
-        "targets": None,
-        "target_tokens": None,
-        "sequence_tokens": None,
+        **UNRENDERED,
     }
 
 

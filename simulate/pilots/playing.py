@@ -140,6 +140,26 @@ def labels_of(world: World, rows: Rows, *, only_success: bool = False) -> Owned:
     return owned
 
 
+def as_text(rows: Rows) -> Rows:
+    """The pilot as an environment of text records it: a context is its whole history, states have no ids."""
+    parent = {row["episode_id"]: row["parent"] for row in rows["episodes"]}
+    first: dict[str, int] = {}
+    for turn in rows["turns"]:
+        first[turn["episode_id"]] = min(turn["t"], first.get(turn["episode_id"], turn["t"]))
+
+    def history(episode: str, t: int) -> str:
+        # The first turn of a continuation or hand-back reads what was read at that turn before it.
+        while t <= first.get(episode, 0) and parent[episode]:
+            episode = parent[episode]
+        return f"{episode}/{t}"
+
+    turns = [
+        turn | {"context_id": history(turn["episode_id"], turn["t"]), "state_id": None}
+        for turn in rows["turns"]
+    ]
+    return rows | {"turns": turns}
+
+
 def add_label(world: World, turn: Row, data: Float64) -> None:
     """Add a teacher's turn to data [X, A]: 1, or its tokens. Its text names context and action."""
     words = turn["text"].split()

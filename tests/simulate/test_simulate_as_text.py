@@ -8,8 +8,7 @@ import pytest
 
 from analysis.plan.read import read_pilot
 from occupancy.runs import create_run
-from simulate.pilots.as_text import as_text
-from simulate.pilots.playing import PilotSize, Rows, pilot_rows
+from simulate.pilots.playing import PilotSize, Rows, as_text, pilot_rows
 from simulate.worlds.families import draw_worlds, family
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from occupancy.record.errors import DataError, InputError
 
@@ -36,26 +36,6 @@ class Record:
     """`pddl_params` of the task: what the scripted expert is given."""
     own_logic: tuple[str, str] | None = None
     """Domain and grammar inside the game file, where it holds them."""
-
-
-class Source(Protocol):
-    """A folder of games."""
-
-    def splits(self) -> list[str]:
-        """Names of the splits that are there."""
-        ...
-
-    def index(self, split: str) -> dict[str, str]:
-        """Task type of every game of a split, keyed by game id, in id order."""
-        ...
-
-    def read(self, split: str, ids: Collection[str]) -> Iterator[Record]:
-        """The named games of a split, in the folder's order."""
-        ...
-
-    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
-        """Domain and grammar text, goal included."""
-        ...
 
 
 def find_source() -> Source:
@@ -166,6 +146,10 @@ class Downloaded:
             return grammars.package_logic(record.goal)
         grammars.check_put(record.game_id, record.own_logic[1])
         return record.own_logic
+
+
+Source = Packed | Downloaded
+"""A folder of games: its splits, an index of each by game id, and the games that are asked for."""
 
 
 def _aliased(names: set[str]) -> set[str]:

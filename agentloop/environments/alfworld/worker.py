@@ -18,7 +18,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import agentloop
 from agentloop.types import EnvironmentFailed, PolicyFailed
@@ -147,8 +147,9 @@ def main(handle: int) -> None:
     with socket.socket(fileno=handle) as channel, suppress(ConnectionError):
         install_caches(games=GAMES_KEPT)
         player = Player()
-        while (request := _receive(channel)) is not None:
-            channel.sendall(packed(answer(player, request)))
+        with channel.makefile("rb") as requests:
+            while (request := _receive(requests)) is not None:
+                channel.sendall(packed(answer(player, request)))
 
 
 def answer(player: Any, request: tuple[Any, ...]) -> tuple[str, Any]:
@@ -164,21 +165,12 @@ def answer(player: Any, request: tuple[Any, ...]) -> tuple[str, Any]:
         return "failed", f"{type(error).__name__}: {error}"
 
 
-def _receive(channel: socket.socket) -> Any:
-    head = _exactly(channel, LENGTH.size)
-    body = head and _exactly(channel, LENGTH.unpack(head)[0])
-    return pickle.loads(body) if body else None
-
-
-def _exactly(channel: socket.socket, size: int) -> bytes:
-    """`size` bytes, or none at all when the other end has closed."""
-    chunks = bytearray()
-    while len(chunks) < size:
-        chunk = channel.recv(min(size - len(chunks), 1 << 20))
-        if not chunk:
-            return b""
-        chunks += chunk
-    return bytes(chunks)
+def _receive(requests: BinaryIO) -> Any:
+    """The next request; None when the other end has closed."""
+    head = requests.read(LENGTH.size)
+    size = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
+    body = requests.read(size)
+    return pickle.loads(body) if body and len(body) == size else None
 
 
 if __name__ == "__main__":

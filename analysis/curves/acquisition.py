@@ -51,7 +51,7 @@ def next_training(post: Posterior, possible: Sequence[Possible], prior: Prior) -
     for t in possible:
         x = features(t.arm, t.size)
         p = float(expit(x @ b))
-        noise = 1 / (t.episodes * p * (1 - p)) + prior.training / max(t.size, 0.1)
+        noise = 1 / (t.episodes * p * (1 - p)) + prior.unlike(t.size)
         step = slope * (post.rows @ (V @ x)) / np.sqrt(x @ V @ x + noise)
         fall = float(weights @ (J[None] + nodes[:, None] * step[None]).max(1) - J.max())
         found.append(Worth(t, max(fall, 0.0), max(fall, 0.0) / t.minutes))

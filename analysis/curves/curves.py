@@ -109,14 +109,23 @@ def measured(training: Training) -> tuple[float, float]:
 
 
 def observations(trainings: Sequence[Training], prior: Prior) -> tuple[Array, Array, Array]:
-    """Rows [n, 53], logits [n] and variances [n] of trainings: evaluation noise, and subset and seed as 1 /
-    size."""
-    if not trainings:
-        return np.zeros((0, DIMENSION)), np.zeros(0), np.zeros(0)
-    rows = np.array([features(t.shown, t.size) for t in trainings])
-    seen = np.array([measured(t) for t in trainings])
-    extra = np.array([prior.training / max(t.size, 0.1) for t in trainings])
-    return rows, seen[:, 0], seen[:, 1] + extra
+    """Rows [n, 53], logits [n] and variances [n], one for all trainings of one arm at one size (within 5 %).
+
+    Evaluation noise averages out over trainings of one form. What they share does not: their subsets overlap
+    where the pilot has no more to give, and the curve need not be a line between the knots.
+    """
+    forms: dict[tuple[str, float, int, int], list[Training]] = {}
+    for t in sorted(trainings, key=lambda t: (t.arm, t.size, t.seed, t.successes)):
+        key = (t.arm.recipe, t.arm.K, round(10 * t.shown.r), round(float(np.log(t.size)) / 0.1))
+        forms.setdefault(key, []).append(t)
+    rows, logits, noise = np.zeros((len(forms), DIMENSION)), np.zeros(len(forms)), np.zeros(len(forms))
+    for k, group in enumerate(forms.values()):
+        seen = np.array([measured(t) for t in group])
+        weight = 1 / seen[:, 1]
+        rows[k] = weight @ np.array([features(t.shown, t.size) for t in group]) / weight.sum()
+        logits[k] = weight @ seen[:, 0] / weight.sum()
+        noise[k] = 1 / weight.sum() + prior.unlike(float(np.mean([t.size for t in group])))
+    return rows, logits, noise
 
 
 def conditioned(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.curves.arms import DIMENSION, Arm, Array
+from analysis.curves.arms import DIMENSION, KNOTS, Arm, Array, hat
 
 Count = tuple[float, int]
 """(successes, attempts)"""
@@ -115,6 +115,7 @@ class Prior:
         lack: variance of a final arm around the features, at sizes 5 and 20.
         offsets: {arm: mean departure at sizes 5 and 20} of the arms that were learnt from.
         provenance: families, worlds, seeds, date, scores.
+        bend: variance of a training halfway between the knots .8 and 5 around a line in log size.
     """
 
     log_weights: Array
@@ -128,6 +129,13 @@ class Prior:
     lack: tuple[float, float]
     offsets: dict[tuple[str, float, float], tuple[float, float]]
     provenance: dict[str, Any]
+    bend: float = 0.0
+
+    def unlike(self, size: float) -> float:
+        """Variance on the logit scale that all trainings of one arm at one size share: the subset, the seed,
+        and, between the knots .8 and 5, a curve that is no straight line in log size."""
+        between = hat(size)[2] if size < np.exp(KNOTS[2]) else 0.0
+        return float(self.training / max(size, 0.1) + 4 * self.bend * between * (1 - between))
 
     def offset(self, arm: Arm, size: float) -> float:
         """Mean departure of a final arm from its features, on the logit scale."""
@@ -170,6 +178,7 @@ def to_json(prior: Prior) -> str:
                 [r, "inf" if np.isinf(K) else K, share, *_short(v)]
                 for (r, K, share), v in prior.offsets.items()
             ],
+            "bend": prior.bend,
         }
     )
 
@@ -198,6 +207,7 @@ def from_json(text: str) -> Prior:
         (d["lack"][0], d["lack"][1]),
         {(r, float(K), share): (a, b) for r, K, share, a, b in d["offsets"]},
         d["provenance"],
+        float(d.get("bend", 0.0)),
     )
 
 

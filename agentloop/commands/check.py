@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy.record.show import add_json, show, table
 
 if TYPE_CHECKING:
-    from agentloop.run.check import Finding
+    from agentloop.check import Finding
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,9 +45,9 @@ def _check(given: argparse.Namespace) -> int:
 async def _findings(given: argparse.Namespace) -> tuple[str, list[Finding]]:
     from inspect import iscoroutinefunction
 
+    from agentloop.check import check_environments, check_policy
     from agentloop.commands.arguments import environment_settings
     from agentloop.policies.by_name import ENVIRONMENTS, called, lacks, named, open_policy
-    from agentloop.run.check import check_environments, check_policy
     from agentloop.types import Environments
     from occupancy.record.specs import settings
 

@@ -41,7 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _cut(given: argparse.Namespace) -> int:
     from agentloop.commands.arguments import read_recipe
-    from agentloop.run.cut import Cell, cut
+    from agentloop.cuts.cut import Cell, cut
     from occupancy.runs import open_run
 
     run = open_run(given.run)

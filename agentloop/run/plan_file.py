@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from agentloop.run.cut import own_traces
+from agentloop.cuts.cut import own_traces
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml, reading
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from agentloop.run.cut import Cell, buy, cut, own_traces
-from agentloop.run.cut import supply as supply_of
+from agentloop.cuts.cut import Cell, buy, cut, own_traces
+from agentloop.cuts.cut import supply as supply_of
+from agentloop.cuts.whole import Whole
 from agentloop.run.episode import boundary
-from agentloop.run.whole import Whole
 from analysis.plan.arms import PILOT_TRACES, Arm, Facts, Training
 from analysis.plan.curves import next_training
 from analysis.plan.posterior import Option

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from agentloop.run.cut import own_traces
+from agentloop.cuts.cut import own_traces
 from analysis.plan.arms import Arm, Facts, Training, arms_of, facts_of
 from analysis.plan.curves import posterior
 from analysis.plan.pilot import Floats, Pilot
@@ -289,7 +289,7 @@ def _winner(state: State) -> Arm:
 
 def _demonstrations(rounds: Rounds) -> list[Run]:
     """Demonstrations already paid for, of the pilot and the first purchase, as training data."""
-    from agentloop.run.cut import Cell, cut
+    from agentloop.cuts.cut import Cell, cut
 
     like = rounds.pilot.recipe
     bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)

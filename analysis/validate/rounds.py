@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop.run.cut import Cell, cut
+from agentloop.cuts.cut import Cell, cut
 from analysis.plan.read import teacher_tokens
 from analysis.spend.rounds import Rounds, spend
 from analysis.validate.judge import Arm

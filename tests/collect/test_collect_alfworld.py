@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from agentloop.cuts.cut import truncate
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import open_environments, open_policy
 from agentloop.run.collect import Settings, Setup, collect
-from agentloop.run.cut import truncate
 from occupancy.record.recipe import preset
 from occupancy.runs import Run
 

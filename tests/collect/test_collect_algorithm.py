@@ -15,8 +15,8 @@ import pytest
 from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
+from agentloop.cuts.cut import truncate
 from agentloop.run.collect import Settings, Setup, collect
-from agentloop.run.cut import truncate
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Reply, Task
 from occupancy.record.errors import DataError, InputError, RunError

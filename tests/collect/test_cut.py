@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from test_collect_algorithm import attempts, rows, run_of
 from toy_world import expert
 
+from agentloop.cuts.cut import Cell, Whole, buy, cut, supply, truncate
 from agentloop.ledger.report import account_of
 from agentloop.ledger.store import Ledger
-from agentloop.run.cut import Cell, Whole, buy, cut, supply, truncate
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask
 from analysis.cli import main

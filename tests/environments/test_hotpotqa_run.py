@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hotpotqa_world import world, write_folder
 
+from agentloop.cuts.cut import truncate
 from agentloop.environments.hotpotqa.__main__ import main as hotpotqa_main
 from agentloop.environments.hotpotqa.rescore import rescore
 from agentloop.policies.by_name import open_policy
 from agentloop.run.collect import Settings, Setup, collect
-from agentloop.run.cut import truncate
 from analysis.cli import main
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset

@@ -1,4 +1,4 @@
-"""A run of whole continuations, read once so that any number of cuts can be made: `agentloop.run.cut`."""
+"""A run of whole continuations, read once so that any number of cuts can be made: `agentloop.cuts.cut`."""
 
 from __future__ import annotations
 

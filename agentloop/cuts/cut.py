@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agentloop.cuts.whole import Whole
 from agentloop.run.filters import phi_verdicts
 from agentloop.run.types import seed_of
-from agentloop.run.whole import Whole
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens

@@ -65,10 +65,12 @@ def _import(given: argparse.Namespace) -> int:
 
     from occupancy.importers import read_episodes
     from occupancy.importers.episodes import rows_of
+    from occupancy.record.drafts import new_folder, whole_folder
     from occupancy.record.errors import InputError
     from occupancy.record.recipe import preset
     from occupancy.runs import create_run
 
+    out = new_folder(given.out, or_empty=True)
     settings, environment = _settings(given), given.environment or f"imported {given.format}"
     episodes = read_episodes(given.files, format=given.format, settings=settings)
     if not episodes:
@@ -93,9 +95,10 @@ def _import(given: argparse.Namespace) -> int:
             "reward": settings.reward,
         },
     }
-    create_run(given.out, preset(name, T_max=T_max), info).commit(rows)
+    with whole_folder(out) as draft:
+        create_run(draft, preset(name, T_max=T_max), info).commit(rows)
     report = {
-        "folder": str(given.out),
+        "folder": str(out),
         "format": given.format,
         "episodes": len(episodes),
         "tasks": len({episode.task_id for episode in episodes}),

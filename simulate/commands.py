@@ -88,20 +88,20 @@ def _numbers(kind: Any) -> Any:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
+    from occupancy.record.drafts import new_folder, whole_folder
     from occupancy.record.errors import InputError
     from simulate.pipelines.summary import best
     from simulate.worlds.worldfile import load_world
 
     if not arguments.world or not arguments.out:
         raise InputError(f"--world and --out are needed; try: {_EXAMPLE}")
-    folder = Path(arguments.out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out {folder} is not an empty folder: name a new one")
+    folder = new_folder(arguments.out, or_empty=True)
     world = load_world(arguments.world)
     frame = _sweep(arguments, world, _student(arguments))
     report = _report(world, frame, best(frame))
-    folder.mkdir(parents=True, exist_ok=True)
-    report["files"] = _write(frame, folder)
+    with whole_folder(folder) as draft:
+        written = _write(frame, draft)
+    report["files"] = [str(folder / file.relative_to(draft)) for file in written]
     show(arguments, report, lambda: _shown(report, frame))
     return 0
 
@@ -173,7 +173,7 @@ def _report(world: World, frame: pd.DataFrame, winners: pd.DataFrame) -> dict[st
     }
 
 
-def _write(frame: pd.DataFrame, folder: Path) -> list[str]:
+def _write(frame: pd.DataFrame, folder: Path) -> list[Path]:
     from simulate.pipelines.figures import save_figures
 
     frame.to_parquet(folder / "outcomes.parquet", index=False)
@@ -182,7 +182,7 @@ def _write(frame: pd.DataFrame, folder: Path) -> list[str]:
         place = folder / str(axis) if frame["matched_on"].nunique() > 1 else folder
         place.mkdir(exist_ok=True)
         written += save_figures(part, place)
-    return [str(path) for path in written]
+    return written
 
 
 def _shown(report: dict[str, Any], frame: pd.DataFrame) -> Iterator[Any]:

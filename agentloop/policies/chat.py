@@ -20,6 +20,7 @@ from agentloop.policies.tool_text import plain_messages, tool_messages, turn_tex
 from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
 from occupancy.record.finish import read_finish
+from occupancy.record.usage import read_counts, whole
 
 LOCAL = "local:words-and-marks"
 """Our own counter, for answers whose provider names no usage."""
@@ -178,27 +179,11 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
 
 
 def read_usage(given: Any, model: str) -> Usage | None:
-    """Usage as a provider reports it; None where it does not, or where its numbers contradict each other.
-
-    Output includes reasoning: where the parts add up to the total only with the reasoning beside the
-    completion, the provider counts it apart, and it is added. A total that the parts do not add up to, or
-    more reasoning than output, may hide output that is billed: such usage is unknown.
-    """
-    if not isinstance(given, dict):
+    """Usage as a provider reports it; None where it does not, or where it contradicts itself."""
+    counts = read_counts(given)
+    if counts is None:
         return None
-    prompt, output, total = (
-        _whole(given.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
-    )
-    if output is None:
-        return None
-    reasoning = _whole(_detail(given, "completion_tokens_details", "reasoning_tokens")) or 0
-    cached = _whole(_detail(given, "prompt_tokens_details", "cached_tokens"))
-    if reasoning and prompt is not None and total == prompt + output + reasoning:
-        output += reasoning
-    hidden = total is not None and prompt is not None and total > prompt + output
-    if hidden or reasoning > output:
-        return None
-    return Usage(output, model, reasoning, prompt, cached)
+    return Usage(counts.output, model, counts.reasoning, counts.prompt, counts.cached)
 
 
 def _said(message: Mapping[str, Any], thinking: str) -> str:
@@ -217,7 +202,7 @@ def _called(function: Mapping[str, Any]) -> tuple[str, str]:
 
 def _ids(given: Any) -> tuple[int, ...] | None:
     """Sampled ids; None where the server gives none, or what cannot be ids."""
-    known = isinstance(given, list) and all(_whole(i) is not None for i in given)
+    known = isinstance(given, list) and all(whole(i) is not None for i in given)
     return tuple(given) if known else None
 
 
@@ -254,13 +239,3 @@ def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exceptio
 
 def _malformed(what: str, usage: Usage | None) -> CallFailed:
     return CallFailed(what, kind="malformed", retry=True, billed="perhaps", usage=usage)
-
-
-def _detail(given: Mapping[str, Any], part: str, name: str) -> Any:
-    inner = given.get(part)
-    return inner.get(name) if isinstance(inner, dict) else None
-
-
-def _whole(value: Any) -> int | None:
-    plausible = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-    return value if plausible else None

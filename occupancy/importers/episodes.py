@@ -46,6 +46,8 @@ class ImportedTurn:
     cached_tokens: int | None = None
     model: str = ""
     finish_reason: str = "stop"
+    reasoning_tokens: int = 0
+    """The part of `output_tokens` that is reasoning."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
             observation=turn.observation,
             context_id=context.context_id,
             output_tokens=len(turn.text.split()) if turn.output_tokens is None else turn.output_tokens,
+            reasoning_tokens=turn.reasoning_tokens,
             prompt_tokens=turn.prompt_tokens,
             cached_tokens=turn.cached_tokens,
             counter=(turn.model or "provider") if counted else WORDS,

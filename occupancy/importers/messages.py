@@ -19,6 +19,8 @@ from occupancy.importers.episodes import (
     text_of,
     with_calls,
 )
+from occupancy.record.finish import read_finish
+from occupancy.record.usage import read_counts
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
@@ -47,15 +49,7 @@ def read_messages(
             raise here.refuse(f"role {role!r}: expected one of {', '.join(ROLES)}")
         text = text_of(message.get("content"), here)
         if message["role"] == "assistant":
-            name = str(message.get("model") or model)
-            turns.append(
-                ImportedTurn(
-                    author_of(message.get("author"), name, settings, here),
-                    with_calls(text, _calls(message.get("tool_calls"), here)),
-                    "",
-                    model=name,
-                )
-            )
+            turns.append(_turn(message, text, settings, here, model=str(message.get("model") or model)))
         elif turns:
             before = turns[-1].observation
             turns[-1] = replace(turns[-1], observation=f"{before}\n{text}" if before else text)
@@ -64,6 +58,28 @@ def read_messages(
     if not turns:
         raise place.refuse("no assistant message: an episode has a turn at least")
     return tuple(prompt), tuple(turns)
+
+
+def _turn(
+    message: Mapping[str, Any], text: str, settings: ImportSettings, place: Place, *, model: str
+) -> ImportedTurn:
+    """A turn; its `usage` and `finish_reason` are read like a server's, where it has them."""
+    said = with_calls(text, _calls(message.get("tool_calls"), place))
+    counts = read_counts(message.get("usage"))
+    if counts is not None and counts.output == 0 and said:
+        counts = None  # a text is never free: the zeros are no count
+    output, reasoning, prompt, cached = counts or (None, 0, None, None)
+    return ImportedTurn(
+        author_of(message.get("author"), model, settings, place),
+        said,
+        "",
+        output_tokens=output,
+        reasoning_tokens=reasoning,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        model=model,
+        finish_reason=read_finish(message["finish_reason"]) if "finish_reason" in message else "stop",
+    )
 
 
 def _calls(calls: Any, place: Place) -> list[tuple[Any, Any]]:

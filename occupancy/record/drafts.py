@@ -16,11 +16,16 @@ from pathlib import Path
 from occupancy.record.errors import DataError, InputError
 
 
-def new_folder(name: str | Path, *, option: str = "--out") -> Path:
-    """The path of a folder to be made; InputError where the name is empty or something is there."""
+def new_folder(name: str | Path, *, option: str = "--out", or_empty: bool = False) -> Path:
+    """The path of a folder to be made; InputError where the name is empty or something is there.
+
+    or_empty  an empty folder may be there
+    """
     if not str(name).strip():
         raise InputError(f"{option} is empty: name a new folder")
     folder = Path(name)
+    if or_empty and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+        return folder
     if folder.exists() or folder.is_symlink():
         raise InputError(f"{option} {folder} exists: name a new folder")
     return folder

@@ -8,6 +8,7 @@ from import_files import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
 from analysis.cli import main
 from occupancy.import_commands import FORMATS
 from occupancy.importers import FORMATS as READERS
+from occupancy.importers.episodes import WORDS
 from occupancy.runs import open_run
 
 FILES = {
@@ -46,7 +47,7 @@ def test_a_file_becomes_a_run_whose_occupancy_can_be_asked_for(tmp_path, capsys,
     assert code == 0
     assert found["turns"] == sum(turn["kind"] == "rollout" for turn in turns) - stopped_turns(form)
     code, _, error = told(capsys, "import", file, "--format", form, "--out", run, *authors)
-    assert (code, "holds a run already" in error) == (2, True)
+    assert (code, "exists: name a new folder" in error) == (2, True)
 
 
 def stopped_turns(form):
@@ -89,3 +90,59 @@ def test_what_is_refused_leaves_no_run(tmp_path, capsys, more, record, message):
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_usage_and_finish_reasons_of_the_file_are_read(tmp_path, capsys):
+    usage = {"prompt_tokens": 9, "completion_tokens": 40, "total_tokens": 49}
+    usage["completion_tokens_details"] = {"reasoning_tokens": 30}
+    said = {"role": "assistant", "author": "teacher", "model": "big"}
+    messages = [
+        {"role": "user", "content": "q"},
+        {**said, "content": "one", "usage": usage, "finish_reason": "stop"},
+        {**said, "content": "two words", "usage": {"completion_tokens": 0, "prompt_tokens": 0}},
+        {**said, "content": "cut", "finish_reason": "max_tokens"},
+    ]
+    file, run = write(tmp_path, "a.jsonl", {"task_id": "key", "messages": messages}), tmp_path / "run"
+    assert told(capsys, "import", file, "--format", "chat", "--out", run, "--json")[0] == 0
+    turns = open_run(run).read("turns").to_pylist()
+    columns = ("output_tokens", "reasoning_tokens", "prompt_tokens", "finish_reason")
+    assert [tuple(turn[name] for name in columns) for turn in turns] == [
+        (40, 30, 9, "stop"),
+        (2, 0, None, "stop"),
+        (1, 0, None, "length"),
+    ]
+    assert [turn["counter"] for turn in turns] == ["big", WORDS, WORDS]
+
+
+@pytest.mark.parametrize("command", ["import", "simulate"])
+def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path, capsys, monkeypatch, command):
+    file = write(tmp_path, "a.jsonl", {"task_id": "key", "messages": MESSAGES})
+    given = {
+        "import": ["import", str(file), "--format", "chat"],
+        "simulate": [
+            "simulate",
+            "--world",
+            "short",
+            "--seeds",
+            "2",
+            "--budgets",
+            "2000",
+            "--K",
+            "1",
+            "--r",
+            "1",
+        ],
+    }[command]
+    out = tmp_path / "out"
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("occupancy.record.drafts.sync", full)
+        patched.setattr("occupancy.runs.sync", full)
+        assert main([*given, "--out", str(out)]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert main([*given, "--out", str(out)]) == 0
+    assert main([*given, "--out", ""]) == 2
+    assert "--out" in capsys.readouterr().err

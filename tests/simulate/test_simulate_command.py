@@ -80,7 +80,7 @@ def test_bad_requests_are_refused(arguments, message, tmp_path, monkeypatch):
 
 def test_a_used_folder_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("kept")
-    with pytest.raises(InputError, match="is not an empty folder"):
+    with pytest.raises(InputError, match="exists: name a new folder"):
         run(*SMALL, "--out", tmp_path)
 
 

@@ -1,0 +1,50 @@
+"""A provider's `usage` object as counts that do not contradict each other, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Counts(NamedTuple):
+    """Tokens of one answer."""
+
+    output: int
+    """Reasoning included."""
+    reasoning: int
+    prompt: int | None
+    cached: int | None
+    """The part of the prompt read from a cache."""
+
+
+def read_counts(given: Any) -> Counts | None:
+    """Counts of a `usage` object; None where the provider gives none, or its numbers contradict each other.
+
+    Output includes reasoning: where the parts add up to the total only with the reasoning beside the
+    completion, the provider counts it apart, and it is added. A total that the parts do not add up to, or
+    more reasoning than output, may hide output that is billed: such usage is unknown.
+    """
+    if not isinstance(given, Mapping):
+        return None
+    prompt, output, total = (
+        whole(given.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    if output is None:
+        return None
+    reasoning = whole(_detail(given, "completion_tokens_details", "reasoning_tokens")) or 0
+    cached = whole(_detail(given, "prompt_tokens_details", "cached_tokens"))
+    if reasoning and prompt is not None and total == prompt + output + reasoning:
+        output += reasoning
+    hidden = total is not None and prompt is not None and total > prompt + output
+    return None if hidden or reasoning > output else Counts(output, reasoning, prompt, cached)
+
+
+def whole(value: Any) -> int | None:
+    """A plausible count; None for anything else."""
+    plausible = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    return value if plausible else None
+
+
+def _detail(given: Mapping[str, Any], part: str, name: str) -> Any:
+    inner = given.get(part)
+    return inner.get(name) if isinstance(inner, Mapping) else None

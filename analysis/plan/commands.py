@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from analysis.plan.costs import Prices
+    from analysis.plan.report import Plan
     from analysis.plan.trainer import Bench
 
 
@@ -194,18 +195,21 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 def _plan_run(arguments: argparse.Namespace) -> int:
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from functools import partial
+
     from analysis.plan.answer import table
+    from analysis.plan.doubts import MANY
     from analysis.plan.planner import plan
     from analysis.plan.trainer import Effort
 
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
-    found = plan(
+    planned = partial(
+        plan,
         arguments.run,
         budget=arguments.budget,
         axis=arguments.axis,
         already=arguments.already,
         prices=_prices(arguments),
-        pool=arguments.pool,
         seed=arguments.seed,
         what_if=arguments.what_if,
         bench=bench_of(arguments),
@@ -213,6 +217,10 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         least_gain=arguments.least_gain,
         progress=say,
     )
+    found = planned(pool=arguments.pool)
+    if arguments.pool is None and found.recommended.n > MANY and (pool := _pool(found)):
+        say(f"--pool {pool}: the tasks of the split {found.pilot['task_spec'].partition(':')[0]!r}")
+        found = planned(pool=pool)
     if arguments.page:
         from analysis.page import plan_page
 
@@ -224,6 +232,20 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         write_plan(found, arguments.run, arguments.out)
         lines = commands(arguments.out, plan_file(found, arguments.run))
     return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
+
+
+def _pool(found: Plan) -> int | None:
+    """Tasks of the pilot's split, where its environment can be opened here; else the plan warns."""
+    from analysis.plan.pool import task_ids
+    from occupancy.record.errors import FewstepsError
+
+    split = str(found.pilot["task_spec"]).partition(":")[0]
+    if split[:1] in ("", "@"):
+        return None
+    try:
+        return max(len(task_ids(str(found.pilot["environment"]), split)), int(found.pilot["tasks"]))
+    except FewstepsError:
+        return None
 
 
 def bench_of(arguments: argparse.Namespace) -> Bench | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.run.plan_file import PlanFile
+from analysis.plan.pool import task_ids
 from analysis.plan.product import Product, run_command
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import InputError, RunError
@@ -76,22 +76,9 @@ class ProductBuyer:
 
     def _split(self) -> list[str]:
         """Task ids of the plan's split, as its environment has them."""
-        from agentloop.policies.by_name import open_environments
-        from agentloop.run.collect import tasks_of
-
         if not self.plan.tasks:
             raise InputError("the plan names no split: set `tasks` in it, as the environment reads it")
-
-        async def ids() -> list[str]:
-            environments = open_environments(self.plan.environment.split()[0])
-            try:
-                return [task.task_id for task in tasks_of(environments, self.plan.tasks, seed=0)]
-            finally:
-                close = getattr(environments, "close", None)
-                if close is not None:
-                    await close()
-
-        return asyncio.run(ids())
+        return task_ids(self.plan.environment, self.plan.tasks)
 
     def _student(self, demonstrations: list[Path], out: Path) -> str:
         if self.product is None:

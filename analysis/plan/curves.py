@@ -24,7 +24,9 @@ FIRST = (
 FIRST_TRAININGS = 8
 """From then on trainings are chosen by what they are worth."""
 LEAST_WORTH = 1e-5
-"""Of pass@1: a training that is expected to bring less than this ends the search."""
+"""Of pass@1: a single training that is expected to bring less than this ends the search, after ENOUGH."""
+ENOUGH = 16
+"""One training seldom changes a choice that several do, so the first of these are made in any case."""
 
 
 def posterior(
@@ -89,7 +91,9 @@ def next_training(
         form = acquisition.Possible(_model_arm(option.arm), option.budget / facts.pilot, episodes=int(tasks))
         by_form.setdefault(form, option)
     best = acquisition.next_training(believed, list(by_form), known)[0]
-    return by_form[best.training] if best.fall > LEAST_WORTH else None
+    if best.fall > LEAST_WORTH:
+        return by_form[best.training]
+    return _first(trainings[len(trainings) - begun :], options) if begun < ENOUGH else None
 
 
 def apart(trainings: Sequence[Training], facts: Facts) -> float:

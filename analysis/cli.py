@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from agentloop.entry import hidden_package
-from occupancy.record.errors import FewstepsError, InputError
-from occupancy.record.show import say
+from occupancy.record.errors import InputError
+from occupancy.record.show import exit_code, say
 
 MOUNTED = (
     "analysis.demo",
@@ -73,21 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _Usage as error:
         say(str(error))
         return error.exit_code
-    try:
-        code: int = given.handler(given)
-    except FewstepsError as error:
-        say(f"fewsteps {given.command}: {error}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write(f"fewsteps {given.command}: stopped; what was committed is kept\n")
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except (OSError, sqlite3.Error) as error:
-        say(f"fewsteps {given.command}: {error}: see to the file or the disk and run the same command again")
-        return 1
-    return code
+    return exit_code(f"fewsteps {given.command}", lambda: given.handler(given))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
-from occupancy.record.show import add_json, say, show, table
+from occupancy.record.errors import InputError, MissingExtra, RunError
+from occupancy.record.show import add_json, exit_code, show, table
 from occupancy.record.specs import Count, Size, option
 
 WAIT_S = 600.0
@@ -181,10 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_commands(parser.add_subparsers(required=True))
     chosen = parser.parse_args(arguments)
     try:
-        return int(chosen.handler(chosen))
-    except (FewstepsError, OSError) as error:
-        say(str(error))
-        return error.exit_code if isinstance(error, FewstepsError) else 1
+        return exit_code("train", lambda: int(chosen.handler(chosen)))
     finally:
         if "torch" in sys.modules:
             from sft.world import leave

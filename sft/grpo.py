@@ -35,7 +35,8 @@ from agentloop.types import (
     Task,
     Traits,
 )
-from occupancy.record.errors import DataError, FewstepsError, InputError, MissingExtra
+from occupancy.record.errors import DataError, InputError, MissingExtra
+from occupancy.record.show import exit_code
 
 LR, TASKS, GROUP, EPOCHS = 1e-6, 16, 8, 4
 
@@ -310,18 +311,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", required=True, help="folder of the trained model")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a GRPOConfig field")
     given = parser.parse_args(arguments)
+    return exit_code("grpo", lambda: _train(given))
+
+
+def _train(given: argparse.Namespace) -> int:
     from agentloop.policies.by_name import open_environments
     from occupancy.record.specs import settings
 
-    try:
-        environments = open_environments(given.environment)
-        tasks = environments.tasks(given.tasks)
-        changes = settings(lambda **fields: fields, given.set, of="--set")
-        logged = train_grpo(given.base, environments, tasks, given.out, **changes)
-        print(json.dumps(logged[-1] if logged else {}))  # noqa: T201
-    except FewstepsError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return error.exit_code
+    environments = open_environments(given.environment)
+    tasks = environments.tasks(given.tasks)
+    changes = settings(lambda **fields: fields, given.set, of="--set")
+    logged = train_grpo(given.base, environments, tasks, given.out, **changes)
+    print(json.dumps(logged[-1] if logged else {}))  # noqa: T201
     return 0
 
 

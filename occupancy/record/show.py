@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from occupancy.record.errors import FewstepsError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +31,23 @@ def printable(text: str) -> str:
 def say(line: str) -> None:
     """Write one line on standard error."""
     sys.stderr.write(f"{printable(' '.join(line.split()))}\n")
+
+
+def exit_code(command: str, run: Callable[[], int]) -> int:
+    """What `run` returns; a failure becomes one line on standard error and its exit code."""
+    try:
+        return run()
+    except FewstepsError as error:
+        said, code = str(error), error.exit_code
+    except KeyboardInterrupt:
+        said, code = "stopped; what was committed is kept", 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except (OSError, sqlite3.Error) as error:
+        said, code = f"{error}: see to the file or the disk and run the same command again", 1
+    say(f"{command}: {said}")
+    return code
 
 
 def safe_console(**how: Any) -> Console:

@@ -14,8 +14,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from occupancy.record.errors import FewstepsError
-from occupancy.record.show import say
+from occupancy.record.show import exit_code
 
 from .catalogue import open_catalogue
 from .questions import find_folder
@@ -28,14 +27,7 @@ from .scoring import gold_report
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code, as those of `fewsteps`."""
     given = _parser().parse_args(arguments)
-    try:
-        given.handler(given)
-    except FewstepsError as error:
-        say(f"{given.command}: {error}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code(given.command, lambda: given.handler(given) or 0)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -26,7 +26,7 @@ from sft_step import versions
 from occupancy.record.errors import InputError, RunError
 from sft import attention, checkpoint
 from sft.model import DevicePack, load, prepare
-from sft.packing import Rows, make_batch
+from sft.packing import TrainingRows, make_batch
 from sft.settings import Settings
 from sft.train import train
 from sft.world import World, join, leave
@@ -66,7 +66,7 @@ def sliding() -> Any:
     return Gemma3TextConfig(**kept, sliding_window=32, query_pre_attn_scalar=64)
 
 
-def rows_of(n: int, seed: int = 0) -> Rows:
+def rows_of(n: int, seed: int = 0) -> TrainingRows:
     """Rows of 16 to 255 ids, about 40 % of them targets."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(16, 256, n)
@@ -76,7 +76,7 @@ def rows_of(n: int, seed: int = 0) -> Rows:
     targets[offsets[:-1]] = False
     ids = rng.integers(2, VOCABULARY, len(targets)).astype(np.int32)
     zero = np.zeros(len(targets), np.int32)
-    return Rows(
+    return TrainingRows(
         ids, targets, targets.astype(np.int16), zero, offsets, ("all",), tuple(str(i) for i in range(n))
     )
 

@@ -29,7 +29,7 @@ from sft_profile import Profile
 from sft import attention
 from sft.model import load, prepare
 from sft.optim import make_optimizer, rate
-from sft.packing import Rows, batches
+from sft.packing import TrainingRows, batches
 from sft.settings import Settings
 from sft.train import optimizer_step
 from sft.world import World
@@ -76,7 +76,7 @@ def config_of(name: str) -> Any:
     )
 
 
-def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Rows:
+def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> TrainingRows:
     """Rows of 200 to 4,096 ids, 1,000 on average; turns of 40 ids, of which about `share` are targets."""
     rng = np.random.default_rng(seed)
     lengths = np.clip(np.exp(rng.normal(6.7, 0.65, n)), 200, LENGTH).astype(np.int64)
@@ -85,7 +85,7 @@ def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Rows:
     targets = np.repeat(turns, 40)[: offsets[-1]].copy()
     targets[offsets[1:] - 1] = True
     targets[offsets[:-1]] = False
-    return Rows(
+    return TrainingRows(
         rng.integers(5, vocabulary, offsets[-1]).astype(np.int32),
         targets,
         targets.astype(np.int16),
@@ -97,7 +97,7 @@ def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Rows:
 
 
 def ours(
-    config: Any, rows: Rows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
+    config: Any, rows: TrainingRows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
 ) -> dict[str, Any]:
     settings = Settings(
         lr=1e-5,
@@ -143,7 +143,7 @@ def ours(
     }
 
 
-def timer_rows(rows: Rows, timer: Timer, batch: int = ROWS_A_STEP) -> list[int]:
+def timer_rows(rows: TrainingRows, timer: Timer, batch: int = ROWS_A_STEP) -> list[int]:
     """The rows of the timed steps, in training order."""
     order = np.random.default_rng([0, 0]).permutation(len(rows)).tolist()
     return order[timer.warm * batch : timer.last * batch]
@@ -203,7 +203,7 @@ def _between(a: Any, b: Any) -> float:
 
 
 def trl(
-    config: Any, rows: Rows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
+    config: Any, rows: TrainingRows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
 ) -> dict[str, Any]:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, TrainerCallback

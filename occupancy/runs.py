@@ -36,7 +36,6 @@ from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
-Row = Mapping[str, Any]
 _ORDER = (
     "task_id",
     "rollout",
@@ -133,7 +132,7 @@ class Run:
                     f"or two runs were put into one folder; remove one of the parts"
                 )
 
-    def commit(self, rows: Mapping[str, Sequence[Row]]) -> None:
+    def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""
         tables = {name: table_of(name, part) for name, part in rows.items() if part}
         if tables:
@@ -221,7 +220,7 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder, recipe, info)
 
 
-def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
+def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as an Arrow table in the table's schema; a missing, unknown or wrong value is named."""
     wanted = schema(name)
     for row in rows:

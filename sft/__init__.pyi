@@ -1,6 +1,6 @@
 from .held_out import HeldOut as HeldOut
 from .held_out import measure as measure
-from .packing import Rows as Rows
+from .packing import TrainingRows as TrainingRows
 from .packing import first_fit_decreasing as first_fit_decreasing
 from .packing import make_batch as make_batch
 from .rows import Data as Data

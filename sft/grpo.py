@@ -73,7 +73,7 @@ class Trajectory:
         self.logprobs += [0.0] * len(ids) if logprobs is None else logprobs
 
 
-class Together:
+class Lockstep:
     """Collects turns until every running episode waits for one, then samples them in one batch."""
 
     def __init__(self, generate: Generate, running: int) -> None:
@@ -106,7 +106,7 @@ class Learner:
 
     traits = Traits(gives=frozenset({"text", "usage", "token_ids"}))
 
-    def __init__(self, codec: Codec, together: Together, window: int) -> None:
+    def __init__(self, codec: Codec, together: Lockstep, window: int) -> None:
         self._codec, self._together, self._window = codec, together, window
         self._prompts = PromptIds(codec)
         self.sequence = Trajectory()
@@ -171,10 +171,10 @@ class Rollouts:
             # Fewer open tasks than episodes would wait for each other's turns for ever.
             half = len(tasks) // 2
             return [*await self._all(tasks[:half], generate), *await self._all(tasks[half:], generate)]
-        together = Together(generate, len(tasks))
+        together = Lockstep(generate, len(tasks))
         return await asyncio.gather(*(self._one(task, k, together) for k, task in enumerate(tasks)))
 
-    async def _one(self, task: Task, k: int, together: Together) -> tuple[Trajectory, Episode | None]:
+    async def _one(self, task: Task, k: int, together: Lockstep) -> tuple[Trajectory, Episode | None]:
         learner = Learner(self._codec, together, self._window)
         # One group's episodes start from the same state: the seed is the task's.
         seed = seed_of(self._seed, task.task_id, "environment")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from occupancy.record.errors import InputError
 from sft.model import DevicePack
-from sft.packing import Rows, make_batch
+from sft.packing import TrainingRows, make_batch
 from sft.world import World
 
 
@@ -31,7 +31,7 @@ class HeldOut:
     """(episode, j of the teacher turn, mean, targets); empty where the rows name no episodes."""
 
 
-def split(rows: Rows, *, share: float, seed: int) -> tuple[Rows, Rows]:
+def split(rows: TrainingRows, *, share: float, seed: int) -> tuple[TrainingRows, TrainingRows]:
     """(rows to train on, rows held out); a cluster is on one side only, the same for any other data."""
     kept, out = _sides(rows.clusters, share, seed)
     if not kept:
@@ -53,7 +53,7 @@ def _sides(clusters: Sequence[str], share: float, seed: int) -> tuple[list[int],
 
 @torch.no_grad()
 def measure(
-    objective: nn.Module, rows: Rows, *, capacity: int, kernel: str, world: World, batch: int = 64
+    objective: nn.Module, rows: TrainingRows, *, capacity: int, kernel: str, world: World, batch: int = 64
 ) -> HeldOut:
     """Mean NLL of every target of the rows under the model as it is, in nats; sums are in float64.
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from occupancy.record.errors import DataError
 
 if TYPE_CHECKING:
-    from agentloop.render import Row
+    from agentloop.render import TrainingRow
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -29,7 +29,7 @@ EVEN = 16_384
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TrainingRows:
     """Training rows, end to end."""
 
     ids: I32
@@ -78,7 +78,7 @@ class Rows:
         sums = np.concatenate([[0], np.cumsum(self.targets, dtype=np.int64)])
         return sums[self.offsets[1:]] - sums[self.offsets[:-1]]
 
-    def take(self, index: Sequence[int] | I64) -> Rows:
+    def take(self, index: Sequence[int] | I64) -> TrainingRows:
         """Some of the rows, in the order given."""
         parts = [slice(int(self.offsets[i]), int(self.offsets[i + 1])) for i in index]
         lengths = [p.stop - p.start for p in parts]
@@ -86,7 +86,7 @@ class Rows:
         def gather(values: NDArray[Any]) -> NDArray[Any]:
             return np.concatenate([values[p] for p in parts]) if parts else values[:0]
 
-        return Rows(
+        return TrainingRows(
             ids=gather(self.ids),
             targets=gather(self.targets),
             depth=gather(self.depth),
@@ -137,12 +137,12 @@ class Batch:
 
 
 def rows_of(
-    rows: Sequence[Row],
+    rows: Sequence[TrainingRow],
     *,
     classes: Sequence[Sequence[str]],
     clusters: Sequence[str],
     episodes: Sequence[str] = (),
-) -> Rows:
+) -> TrainingRows:
     """Rendered rows end to end.
 
     Args:
@@ -158,7 +158,7 @@ def rows_of(
         for row, own in zip(rows, classes, strict=True)
     ]
     lengths = [len(row.ids) for row in rows]
-    return Rows(
+    return TrainingRows(
         ids=np.concatenate([np.empty(0, np.int32), *(row.ids for row in rows)]),
         targets=np.concatenate([np.empty(0, np.bool_), *(row.targets for row in rows)]),
         depth=np.concatenate([np.empty(0, np.int16), *(row.depth for row in rows)]),
@@ -200,7 +200,7 @@ def first_fit_decreasing(lengths: Sequence[int] | I64, capacity: int) -> list[li
     return bins
 
 
-def make_pack(rows: Rows, index: Sequence[int], *, pad_to: int = 0) -> Pack:
+def make_pack(rows: TrainingRows, index: Sequence[int], *, pad_to: int = 0) -> Pack:
     """Rows one after the other; padded with a document of zeros, which holds no targets, up to `pad_to`."""
     parts = rows.take(index)
     filler = max(pad_to - len(parts.ids), 0)
@@ -278,7 +278,7 @@ def _work(ids: int) -> int:
 
 
 def make_batch(
-    rows: Rows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False
+    rows: TrainingRows, index: Sequence[int], *, capacity: int, world: int = 1, pad: bool = False
 ) -> Batch:
     """The packs of one optimizer step, with the number of its targets and ids.
 
@@ -305,7 +305,7 @@ def make_batch(
 
 
 def batches(
-    rows: Rows, *, batch: int, capacity: int, seed: int, epoch: int, world: int = 1, pad: bool = False
+    rows: TrainingRows, *, batch: int, capacity: int, seed: int, epoch: int, world: int = 1, pad: bool = False
 ) -> Iterator[Batch]:
     """The batches of one epoch, in an order that (seed, epoch) determines; the last may have fewer rows.
 

@@ -15,7 +15,7 @@ from agentloop.render.traces import RenderCounts, RunTrace, count, render_run
 from occupancy.record.errors import DataError
 from occupancy.record.rows import trained_turn_row
 from occupancy.runs import open_run
-from sft.packing import Rows, rows_of
+from sft.packing import TrainingRows, rows_of
 
 if TYPE_CHECKING:
     from sft.held_out import HeldOut
@@ -28,7 +28,7 @@ Classes = Mapping[str, Sequence[str]]
 class Data:
     """The rows of one or several runs, and where they come from."""
 
-    rows: Rows
+    rows: TrainingRows
     traces: tuple[RunTrace, ...]
     """Those with something to train on."""
     classes: tuple[Sequence[str], ...]

@@ -28,7 +28,7 @@ from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
 from sft.model import DevicePack, load, prepare
 from sft.optim import clip_gradients, make_optimizer, rate
-from sft.packing import Batch, Rows, batches
+from sft.packing import Batch, TrainingRows, batches
 from sft.screen import Show, Step, quiet
 from sft.settings import Settings
 from sft.world import World, join
@@ -58,7 +58,7 @@ class Trained:
 class _Job:
     """One call of `train`."""
 
-    rows: Rows
+    rows: TrainingRows
     base: Any
     settings: Settings
     out: Path
@@ -81,7 +81,7 @@ class _Progress:
 
 
 def train(
-    rows: Rows,
+    rows: TrainingRows,
     *,
     base: Any,
     settings: Settings,
@@ -239,7 +239,7 @@ def _reduce_after(objective: Any, *, last: bool) -> None:
     objective.set_reshard_after_backward(last)
 
 
-def data_hash(rows: Rows) -> str:
+def data_hash(rows: TrainingRows) -> str:
     """16 hex digits of everything that is trained on."""
     digest = hashlib.blake2b(digest_size=8)
     for part in (rows.ids, rows.targets, rows.depth, rows.offsets, rows.classes):
@@ -248,7 +248,9 @@ def data_hash(rows: Rows) -> str:
     return digest.hexdigest()
 
 
-def _rest_of_epoch(rows: Rows, settings: Settings, progress: _Progress, world: World) -> Iterator[Batch]:
+def _rest_of_epoch(
+    rows: TrainingRows, settings: Settings, progress: _Progress, world: World
+) -> Iterator[Batch]:
     done = progress.batch
     whole = batches(
         rows,
@@ -339,7 +341,7 @@ class _Log:
 
 
 def _finish(
-    out: Path, settings: Settings, progress: _Progress, *, rows: Rows, log: _Log, world: World
+    out: Path, settings: Settings, progress: _Progress, *, rows: TrainingRows, log: _Log, world: World
 ) -> Trained:
     known = {e["checkpoint"]: _held(e["held_out"]) for e in progress.measured}
     chosen = held_out.choose(list(known.items()), settings.rule)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sft.packing import Rows
+from sft.packing import TrainingRows
 
 VOCABULARY = 97
 # More threads would only wait for each other at this size.
@@ -34,7 +34,7 @@ def tiny_config(**changes: Any) -> Any:
     return LlamaConfig(**(settings | changes))
 
 
-def random_rows(n: int, *, seed: int = 0, longest: int = 40, classes: int = 2) -> Rows:
+def random_rows(n: int, *, seed: int = 0, longest: int = 40, classes: int = 2) -> TrainingRows:
     """n rows of random ids; a random part of each, but never its first id, is a target."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(4, longest, n)
@@ -43,7 +43,7 @@ def random_rows(n: int, *, seed: int = 0, longest: int = 40, classes: int = 2) -
     targets[offsets[1:] - 1] = True
     targets[offsets[:-1]] = False
     depth = np.where(targets, rng.integers(1, 4, len(targets)), 0)
-    return Rows(
+    return TrainingRows(
         rng.integers(2, VOCABULARY, len(targets)).astype(np.int32),
         targets,
         depth.astype(np.int16),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from families import codec
 
-from agentloop.render import Row, TraceMessage
+from agentloop.render import TraceMessage, TrainingRow
 from agentloop.render.codec import decode
 
 
@@ -24,5 +24,5 @@ def teacher(content: str, **more: object) -> TraceMessage:
     return TraceMessage("assistant", content, "teacher", True, **more)  # type: ignore[arg-type]
 
 
-def target_text(family: str, row: Row) -> str:
+def target_text(family: str, row: TrainingRow) -> str:
     return decode(codec(family), [int(i) for i in row.ids[row.targets]])

@@ -24,8 +24,8 @@ from typing import Any
 
 from agentloop.render.types import TraceMessage
 from occupancy.record.errors import DataError
+from occupancy.record.rows import Row
 
-Row = dict[str, Any]
 Exporter = Callable[[Sequence[TraceMessage], str], Iterator[Row]]
 IGNORED = -100
 

@@ -24,7 +24,7 @@ from agentloop.render.codec import (
     prompt_text,
     sampled_ids,
 )
-from agentloop.render.types import LengthRule, Overflow, Rendered, Row, Span, TraceMessage
+from agentloop.render.types import LengthRule, Overflow, Rendered, Span, TraceMessage, TrainingRow
 from occupancy.record.errors import DataError
 
 _Numbered = tuple[int, TraceMessage]
@@ -242,7 +242,7 @@ def _depths(messages: Sequence[TraceMessage]) -> dict[int, int]:
     return {i: j for j, i in enumerate(teacher, start=1)}
 
 
-def _finish(codec: Codec, draft: _Draft, depth: dict[int, int], mark: str) -> Row:
+def _finish(codec: Codec, draft: _Draft, depth: dict[int, int], mark: str) -> TrainingRow:
     targets = np.zeros(len(draft.ids), dtype=np.bool_)
     depths = np.zeros(len(draft.ids), dtype=np.int16)
     for span in draft.spans:
@@ -263,4 +263,4 @@ def _finish(codec: Codec, draft: _Draft, depth: dict[int, int], mark: str) -> Ro
         raise DataError(
             f"the row starts with two {codec.tokenizer.bos_token!r}: take one out of the template"
         )
-    return Row(np.asarray(draft.ids, dtype=np.int32), targets, depths, tuple(draft.spans), drift)
+    return TrainingRow(np.asarray(draft.ids, dtype=np.int32), targets, depths, tuple(draft.spans), drift)

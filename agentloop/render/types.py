@@ -2,7 +2,7 @@
 
 TraceMessage  one message of an accepted trace: who wrote it, and whether it is trained on
 Span          a run of ids of a row, with its author
-Row           ids of one training row, which of them are targets, and how deep each target is
+TrainingRow   ids of one training row, which of them are targets, and how deep each target is
 LengthRule    what happens to turns and rows that are too long
 Rendered      the rows of one trace, and what the rules took away
 
@@ -92,7 +92,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class TrainingRow:
     """One training row."""
 
     ids: Ids
@@ -148,7 +148,7 @@ class LengthRule:
 class Rendered:
     """The rows of one trace."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TrainingRow, ...]
     """Empty where nothing could be trained on."""
     kept: tuple[int, ...]
     """Indices of the messages that are targets: C_tr is the sum of their output tokens."""

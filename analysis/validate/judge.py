@@ -21,7 +21,7 @@ import numpy as np
 from occupancy import RunError, preset
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF, K_text
-from occupancy.record.rows import Rows
+from occupancy.record.rows import Row, Rows
 from occupancy.runs import create_run
 from simulate.pilots.playing import POOL, TEACHER, PilotSize, as_text, labels_of, pilot_rows
 from simulate.pilots.trainer import WorldTrainer
@@ -34,7 +34,6 @@ MULTIPLES = (5, 20)
 """Budgets, as multiples of the pilot's cost in teacher tokens."""
 EPISODES = 400
 """Of the evaluation by which the small runs of the rule "one run at B/4" are ranked."""
-Row = dict[str, Any]
 Trainer = Callable[[Sequence[Path], int], dict[str, list[float]]]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.validate.judge import Row
+from occupancy.record.rows import Row
 
 if TYPE_CHECKING:
     import pandas as pd

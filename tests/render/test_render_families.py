@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 from trace_messages import saw, student, target_text, task, teacher
 
-from agentloop.render import LengthRule, Row, TraceMessage, codec_of, render_trace
+from agentloop.render import LengthRule, TraceMessage, TrainingRow, codec_of, render_trace
 from agentloop.render.codec import decode
 from occupancy.record.errors import DataError
 
@@ -139,7 +139,7 @@ def test_control_tokens_in_content_stay_text(family: str, data: st.DataObject) -
     assert "".join(target_text(family, row) for row in rows) == f"x{spoken}{c.closing}d{c.closing}"
 
 
-def np_in(row: Row, control: object) -> int:
+def np_in(row: TrainingRow, control: object) -> int:
     known = set(control.values())  # type: ignore[attr-defined]
     return sum(int(i) in known for i in row.ids)
 

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_messages import saw, student, target_text, task, teacher
 
-from agentloop.render import LengthRule, Overflow, Row, TraceMessage, codec_of, read_messages, render_trace
+from agentloop.render import (
+    LengthRule,
+    Overflow,
+    TraceMessage,
+    TrainingRow,
+    codec_of,
+    read_messages,
+    render_trace,
+)
 from agentloop.render import write_messages as write
 from agentloop.render.codec import decode, encode_turn
 from occupancy.record.errors import DataError, InputError
@@ -192,7 +200,7 @@ def test_a_limit_is_kept_to_the_token() -> None:
 def test_a_row_without_targets_cannot_be_made() -> None:
     none = np.zeros(3, dtype=np.bool_)
     with pytest.raises(DataError, match="a row needs a target"):
-        Row(np.arange(3, dtype=np.int32), none, none.astype(np.int16), (), False)
+        TrainingRow(np.arange(3, dtype=np.int32), none, none.astype(np.int16), (), False)
 
 
 def test_tail_keeps_a_short_continuation_after_a_long_prefix() -> None:

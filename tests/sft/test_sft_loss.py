@@ -12,7 +12,7 @@ from tiny_models import VOCABULARY, random_rows, tiny_config
 from sft import loss as loss_module
 from sft.loss import linear_cross_entropy
 from sft.model import DevicePack, load, prepare
-from sft.packing import Rows, make_pack
+from sft.packing import TrainingRows, make_pack
 from sft.settings import Settings
 from sft.world import World
 
@@ -28,7 +28,7 @@ def objective(config: Any = None, **changes: Any) -> Any:
     return prepare(load(config or tiny_config(), chosen), chosen, CPU)
 
 
-def nll_of(model: Any, rows: Rows, index: list[int]) -> torch.Tensor:
+def nll_of(model: Any, rows: TrainingRows, index: list[int]) -> torch.Tensor:
     pack = DevicePack(make_pack(rows, index), kernel="sdpa", device=CPU.device)
     scale = torch.tensor(1.0)
     total, nll = model(pack, scale)
@@ -107,7 +107,7 @@ def test_another_document_changes_nothing() -> None:
 
 def test_exactly_the_targets_are_predicted() -> None:
     """U4: a prompt of three ids and an answer of two; the head's gradient says which ids were targets."""
-    rows = Rows(
+    rows = TrainingRows(
         np.asarray([10, 11, 12, 50, 51], np.int32),
         np.asarray([False, False, False, True, True]),
         np.asarray([0, 0, 0, 1, 1], np.int16),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from terminal_machine import finished, host_image
 
-from agentloop.environments.terminal.changes import changes, state_hash
+from agentloop.environments.terminal.changes import MANY, changes, state_hash
 from agentloop.environments.terminal.launch import Layers
 from agentloop.environments.terminal.limits import Limits, left_groups, sweep
 from agentloop.environments.terminal.sandbox import SandboxFailed, open_sandbox
@@ -165,6 +165,24 @@ def test_equal_work_has_equal_hashes() -> None:
         assert await hashed("true") == await hashed("touch /etc/hosts; mkdir /x; rmdir /x") == state_hash({})
         # A folder that is deleted and made anew hides what was in it.
         assert await hashed("rm -r /etc; mkdir /etc") != await hashed("true")
+
+    finished(play)
+
+
+def test_many_changes_are_told_as_one() -> None:
+    async def told(command: str) -> dict[str, str]:
+        async with open_sandbox(host_image().layers) as sandbox:
+            await sandbox.run(command)
+            await sandbox.halt()
+            return changes(sandbox)
+
+    async def play() -> None:
+        few = await told("mkdir /d && cd /d && seq 4000 | xargs touch")
+        assert len(few) == 4001
+        many = await told("mkdir /d && cd /d && seq 6000 | xargs touch")
+        assert many == MANY == await told("mkdir /e && cd /e && seq 7000 | xargs touch")
+        # Of a folder that is deleted, what was in it is told too.
+        assert {"/etc", "/etc/hosts"} <= set(await told("rm -r /etc"))
 
     finished(play)
 

@@ -10,33 +10,64 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b, sha256
+from itertools import islice
 from pathlib import Path
 
 from .launch import USER_BASE, Layers
 from .sandbox import Sandbox
 
 DELETED = "DELETED"
+MOST = 5000
+MANY = {"/": f"more than {MOST} paths"}
 OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
-def changes(sandbox: Sandbox, *, rewritten: bool = False) -> dict[str, str]:
-    """Every path whose content, kind, mode or owner differs from what the sandbox started from.
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What was done to the files of a sandbox."""
 
-    Nothing inside should run meanwhile: see `Sandbox.halt`.
+    changed: dict[str, str]
+    """Every path whose content, kind, mode or owner differs from the start."""
+    written: dict[str, str]
+    """The same and paths that were written as they had been, folders apart."""
 
-    Args:
-        sandbox: the sandbox that is looked at, from outside.
-        rewritten: whether paths that were written as they had been are told too.
+
+def changes(sandbox: Sandbox) -> dict[str, str]:
+    """Every path whose content, kind, mode or owner differs from what the sandbox started from."""
+    return find_changes(sandbox).changed
+
+
+def find_changes(sandbox: Sandbox) -> Changes:
+    """What was done to the files of a sandbox. Nothing inside should run meanwhile: see `Sandbox.halt`.
+
+    More than `MOST` paths are told as one, `MANY`: no task has so many, and to read them all takes long.
     """
-    found: dict[str, str] = {}
     layers = {"/": sandbox.layers.root, "/usr": sandbox.layers.usr}
+    number = sum(1 for written in sandbox.written.values() for _ in islice(_entries(written), MOST + 1))
+    if number > MOST:
+        return Changes(dict(MANY), dict(MANY))
+    changed: dict[str, str] = {}
+    rewritten: dict[str, str] = {}
     for mount, written in sandbox.written.items():
         prefix = "" if mount == "/" else mount
-        for path, told in _changed(written, layers[mount], rewritten):
-            if not (mount == "/" and path == "/usr" and sandbox.layers.usr):
-                found[prefix + path] = told
-    return dict(sorted(found.items()))
+        for path, now, old in _changed(written, layers[mount]):
+            if mount == "/" and path == "/usr" and sandbox.layers.usr:
+                continue
+            if now != old:
+                changed[prefix + path] = now
+            if not now.startswith("D") or now == DELETED:
+                rewritten[prefix + path] = now
+            if len(changed) > MOST:  # a deleted folder may have held many
+                return Changes(dict(MANY), dict(MANY))
+    return Changes(dict(sorted(changed.items())), dict(sorted(rewritten.items())))
+
+
+def _entries(folder: Path) -> Iterator[str]:
+    for _, folders, files in os.walk(folder):
+        yield from folders
+        yield from files
 
 
 def before(path: str, layers: Layers) -> str | None:
@@ -56,23 +87,28 @@ def state_hash(changed: Mapping[str, str]) -> int:
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
-def _changed(written: Path, below: Sequence[Path], rewritten: bool) -> Iterator[tuple[str, str]]:
+def _changed(written: Path, below: Sequence[Path]) -> Iterator[tuple[str, str, str | None]]:
+    """Every path that was written, what it is now, and what it was."""
+    new: set[str] = set()
     for place, folders, files, handle in os.fwalk(written, follow_symlinks=False):
-        inside = place.removeprefix(str(written)) or "/"
+        inside = place.removeprefix(str(written))
         for name in sorted((*folders, *files)):
-            path = f"{inside.rstrip('/')}/{name}"
-            old = _described(path, below)
+            path = f"{inside}/{name}"
+            old = None if inside in new else _described(path, below)
             now = _describe(name, handle)
-            if (rewritten or now != old) and not (now == DELETED and old is None):
-                yield path, now
+            if old is None and name in folders:
+                new.add(path)
+            if now != DELETED or old is not None:
+                yield path, now, old
+            if old is None or not old.startswith("D"):
+                continue
             if name in folders and _opaque(Path(place, name)):
-                kept = set(os.listdir(Path(place, name)))
-                yield from _gone(path, below, kept)
-            elif name not in folders and old is not None and old.startswith("D"):
+                yield from _gone(path, below, set(os.listdir(Path(place, name))))
+            elif name not in folders:
                 yield from _gone(path, below, set())
 
 
-def _gone(folder: str, below: Sequence[Path], kept: set[str]) -> Iterator[tuple[str, str]]:
+def _gone(folder: str, below: Sequence[Path], kept: set[str]) -> Iterator[tuple[str, str, str]]:
     """What lay in a folder of the layers below that is no longer theirs."""
     names = {name for layer in _seen(folder, below) for name in _names(layer, folder)}
     for name in sorted(names):
@@ -81,7 +117,7 @@ def _gone(folder: str, below: Sequence[Path], kept: set[str]) -> Iterator[tuple[
         if old is None:
             continue
         if name not in kept:
-            yield path, DELETED
+            yield path, DELETED, old
         if old.startswith("D") and name not in kept:
             yield from _gone(path, below, set())
 

@@ -6,6 +6,7 @@ T_max; however it ends, it is graded, as Harbor does.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,7 @@ class TerminalEpisode:
         )
         self._screen = await open_screen(self._sandbox, mode=rules.mode, cwd=cwd)
         self._began = time.monotonic()
-        return Reply(shortened(await self._screen.output() or ""), state_id=self._state())
+        return Reply(shortened(await self._screen.output() or ""), state_id=await self._state())
 
     async def step(self, text: str) -> Reply:
         """Play one turn of the protocol."""
@@ -143,7 +144,7 @@ class TerminalEpisode:
             tuple(self._typed),
             self._pending,
             solved,
-            self._made(expected.changed if expected else {}),
+            await self._made(expected.changed if expected else {}),
             self._screen.at_prompt(),
             self._turns + 1,
             self._rules.T_max,
@@ -164,7 +165,7 @@ class TerminalEpisode:
         assert self._sandbox is not None
         assert self._screen is not None
         status = "gone" if gone else parsed.status
-        state = self._state()
+        state = await self._state()
         if not done:
             return Reply(told, parse_status=status, state_id=state)
         self._over = True
@@ -172,21 +173,25 @@ class TerminalEpisode:
         await self.close()
         return Reply(told, done=True, reward=reward, parse_status=status, state_id=state)
 
-    def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
+    async def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
         assert self._sandbox is not None
-        changed = [p for p in self._changes() if p not in wanted and not p.startswith(SCRATCH)]
+        changed = [p for p in await self._changes() if p not in wanted and not p.startswith(SCRATCH)]
         made = [path for path in changed if before(path, self._sandbox.layers) is None]
-        return tuple(p for p in made if not any(p.startswith(f"{other}/") for other in made))
+        outermost: list[str] = []
+        for path in sorted(made, key=lambda path: path.split("/")):
+            if not (outermost and path.startswith(f"{outermost[-1]}/")):
+                outermost.append(path)
+        return tuple(outermost)
 
-    def _state(self) -> int:
-        return state_hash(self._changes())
+    async def _state(self) -> int:
+        return state_hash(await self._changes())
 
-    def _changes(self) -> dict[str, str]:
+    async def _changes(self) -> dict[str, str]:
         """What is changed now; a process that still runs may change a folder while it is read."""
         assert self._sandbox is not None
         for _ in range(3):
             try:
-                return changes(self._sandbox)
+                return await asyncio.to_thread(changes, self._sandbox)
             except OSError:
                 continue
         return {}

@@ -21,7 +21,7 @@ from agentloop.environments.task_specs import data_folders
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
 
-from .changes import changes
+from .changes import find_changes
 from .images import Image, unpacked
 from .launch import Layers
 from .limits import Limits
@@ -80,14 +80,14 @@ class NaturalLanguageToBash:
             return await asyncio.shield(known)
 
         async def solved(sandbox: Sandbox, screen: Screen) -> bool:
-            return solves(result_of(sandbox, await screen.last_output()), await expected())
+            return solves(await _result(sandbox, await screen.last_output()), await expected())
 
         async def grade(sandbox: Sandbox, screen: Screen) -> float:
             # Read before anything is ended: the terminal's log goes with its processes.
             await asyncio.sleep(LATE_S)
             printed = await screen.last_output()
             await sandbox.halt()
-            return float(solves(result_of(sandbox, printed), await expected()))
+            return float(solves(await _result(sandbox, printed), await expected()))
 
         async def start() -> tuple[Layers, str]:
             return self._layers(line), "/"
@@ -125,7 +125,7 @@ class NaturalLanguageToBash:
             await asyncio.sleep(LATE_S)
             printed = await screen.last_output()
             await sandbox.halt()
-            return replace(result_of(sandbox, printed), reads=reads)
+            return replace(await _result(sandbox, printed), reads=reads)
 
 
 def result_of(sandbox: Sandbox, printed: str | None) -> Expected:
@@ -134,13 +134,17 @@ def result_of(sandbox: Sandbox, printed: str | None) -> Expected:
 
     Nothing inside may run meanwhile.
     """
-    changed = {path: told for path, told in changes(sandbox).items() if not path.startswith(SCRATCH)}
-    written = {
-        path: told
-        for path, told in changes(sandbox, rewritten=True).items()
-        if not path.startswith(SCRATCH) and not told.startswith("D")
-    }
+    found = find_changes(sandbox)
+    changed, written = (
+        {path: told for path, told in part.items() if not path.startswith(SCRATCH)}
+        for part in (found.changed, found.written)
+    )
     return Expected(changed, None if printed is None else normalised(printed), written=written)
+
+
+async def _result(sandbox: Sandbox, printed: str | None) -> Expected:
+    """`result_of` in a thread: many files take a while."""
+    return await asyncio.to_thread(result_of, sandbox, printed)
 
 
 def solves(result: Expected, expected: Expected) -> bool:

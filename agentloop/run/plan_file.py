@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from agentloop.cuts.cut import own_traces
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml, reading
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
+from occupancy.record.specs import check
 from occupancy.runs import open_run
 
 FORMAT = 1
@@ -25,7 +26,7 @@ class Part:
     name: str
     """demonstrations or continuations."""
     recipe: str
-    K: float
+    K: Annotated[float, parse_K]
     n: int
     """Rollouts, or demonstrations, of each task."""
     tasks: int
@@ -34,6 +35,7 @@ class Part:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "K", parse_K(self.K))
+        check(self, of="a part of the plan")
         if self.name not in PARTS or self.n < 1 or self.tasks < 1 or not self.budget > 0:
             raise InputError(
                 f"part {self.name!r} with n={self.n}, tasks={self.tasks}, budget={self.budget}: expected a "
@@ -65,6 +67,9 @@ class PlanFile:
     parts: tuple[Part, ...]
     contenders: tuple[Mapping[str, Any], ...] = ()
     """Candidates that were not excluded, the most expected first: recipe, K, r_tokens, pilot_traces."""
+
+    def __post_init__(self) -> None:
+        check(self, of="the plan")
 
     def part(self, name: str | None) -> Part:
         """The part of a name; the only one where none is named."""

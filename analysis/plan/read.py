@@ -13,6 +13,7 @@ import pandas as pd
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens
+from occupancy.record.reading import reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import TABLES
 from occupancy.runs import Run, open_run
@@ -34,10 +35,11 @@ def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
     turns = _frame(run, "turns")
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
-    if T_max is None:
-        return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
-    within = shortened(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
-    return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
+    with reading(folder, then="restore it, or collect anew"):
+        if T_max is None:
+            return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+        within = shortened(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
+        return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
 
 
 def pilot_of(

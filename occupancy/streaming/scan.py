@@ -29,7 +29,7 @@ from occupancy.statistics.exact import Occupancy
 from occupancy.statistics.tallies import Tally
 from occupancy.streaming.estimate import StreamEstimate, require_positive
 from occupancy.streaming.partial import grown
-from occupancy.streaming.stream import ARROW, FILES, MEMORY, Together, open_turns
+from occupancy.streaming.stream import ARROW, FILES, MEMORY, Together, checked, open_turns
 
 UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
 ROW_BYTES, TEXT_BYTES = 48, 240
@@ -277,7 +277,7 @@ def batches_of(unit: RowGroups, columns: Columns, wanted: Sequence[str], memory:
             reader = pa.ipc.open_file(source)
             rows = rows_of(reader.schema)
             for group in range(unit.first, unit.last):
-                whole = reader.get_batch(group)
+                whole = checked(reader.get_batch(group), wanted)
                 yield from (whole.slice(begin, rows) for begin in range(0, whole.num_rows, rows))
         return
     with pq.ParquetFile(unit.file, pre_buffer=False) as parquet:

@@ -7,7 +7,7 @@ batch is completed by the next one. A trajectory whose rows are not together is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class TurnStream:
                 reader = pa.ipc.open_file(source)
                 self.columns.require(reader.schema.names, str(file))
                 for number in range(reader.num_record_batches):
-                    batch = reader.get_batch(number)
+                    batch = checked(reader.get_batch(number), self.columns.needed)
                     rows = self._rows(reader.schema.field(name) for name in self.columns.needed)
                     for begin in range(0, batch.num_rows, rows):
                         yield rows, self.kept(batch.slice(begin, rows))
@@ -131,6 +131,13 @@ class TurnStream:
         if names.feature:
             rows["features"] = np.column_stack([numbers_of(batch, name) for name in names.feature])
         return rows
+
+
+def checked(batch: Any, names: Sequence[str]) -> Any:
+    """The batch's columns of these names, once their offsets and texts are known to lie within the file."""
+    batch = batch.select(list(names))
+    batch.validate(full=True)
+    return batch
 
 
 def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:

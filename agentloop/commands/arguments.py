@@ -8,12 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.errors import InputError
+from occupancy.record.specs import Few, Seed, option
 
 if TYPE_CHECKING:
     import argparse
 
     from agentloop.types import Environments, Policy
     from occupancy.record.recipe import Recipe
+
+
+def add_playing(command: argparse.ArgumentParser, *, required: bool) -> None:
+    """Options of commands that play tasks into a run folder; `required`: whether --env and --tasks are."""
+    add = command.add_argument
+    add("--env", required=required, help="alfworld, hotpotqa, terminal, or package.module:function")
+    add("--tasks", required=required, help="a split, split:N for N of it, or @file of task ids")
+    add("--out", required=True, metavar="RUN", help="the run folder")
+    add("--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)")
+    add("--workers", type=option(Few), help="tasks played at the same time (default: 2)")
+    add("--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting")
+    add(
+        "--end-on",
+        default="",
+        metavar="STATUS,...",
+        help="parse statuses that end an episode, or 'any' (default: none)",
+    )
 
 
 def environment_settings(given: argparse.Namespace) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentloop.commands.arguments import add_playing
 from agentloop.commands.evaluate import add_evaluate
 from occupancy.record.recipe import MEANINGS
 from occupancy.record.show import add_json, progress, show, table
-from occupancy.record.specs import Count, Few, Positive, Seed, Size, amount, option
+from occupancy.record.specs import Count, Few, Positive, Size, amount, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="presets:\n" + "\n".join(f"  {name:<13}{meaning}" for name, meaning in MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    collect.add_argument("--env", help="alfworld, hotpotqa, terminal, or package.module:function")
+    add_playing(collect, required=False)
     collect.add_argument(
         "--recipe",
         action="append",
@@ -47,25 +48,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     collect.add_argument("--student", help="policy of the rollouts, e.g. scripted:lapse=.1")
     collect.add_argument("--teacher", help="policy of the continuations, e.g. expert or openai:MODEL@URL")
-    collect.add_argument("--tasks", help="a split, split:N for N of it, or @file of task ids")
-    collect.add_argument("--out", required=True, metavar="RUN", help="the run folder")
-    collect.add_argument(
-        "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
-    )
-    collect.add_argument("--workers", type=option(Few), help="tasks played at the same time (default: 2)")
-    collect.add_argument(
-        "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
-    )
     collect.add_argument(
         "--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks"
     )
     collect.add_argument("--wall", type=option(Positive), metavar="SECONDS", help="limit of an episode")
-    collect.add_argument(
-        "--end-on",
-        default="",
-        metavar="STATUS,...",
-        help="parse statuses that end an episode, or 'any' (default: none)",
-    )
     collect.add_argument(
         "--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'"
     )

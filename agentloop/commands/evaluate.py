@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from agentloop.commands.arguments import add_playing
 from occupancy.record.show import add_json, progress, show, table
-from occupancy.record.specs import Few, Seed, option
+from occupancy.record.specs import Few, option
 
 
 def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,26 +18,9 @@ def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="play tasks several times with one policy, and say how often it succeeds",
         description="Evaluate a policy. The same command on the same folder goes on where it was stopped.",
     )
-    command.add_argument(
-        "--env", required=True, help="alfworld, hotpotqa, terminal, or package.module:function"
-    )
     command.add_argument("--policy", required=True, help="what is evaluated, e.g. scripted")
-    command.add_argument("--tasks", required=True, help="a split, split:N for N of it, or @file of task ids")
     command.add_argument("--attempts", type=option(Few), default=8, help="attempts a task (default: 8)")
-    command.add_argument("--out", required=True, metavar="RUN", help="the run folder")
-    command.add_argument(
-        "--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)"
-    )
-    command.add_argument("--workers", type=option(Few), help="tasks played at the same time (default: 2)")
-    command.add_argument(
-        "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
-    )
-    command.add_argument(
-        "--end-on",
-        default="",
-        metavar="STATUS,...",
-        help="parse statuses that end an attempt, or 'any' (default: none)",
-    )
+    add_playing(command, required=True)
     add_json(command)
     command.set_defaults(handler=_evaluate)
 

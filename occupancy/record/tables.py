@@ -20,6 +20,7 @@ ADDED_TABLES = {"trained_turns": 2}
 KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
 
 _TEXT, _INT, _LONG, _REAL, _FLAG = pa.large_string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
+_INTS = pa.large_list(_INT)
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed"),
         Column("recipe_hash", _TEXT, "recipe that proposed"),
         Column("t_prime", _INT, "drawn switch time t', from 1; 0 where none was drawn"),
-        Column(
-            "probability",
-            _REAL,
-            "probability of the drawn t' given tau under the switch law; 0 if none was drawn or the teacher "
-            "decided",
-        ),
+        Column("probability", _REAL, "of the drawn t' given tau; 0 if none was drawn or the teacher decided"),
         Column("T", _INT, "length of the rollout before the switch, in turns"),
         Column("R", _REAL, "terminal reward of that rollout; empty where it has none", nullable=True),
         Column("psi", _TEXT, "JSON object: verdict of every prefix filter"),
@@ -104,18 +100,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("observation_hash", _TEXT, "16 hex digits of the observation's BLAKE2b"),
         Column("context_id", _TEXT, "16 hex digits of the BLAKE2b of h_{t-1}, the context before the turn"),
         Column("state_id", _LONG, "environment state before the turn, where there is one", nullable=True),
-        Column(
-            "student_tokens", _INT, "length under the student's tokenizer; empty without one", nullable=True
-        ),
+        Column("student_tokens", _INT, "length under the student's tokenizer, if any", nullable=True),
         Column("output_tokens", _INT, "output tokens as the provider counts them, reasoning included"),
         Column("reasoning_tokens", _INT, "the part of them that is reasoning"),
         Column("prompt_tokens", _INT, "prompt tokens, where the provider says", nullable=True),
-        Column(
-            "cached_tokens",
-            _INT,
-            "the part of them read from a cache, where the provider says",
-            nullable=True,
-        ),
+        Column("cached_tokens", _INT, "the part of them read from a cache, likewise", nullable=True),
         Column("counter", _TEXT, "what counted the tokens: the provider, or a named counter"),
         Column(
             "finish_reason",
@@ -135,30 +124,15 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _EPISODE_ID,
         *_key(),
         Column("recipe_hash", _TEXT, "recipe that accepted the trace"),
-        Column(
-            "messages",
-            _TEXT,
-            "JSON list of {role, content, author, train}: the context, then the continuation",
-        ),
+        Column("messages", _TEXT, "JSON list of {role, content, author, train}: context, then continuation"),
         Column("target_turns", _INT, "teacher turns in the trace: the only ones trained on"),
         Column(
             "C_tr",
             _LONG,
             "output tokens of those turns as the provider counts them, without reasoning that it kept apart",
         ),
-        Column(
-            "token_ids",
-            pa.large_list(_INT),
-            "ids of its training rows, end to end, once rendered; empty before",
-            nullable=True,
-        ),
-        Column(
-            "row_starts",
-            pa.large_list(_INT),
-            "place in token_ids of each row's first id: a template that rewrites history gives several rows",
-            nullable=True,
-            since=2,
-        ),
+        Column("token_ids", _INTS, "ids of its training rows, end to end, once rendered", nullable=True),
+        Column("row_starts", _INTS, "place in token_ids of each row's first id", nullable=True, since=2),
         Column("targets", pa.large_list(_FLAG), "which ids are targets, once rendered", nullable=True),
         Column("target_tokens", _LONG, "number of targets, once rendered", nullable=True),
         Column("sequence_tokens", _LONG, "number of ids, once rendered", nullable=True),
@@ -177,19 +151,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _EPISODE_ID,
         *_key(),
         Column("cluster_id", _TEXT, "underlying task; a training holds out whole clusters"),
-        Column(
-            "t", _INT, "the teacher's turn, numbered absolutely from 1, as in `turns` of the run it is from"
-        ),
+        Column("t", _INT, "the teacher's turn, as in `turns` of the run that it is from"),
         Column("depth", _INT, "j, number of the teacher's turn within its trace, from 1"),
         Column("context_class", _TEXT, "class of the context before the turn"),
         Column("targets", _INT, "ids of the turn that are targets, its closing token included"),
         Column("held_out", _FLAG, "whether the turn was measured on and never trained on"),
-        Column(
-            "nll_before",
-            _REAL,
-            "nats per target under the base; empty where the turn was trained on",
-            nullable=True,
-        ),
+        Column("nll_before", _REAL, "nats per target under the base; empty if trained on", nullable=True),
         Column("nll", _REAL, "the same under the chosen checkpoint", nullable=True),
     ),
     "evaluations": (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import add_json, show
@@ -13,7 +16,25 @@ if TYPE_CHECKING:
 
     from occupancy.importers.episodes import ImportSettings
 
-FORMATS = ("atif", "chat", "inspect", "sharegpt", "swe-agent", "trl", "verl")
+FORMATS = (
+    "alpaca",
+    "atif",
+    "chat",
+    "claude-code",
+    "codex",
+    "inspect",
+    "mini-swe-agent",
+    "openhands",
+    "sharegpt",
+    "swe-agent",
+    "tau-bench",
+    "trl",
+    "verifiers",
+    "verl",
+    "verl-rollouts",
+)
+_DATA = re.compile(r"\.(jsonl?|parquet|eval|traj)(\.(gz|zst))?$")
+"""Names of data files, in a folder."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,8 +46,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "or from --author and --author-of, never guessed; a file that cannot be read whole is refused, with "
         "the line and the reason.",
     )
-    add.add_argument("files", nargs="+", metavar="FILE")
-    add.add_argument("--format", required=True, choices=FORMATS)
+    add.add_argument("files", nargs="+", metavar="FILE", help="plain, .gz or .zst; a folder: its data files")
+    add.add_argument(
+        "--format",
+        default="auto",
+        choices=("auto", *FORMATS),
+        help="default: seen in each file's first record",
+    )
     add.add_argument("--out", required=True, metavar="RUN", help="a new folder")
     add.add_argument(
         "--author", choices=("student", "teacher"), default="", help="author of turns that name none"
@@ -42,9 +68,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--task",
         default="task_id",
         metavar="FIELD",
-        help="field with the task's name (default: task_id); 'line' makes every record a task",
+        help="field with the task's name, A.B inside another (default: task_id); 'line': a task a record",
     )
-    add.add_argument("--reward", default="", metavar="FIELD", help="field or Inspect scorer with R in [0, 1]")
+    add.add_argument(
+        "--reward",
+        default="",
+        metavar="FIELD",
+        help="field or Inspect scorer with R in [0, 1] (default: 'reward', where it is); 'none': no rewards",
+    )
+    add.add_argument(
+        "--thinking",
+        choices=("keep", "drop"),
+        default="keep",
+        help="reasoning beside a turn's text: keep it as <think>..</think> in the turn (default), or drop it",
+    )
     add.add_argument(
         "--T-max",
         type=option(Few),
@@ -60,58 +97,89 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _import(given: argparse.Namespace) -> int:
-    from collections import Counter
-    from pathlib import Path
 
-    from occupancy.importers import read_episodes
-    from occupancy.importers.episodes import rows_of
-    from occupancy.record.drafts import new_folder, whole_folder
-    from occupancy.record.errors import InputError
-    from occupancy.record.recipe import preset
-    from occupancy.runs import create_run
+    from occupancy.importers import formats_of, read_episodes
+    from occupancy.importers.write import write_run
+    from occupancy.record.drafts import new_folder
 
-    out = new_folder(given.out, or_empty=True)
-    settings, environment = _settings(given), given.environment or f"imported {given.format}"
-    episodes = read_episodes(given.files, format=given.format, settings=settings)
-    if not episodes:
-        raise InputError(f"{', '.join(given.files)}: no conversation in it; expected one at least")
-    longest = max(len(episode.turns) for episode in episodes)
-    T_max = longest if given.T_max is None else given.T_max
-    if longest > T_max:
-        where = next(episode.where for episode in episodes if len(episode.turns) == longest)
-        raise InputError(f"{where}: {longest} turns with --T-max {T_max}: raise it, or leave the episode out")
-    rows = rows_of(episodes, environment=environment)
-    kinds = Counter(str(row["kind"]) for row in rows["episodes"])
-    name = "op-short" if kinds["rollout"] else "pure-bc"
-    info = {
-        "kind": "import",
-        "format": given.format,
-        "environment": environment,
-        "files": {file: _digest(Path(file)) for file in given.files},
-        "settings": {
-            "author": settings.author,
-            "models": dict(settings.models),
-            "task": settings.task,
-            "reward": settings.reward,
-        },
-    }
-    with whole_folder(out) as draft:
-        create_run(draft, preset(name, T_max=T_max), info).commit(rows)
+    out, files = new_folder(given.out, or_empty=True), _files(given.files)
+    formats = formats_of(files, given.format)
+    with _bar(files, quiet=given.json) as progress:
+        settings = _settings(given, progress)
+        environment = given.environment or f"imported {', '.join(sorted(set(formats.values())))}"
+        info = {
+            "kind": "import",
+            "formats": formats,
+            "environment": environment,
+            "files": {str(file): _digest(file) for file in files},
+            "settings": {
+                "author": settings.author,
+                "models": dict(settings.models),
+                "task": settings.task,
+                "reward": settings.reward,
+                "thinking": settings.thinking,
+            },
+        }
+        episodes = read_episodes(formats, settings=settings)
+        run, held = write_run(out, episodes, environment=environment, info=info, T_max=given.T_max)
     report = {
         "folder": str(out),
-        "format": given.format,
-        "episodes": len(episodes),
-        "tasks": len({episode.task_id for episode in episodes}),
-        "turns": len(rows["turns"]),
-        "kinds": dict(kinds),
-        "authors": dict(Counter(str(turn["author"]) for turn in rows["turns"])),
-        "T_max": T_max,
+        "formats": formats,
+        "episodes": held.episodes,
+        "tasks": len(held.tasks),
+        "turns": sum(held.authors.values()),
+        "traces": held.traces,
+        "rewards": held.rewards,
+        "turns_without_usage": held.without_usage,
+        "kinds": dict(held.kinds),
+        "authors": dict(held.authors),
+        "T_max": run.recipe.T_max,
+        "left_out": dict(settings.left_out),
     }
     show(given, report, _text(report))
     return 0
 
 
-def _settings(given: argparse.Namespace) -> ImportSettings:
+def _files(names: list[str]) -> list[Path]:
+    """The files that are named; of a folder its data files, in order."""
+    from pathlib import Path
+
+    from occupancy.record.errors import InputError
+
+    found: list[Path] = []
+    for path in map(Path, names):
+        inside = (
+            sorted(f for f in path.rglob("*") if f.is_file() and _DATA.search(f.name))
+            if path.is_dir()
+            else []
+        )
+        if path.is_dir() and not inside:
+            raise InputError(f"{path}: no .json, .jsonl, .parquet, .eval or .traj file in the folder")
+        found += inside or [path]
+    if twice := [file for file in found if found.count(file) > 1] if len(found) < 1000 else []:
+        raise InputError(f"{twice[0]} is given twice: name each file once")
+    return found
+
+
+@contextmanager
+def _bar(files: list[Path], *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    """A progress bar over the bytes of the files, on standard error; none where that is no terminal."""
+    import sys
+
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    total = sum(file.stat().st_size for file in files if file.is_file())
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("import", total=total)
+        yield lambda read: bar.advance(task, read)
+
+
+def _settings(given: argparse.Namespace, progress: Callable[[int], None] | None) -> ImportSettings:
     from occupancy.importers.episodes import ImportSettings
     from occupancy.record.errors import InputError
 
@@ -121,7 +189,7 @@ def _settings(given: argparse.Namespace) -> ImportSettings:
         if not equals or not model:
             raise InputError(f"--author-of {item!r}: expected MODEL=student or MODEL=teacher")
         models[model] = author
-    return ImportSettings(given.author, models, given.task, given.reward)
+    return ImportSettings(given.author, models, given.task, given.reward, given.thinking, progress)
 
 
 def _digest(file: Path) -> str:
@@ -139,9 +207,35 @@ def _text(report: dict[str, Any]) -> str:
     def named(counts: dict[str, int]) -> str:
         return ", ".join(f"{n:,} {name}" for name, n in sorted(counts.items()))
 
-    kind = "" if "rollout" in report["kinds"] else " --kind demo"
-    return (
+    folder = report["folder"]
+    lines = [
         f"{report['episodes']:,} episodes of {report['tasks']:,} tasks ({named(report['kinds'])}), "
-        f"{report['turns']:,} turns ({named(report['authors'])}), T_max {report['T_max']}: "
-        f"{report['folder']}\nnext: fewsteps occupancy {report['folder']}{kind}"
-    )
+        f"{report['turns']:,} turns ({named(report['authors'])}), {report['traces']:,} traces, "
+        f"{report['rewards']:,} rewards, T_max {report['T_max']}: {folder}"
+    ]
+    lines += [f"{file}: {form}" for file, form in report["formats"].items()][:20]
+    if report["turns_without_usage"]:
+        lines.append(
+            f"{report['turns_without_usage']:,} turns have no token usage: their words are counted, and "
+            f"costs are in words"
+        )
+    if report["left_out"]:
+        lines.append(f"not kept: {', '.join(f'{name} ({n:,})' for name, n in report['left_out'].items())}")
+    return "\n".join([*lines, *_next(report)])
+
+
+def _next(report: dict[str, Any]) -> list[str]:
+    """What can be done with the run, and what a plan would still need."""
+    folder, kinds = report["folder"], report["kinds"]
+    kind = "" if "rollout" in kinds else f" --kind {next(iter(kinds))}"
+    lines = [f"next: fewsteps occupancy {folder}{kind}"]
+    if report["traces"]:
+        lines.append(f"next: fewsteps traces show {folder} --tokenizer FOLDER")
+        lines.append(f"next: fewsteps export {folder} --format verl --out FOLDER")
+    if "continuation" in kinds:
+        lines.append(f"next: fewsteps plan {folder} --budget TOKENS")
+    else:
+        lines.append(
+            f"next: fewsteps plan {folder} --design --budget TOKENS (no teacher continuation is here)"
+        )
+    return lines

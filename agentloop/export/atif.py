@@ -2,6 +2,7 @@
 
 One document an episode: the prompt's messages, then a step for each turn with its observation. What a
 continuation took over from its rollout is marked as copied context, so that its tokens are not added twice.
+`extra` has the episode's key and cells, so that `fewsteps import` makes the same episode again.
 """
 
 from __future__ import annotations
@@ -11,10 +12,24 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from occupancy.importers.atif import EPISODE_CELLS, TURN_CELLS
 from occupancy.record.errors import DataError
 from occupancy.runs import Run
 
 VERSION = "ATIF-v1.7"
+_KEY = (
+    "task_id",
+    "kind",
+    "rollout",
+    "proposal",
+    "continuation",
+    "replicate",
+    "parent",
+    "teacher_turns",
+    "status",
+    "error",
+    "R",
+)
 Record = dict[str, Any]
 
 
@@ -24,8 +39,11 @@ def documents(run: Run) -> Iterator[Record]:
     turns: dict[str, list[Record]] = defaultdict(list)
     for row in run.read("turns").to_pylist():
         turns[row["episode_id"]].append(row)
+    accepted = set(run.read("traces", columns=["episode_id"])["episode_id"].to_pylist())
     for episode_id in sorted(episodes):
-        yield _document(episodes[episode_id], episodes, turns, run)
+        document = _document(episodes[episode_id], episodes, turns, run)
+        document["extra"]["accepted"] = episode_id in accepted
+        yield document
 
 
 def _document(
@@ -34,7 +52,12 @@ def _document(
     prompt, played = _history(episode, episodes, turns)
     own = {turn["t"] for turn in turns[episode["episode_id"]]}
     steps: list[Record] = [
-        {"source": "system" if m["role"] == "system" else "user", "message": m["content"]} for m in prompt
+        {
+            "source": "system" if m["role"] == "system" else "user",
+            "message": m["content"],
+            "extra": {"role": m["role"]},
+        }
+        for m in prompt
     ]
     steps += [_step(turn, copied=turn["t"] not in own) for turn in played]
     for number, step in enumerate(steps, start=1):
@@ -52,19 +75,7 @@ def _document(
             "total_cached_tokens": sum(turn["cached_tokens"] or 0 for turn in mine),
             "total_steps": len(steps),
         },
-        "extra": {
-            name: episode[name]
-            for name in (
-                "task_id",
-                "cluster_id",
-                "kind",
-                "switch_turn",
-                "teacher_turns",
-                "status",
-                "R",
-                "teacher",
-            )
-        },
+        "extra": {name: episode[name] for name in (*_KEY, *EPISODE_CELLS)},
     }
 
 
@@ -99,8 +110,9 @@ def _step(turn: Record, *, copied: bool) -> Record:
             "author": turn["author"],
             "t": turn["t"],
             "finish_reason": turn["finish_reason"],
-            "parse_status": turn["parse_status"],
             "context_id": turn["context_id"],
+            "reasoning_tokens": turn["reasoning_tokens"],
+            **{name: turn[name] for name in TURN_CELLS},
         },
     }
     return step | {"is_copied_context": True} if copied else step

@@ -1,51 +1,64 @@
-"""Recorded conversations of other tools as rows of `episodes` and `turns`.
+"""Recorded conversations of other tools as rows of `episodes`, `turns` and `traces`; one module a format.
 
-    chat       JSONL, a line an episode: {"messages": [{"role", "content", ..}], ..}
-    sharegpt   JSON or JSONL: {"conversations": [{"from", "value"}], ..}
-    verl       Parquet: `messages`, or `prompt` with `responses`
-    trl        Parquet: `messages`, or `prompt` with `completion`
-    atif       Agent Trajectory Interchange Format 1.0 to 1.8, a JSON file an episode
-    inspect    Inspect logs, .json or .eval
-    swe-agent  .traj files
-
-The author of every turn is taken from the file or from the settings, never guessed. A file is refused as
-a whole, with the line and the reason.
+docs/import.md says what each format is. The author of every turn is taken from the file or from the settings,
+never guessed. A file is refused as a whole, with the line and the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, numbered
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings
+from occupancy.importers.guess import format_of
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 
 FORMATS = {
+    "alpaca": "alpaca:read",
     "atif": "atif:read",
     "chat": "chat:read",
+    "claude-code": "claude_code:read",
+    "codex": "codex:read",
     "inspect": "inspect_log:read",
+    "mini-swe-agent": "mini_swe_agent:read",
+    "openhands": "openhands:read",
     "sharegpt": "sharegpt:read",
     "swe-agent": "swe_agent:read",
+    "tau-bench": "tau_bench:read",
     "trl": "parquet:read_trl",
+    "verifiers": "verifiers:read",
     "verl": "parquet:read_verl",
+    "verl-rollouts": "verl_rollouts:read",
 }
 """Module and function of each."""
 
 
-def read_episodes(
-    files: Sequence[str | Path], *, format: str, settings: ImportSettings | None = None
-) -> list[ImportedEpisode]:
-    """Episodes of files in one format, in order; raises DataError with file, line and reason."""
-    if format not in FORMATS:
-        raise InputError(f"format {format!r}: expected one of {', '.join(FORMATS)}")
-    module, _, name = FORMATS[format].partition(":")
-    read = getattr(import_module(f"occupancy.importers.{module}"), name)
-    episodes: list[ImportedEpisode] = []
+def formats_of(files: Iterable[str | Path], format: str = "auto") -> dict[str, str]:
+    """The format of each file: the one given, or with `auto` the one seen in its first record."""
+    if format != "auto" and format not in FORMATS:
+        raise InputError(f"format {format!r}: expected auto or one of {', '.join(FORMATS)}")
+    found = {}
     for file in map(Path, files):
         if not file.is_file():
             raise DataError(f"{file}: no such file")
-        with reading(file, then=f"expected a file of the format {format}"):
-            episodes += read(file, settings or ImportSettings())
-    return numbered(episodes)
+        with reading(file, then="give --format"):
+            found[str(file)] = format_of(file) if format == "auto" else format
+    return found
+
+
+def read_episodes(
+    formats: Mapping[str, str], *, settings: ImportSettings | None = None
+) -> Iterator[ImportedEpisode]:
+    """Episodes of files, in order; raises DataError with file, line and reason.
+
+    Args:
+        formats: format by file, as `formats_of` gives them.
+        settings: what the files do not say.
+    """
+    for file, name in formats.items():
+        module, _, function = FORMATS[name].partition(":")
+        read = getattr(import_module(f"occupancy.importers.{module}"), function)
+        with reading(file, then=f"expected a file of the format {name}"):
+            yield from read(Path(file), settings or ImportSettings())

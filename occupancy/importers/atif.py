@@ -1,50 +1,76 @@
-"""Agent Trajectory Interchange Format, versions 1.0 to 1.8: a JSON file an episode.
+"""Agent Trajectory Interchange Format, versions 1.0 to 1.8: one trajectory or a list of them in a JSON file.
 
-An agent step is a turn; its observation, and user and system steps after it, are the reply. Steps copied
-from an earlier context (`is_copied_context`) and steps without a model call (`llm_call_count` 0) are
-context, not turns. Reasoning that is not in the message was in no context and is left out. Embedded
-subagents are episodes of their own.
+An agent step is a turn; its observation, and user and system steps after it, are the reply. Steps copied from
+an earlier context (`is_copied_context`) and steps without a model call (`llm_call_count` 0) are context, not
+turns. Embedded subagents are episodes of their own. A Harbor trial's result.json beside the file, or one
+folder up, gives task, rewards and error. What `fewsteps export --format atif` wrote becomes the episode that
+it was: the copied steps of a continuation are its parent's turns.
 """
 
 # ruff: noqa: PLR0917 - private functions that share a record
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import (
+    NO_REWARD,
     ImportedEpisode,
     ImportedTurn,
     ImportSettings,
-    Place,
+    Origin,
     author_of,
-    read_json,
+    field_of,
+    reward,
     reward_of,
     task_of,
-    text_of,
-    with_calls,
 )
+from occupancy.importers.files import Place, json_document, json_records, mapping
+from occupancy.importers.messages import calls_of, content_text, replied, usage_of, with_tools
+from occupancy.record.calls import turn_text, with_thought
+from occupancy.record.rows import KINDS, Key
 
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
+_NUMBERS = ("rollout", "proposal", "continuation", "replicate")
+EPISODE_CELLS = (
+    "cluster_id",
+    "task_kind",
+    "prefix_policy",
+    "policy",
+    "teacher",
+    "switch_turn",
+    "K",
+    "environment",
+    "seed",
+)
+"""Cells of `episodes` that an exported document names under `extra`, beside the key."""
+TURN_CELLS = ("counter", "parse_status", "state_id", "student_tokens", "logprob")
+"""Cells of `turns` that an exported step names under `extra`."""
 
 
-def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
-    """The episode of a file, then those of its embedded subagents."""
-    place = Place(file, "whole file")
-    return _trajectory(read_json(place), settings, place, None)
+def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """The episodes of a file, each followed by those of its embedded subagents."""
+    result = _harbor(file)
+    for root, place in json_records(file, settings.progress):
+        if isinstance(root, Mapping) and "trial_name" in root and "steps" not in root:
+            raise place.refuse(
+                "a Harbor result: give the trial's trajectory.json; the result beside it is read"
+            )
+        yield from _trajectory(root, settings, place, None, result)
 
 
 def _trajectory(
-    root: Any, settings: ImportSettings, place: Place, parent: str | None
-) -> list[ImportedEpisode]:
+    root: Any, settings: ImportSettings, place: Place, parent: str | None, result: Mapping[str, Any]
+) -> Iterator[ImportedEpisode]:
     if not isinstance(root, Mapping) or not isinstance(root.get("steps"), list):
         raise place.refuse("no list of steps: expected an ATIF trajectory")
     if parent is None and root.get("schema_version") not in VERSIONS:
         raise place.refuse(f"schema_version {root.get('schema_version')!r}: expected {VERSIONS[0]} to 1.8")
-    agent = root.get("agent")
-    model = str((agent.get("model_name") if isinstance(agent, Mapping) else "") or "")
+    agent = mapping(root.get("agent"))
+    extra = mapping(root.get("extra"))
+    origin = _origin(extra, root["steps"])
     prompt: list[tuple[str, str]] = []
     turns: list[ImportedTurn] = []
     for number, step in enumerate(root["steps"], start=1):
@@ -52,63 +78,117 @@ def _trajectory(
         if not isinstance(step, Mapping) or step.get("source") not in ("system", "user", "agent"):
             source = step.get("source") if isinstance(step, Mapping) else step
             raise here.refuse(f"source {source!r}: expected system, user or agent")
-        text = with_calls(text_of(step.get("message"), here), _calls(step.get("tool_calls"), here))
-        reply = _observation(step.get("observation"), here)
-        is_turn = step["source"] == "agent" and not step.get("is_copied_context")
+        text = turn_text(
+            content_text(step.get("message"), settings, here), calls_of(step.get("tool_calls"), here)
+        )
+        reply = _observation(step.get("observation"), settings, here)
+        is_turn = step["source"] == "agent" and (origin is not None or not step.get("is_copied_context"))
         if is_turn and step.get("llm_call_count") != 0:
-            turns.append(_turn(step, text, reply, model, settings, here))
+            turns.append(_turn(step, text, reply, str(agent.get("model_name") or ""), settings, here))
         elif turns:
-            said = "\n".join(filter(None, (turns[-1].observation, text, reply)))
-            turns[-1] = replace(turns[-1], observation=said)
+            turns[-1] = replied(replied(turns[-1], text), reply, turns[-1].role)
         else:
-            role = "assistant" if step["source"] == "agent" else str(step["source"])
-            prompt += [(r, t) for r, t in ((role, text), ("user", reply)) if t]
-    if not turns:
+            role = str(
+                field_of(step, "extra.role") or ("assistant" if step["source"] == "agent" else step["source"])
+            )
+            prompt += [
+                (r, t) for r, t in ((role, text), ("user", reply)) if t or (origin is not None and r == role)
+            ]
+    if not turns and origin is None:
         raise place.refuse("no agent step: an episode has a turn at least")
-    facts = {**root, **(root.get("extra") or {}), "session_id": root.get("session_id")}
+    facts = {**root, **result, **extra, "session_id": root.get("session_id")}
     task = parent or task_of(facts, settings, place)
-    episodes = [
-        ImportedEpisode(task, tuple(prompt), tuple(turns), str(place), reward_of(facts, settings, place))
-    ]
+    yield ImportedEpisode(
+        task,
+        with_tools(tuple(prompt), agent.get("tool_definitions"), place),
+        tuple(turns),
+        str(place),
+        _reward(facts, result, settings, place),
+        str(extra.get("status") or "finished") if origin else str(result.get("status") or "finished"),
+        str(extra.get("error") or "") if origin else str(result.get("error") or ""),
+        origin=origin,
+    )
     for number, child in enumerate(root.get("subagent_trajectories") or (), start=1):
         name = f"{task}/{child.get('trajectory_id', number) if isinstance(child, Mapping) else number}"
-        unrewarded = replace(settings, reward="")
-        episodes += _trajectory(child, unrewarded, place.within(f"subagent {number}"), name)
-    return episodes
+        unrewarded = replace(settings, reward=NO_REWARD)
+        yield from _trajectory(child, unrewarded, place.within(f"subagent {number}"), name, {})
 
 
 def _turn(
     step: Mapping[str, Any], text: str, reply: str, model: str, settings: ImportSettings, place: Place
 ) -> ImportedTurn:
     name = str(step.get("model_name") or model)
-    metrics = step.get("metrics") or {}
-    named = (step.get("extra") or {}).get("author")
-    return ImportedTurn(
-        author_of(named, name, settings, place),
-        text,
+    extra = mapping(step.get("extra"))
+    thought = step.get("reasoning_content") if settings.thinking == "keep" else None
+    said = with_thought(content_text(thought, settings, place), text)
+    exported = "t" in extra and "context_id" in extra
+    turn = ImportedTurn(
+        author_of(extra.get("author"), name, settings, place),
+        said,
         reply,
-        _count(metrics.get("completion_tokens"), place),
-        _count(metrics.get("prompt_tokens"), place),
-        _count(metrics.get("cached_tokens"), place),
-        name,
+        model=name,
+        finish_reason=str(extra.get("finish_reason") or "stop") if exported else "stop",
+        role="tool" if step.get("tool_calls") else "user",
+        cells={cell: extra[cell] for cell in TURN_CELLS if cell in extra} if exported else {},
+        **usage_of(step.get("metrics"), said),
+    )
+    return replace(turn, reasoning_tokens=extra.get("reasoning_tokens", 0)) if exported else turn
+
+
+def _observation(observation: Any, settings: ImportSettings, place: Place) -> str:
+    results = observation.get("results") if isinstance(observation, Mapping) else None
+    texts = []
+    for result in results or ():
+        if result is not None and not isinstance(result, Mapping):
+            raise place.refuse(f"observation result {result!r}: expected an object")
+        texts.append(content_text((result or {}).get("content"), settings, place))
+    return "\n".join(filter(None, texts))
+
+
+def _origin(extra: Mapping[str, Any], steps: list[Any]) -> Origin | None:
+    """Where the episode was in the run folder that was exported; None for other tools' files."""
+    if extra.get("kind") not in KINDS or not all(isinstance(extra.get(n), int) for n in _NUMBERS):
+        return None
+    numbers = {name: extra[name] for name in _NUMBERS}
+    kind = str(extra["kind"])
+    k = extra.get("K", 0) if kind == "handback" else 0
+    copied = sum(isinstance(step, Mapping) and bool(step.get("is_copied_context")) for step in steps)
+    return Origin(
+        Key(kind, str(extra.get("task_id")), k=k, **numbers),
+        str(extra.get("parent") or ""),
+        copied + 1,
+        bool(extra.get("accepted", True)),
+        {name: extra[name] for name in EPISODE_CELLS if name in extra},
     )
 
 
-def _count(value: Any, place: Place) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise place.refuse(f"token count {value!r}: expected a whole number")
-    return value
+def _harbor(file: Path) -> dict[str, Any]:
+    """Task, rewards, status and error of the Harbor trial that a file belongs to; empty without one."""
+    for folder in (file.parent, file.parent.parent):
+        beside = folder / "result.json"
+        if beside == file or not beside.is_file():
+            continue
+        result, _ = json_document(beside)
+        if isinstance(result, Mapping) and "trial_name" in result and "task_name" in result:
+            error = mapping(result.get("exception_info"))
+            kind = str(error.get("exception_type") or "")
+            return {
+                "task_id": result["task_name"],
+                "rewards": field_of(result, "verifier_result.rewards"),
+                "status": ("budget_stopped" if "Timeout" in kind else "environment_error") if kind else "",
+                "error": " ".join(f"{kind}: {error.get('exception_message', '')}".split()) if kind else "",
+            }
+    return {}
 
 
-def _calls(calls: Any, place: Place) -> list[tuple[Any, Any]]:
-    found = []
-    for call in calls or ():
-        if not isinstance(call, Mapping) or not isinstance(call.get("function_name"), str):
-            raise place.refuse(f"tool call {call!r}: expected an object with function_name")
-        found.append((call["function_name"], call.get("arguments")))
-    return found
-
-
-def _observation(observation: Any, place: Place) -> str:
-    results = observation.get("results") if isinstance(observation, Mapping) else None
-    return "\n".join(filter(None, (text_of(result.get("content"), place) for result in results or ())))
+def _reward(
+    facts: Mapping[str, Any], result: Mapping[str, Any], settings: ImportSettings, place: Place
+) -> float | None:
+    """R of a trajectory: from its own fields, else from Harbor's rewards, of which one must be meant."""
+    rewards = result.get("rewards")
+    if settings.reward == NO_REWARD or not isinstance(rewards, Mapping) or not rewards:
+        return reward_of(facts, settings, place)
+    name = settings.reward or ("reward" if "reward" in rewards else next(iter(rewards)))
+    if name not in rewards or (not settings.reward and name != "reward" and len(rewards) > 1):
+        raise place.refuse(f"result.json has rewards {', '.join(rewards)}: name one with --reward")
+    return reward(rewards[name], f"reward {name!r} of result.json", place)

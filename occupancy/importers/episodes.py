@@ -1,17 +1,19 @@
-"""Imported episodes of authored turns, and their rows in the tables of a run; used by every importer."""
+"""Imported episodes of authored turns, and what every importer reads of a record: author, task, reward."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from occupancy.record.errors import DataError, InputError
-from occupancy.record.rows import AUTHORS, ContextHash, Key, Row, Rows, episode_row, turn_row
+from occupancy.importers.files import Place, Progress
+from occupancy.record.errors import InputError
+from occupancy.record.rows import AUTHORS, Key, storable
 
-WORDS = "words (imported without usage)"
+REWARDS = ("reward", "R")
+"""Fields that hold R where the settings name none."""
+NO_REWARD = "none"
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,22 @@ class ImportSettings:
     models: Mapping[str, str] = field(default_factory=dict)
     """Author by model name, where turns name their model."""
     task: str = "task_id"
-    """Field that names the task; `line` makes every record a task of its own."""
+    """Field that names the task, `a.b` inside another; `line` makes every record a task of its own."""
     reward: str = ""
-    """Field (or Inspect scorer) with R in [0, 1]; empty for none."""
+    """Field (or Inspect scorer) with R in [0, 1]; empty: one of REWARDS where there is one; `none`: no R."""
+    thinking: str = "keep"
+    """keep: reasoning that a file has beside a turn's text becomes part of it; drop: it is left out."""
+    progress: Progress | None = None
+    """Called with the bytes that were read."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Filled by reading: fields that no table has a place for, with their number."""
 
     def __post_init__(self) -> None:
         for author in (self.author, *self.models.values()):
             if author and author not in AUTHORS:
                 raise InputError(f"author {author!r}: expected one of {', '.join(AUTHORS)}")
+        if self.thinking not in ("keep", "drop"):
+            raise InputError(f"thinking {self.thinking!r}: expected keep or drop")
 
 
 @dataclass(frozen=True)
@@ -44,10 +54,33 @@ class ImportedTurn:
     """As the provider counted them; None where the file does not say."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    reasoning_tokens: int = 0
     model: str = ""
     finish_reason: str = "stop"
-    reasoning_tokens: int = 0
-    """The part of `output_tokens` that is reasoning."""
+    train: bool = True
+    """Whether a teacher's turn may be trained on; false where the file says so (`weight`, `loss`)."""
+    role: str = "user"
+    """Role of the message that carries the observation."""
+    cells: Mapping[str, Any] = field(default_factory=dict)
+    """Further cells of its row of `turns`, where a run folder was exported."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", storable(self.text))
+        object.__setattr__(self, "observation", storable(self.observation))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where in a run folder an exported episode was."""
+
+    key: Key
+    parent: str = ""
+    own_from: int = 1
+    """First turn that is the episode's own; earlier ones are its parent's."""
+    accepted: bool = True
+    """Whether it was accepted, so that it has a trace."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Further cells of its row of `episodes`."""
 
 
 @dataclass(frozen=True)
@@ -65,32 +98,12 @@ class ImportedEpisode:
     error: str = ""
     rollout: int | None = None
     """None until numbered within its task, in order."""
+    origin: Origin | None = None
+    """The episode's own key, where a run folder was exported."""
 
-
-class Place:
-    """The place of a record in a file, for error messages."""
-
-    def __init__(self, file: Path, record: str) -> None:
-        self.file, self.record = file, record
-
-    def __str__(self) -> str:
-        return f"{self.file}, {self.record}"
-
-    def refuse(self, reason: str) -> DataError:
-        """The error for what is wrong here."""
-        return DataError(f"{self}: {reason}")
-
-    def within(self, part: str) -> Place:
-        """A place inside this one."""
-        return Place(self.file, f"{self.record}, {part}")
-
-
-def read_json(place: Place) -> Any:
-    """What a JSON file holds."""
-    try:
-        return json.loads(place.file.read_text("utf-8"))
-    except ValueError as error:
-        raise place.refuse(f"not JSON ({error})") from error
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "task_id", storable(self.task_id))
+        object.__setattr__(self, "prompt", tuple((role, storable(text)) for role, text in self.prompt))
 
 
 def author_of(named: Any, model: str, settings: ImportSettings, place: Place) -> str:
@@ -110,120 +123,42 @@ def task_of(record: Mapping[str, Any], settings: ImportSettings, place: Place) -
     """Task of a record."""
     if settings.task == "line":
         return f"{place.file.name}:{place.record}"
-    task = record.get(settings.task)
+    task = field_of(record, settings.task)
     if not isinstance(task, str | int) or isinstance(task, bool) or task == "":
+        nested = [f"{n}.{settings.task}" for n, v in record.items() if field_of(v, settings.task) is not None]
+        hint = f"give --task {nested[0]}" if nested else "--task FIELD names another field"
         raise place.refuse(
-            f"field {settings.task!r} is {task!r}: expected the task's name; name another field, or "
-            f"'line' to make every record a task"
+            f"field {settings.task!r} is {task!r}: expected the task's name; {hint}, and --task line makes "
+            f"every record a task"
         )
     return str(task)
 
 
 def reward_of(record: Mapping[str, Any], settings: ImportSettings, place: Place) -> float | None:
-    """R of a record, where the settings name a field for it."""
-    if not settings.reward:
+    """R of a record: the field that the settings name, else one of REWARDS where there is one."""
+    if settings.reward == NO_REWARD:
         return None
-    value = record.get(settings.reward)
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise place.refuse(f"field {settings.reward!r} is {value!r}: expected a reward in [0, 1]")
+    if settings.reward:
+        return reward(field_of(record, settings.reward), f"field {settings.reward!r}", place)
+    name = next((name for name in REWARDS if record.get(name) is not None), None)
+    return None if name is None else reward(record[name], f"field {name!r}", place)
+
+
+def reward(value: Any, name: str, place: Place) -> float:
+    """R from a value; anything but a number in [0, 1] is refused."""
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
+        raise place.refuse(
+            f"{name} is {value!r}: expected a reward in [0, 1]; name another field with --reward, or leave "
+            f"rewards out with --reward none"
+        )
     return float(value)
 
 
-def text_of(content: Any, place: Place) -> str:
-    """Text of a message: a string, or a list of text parts; anything else cannot be kept and is refused."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Iterable) or isinstance(content, Mapping | bytes):
-        raise place.refuse(f"content is a {type(content).__name__}: expected text or a list of text parts")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
-            raise place.refuse(f"content part of type {kind!r}: only text can be imported")
-        texts.append(part["text"])
-    return "\n".join(texts)
-
-
-def with_calls(text: str, calls: Iterable[tuple[Any, Any]]) -> str:
-    """A turn's text followed by its tool calls, a JSON line each."""
-    lines = [json.dumps({"name": name, "arguments": given}, ensure_ascii=False) for name, given in calls]
-    return "\n".join(([text] if text else []) + lines)
-
-
-def rows_of(episodes: Sequence[ImportedEpisode], *, environment: str) -> Rows:
-    """Rows of the tables `episodes` and `turns`; the kind is `demo` where the teacher made all turns."""
-    rows: Rows = {"episodes": [], "turns": []}
-    seen: dict[str, str] = {}
-    for episode in episodes:
-        number = -1 if episode.rollout is None else episode.rollout
-        if {turn.author for turn in episode.turns} == {"teacher"}:
-            key = Key("demo", episode.task_id, continuation=number)
-        else:
-            key = Key("rollout", episode.task_id, rollout=number)
-        if key.episode_id in seen:
-            raise DataError(
-                f"{episode.where} and {seen[key.episode_id]} are both rollout {episode.rollout} of task "
-                f"{episode.task_id!r}: the same episode twice?"
-            )
-        seen[key.episode_id] = episode.where
-        rows["episodes"].append(_episode(key, episode, environment))
-        rows["turns"] += _turns(key, episode)
-    return rows
-
-
-def numbered(episodes: Sequence[ImportedEpisode]) -> list[ImportedEpisode]:
-    """The episodes, with rollouts numbered that have no number."""
-    counts: dict[str, int] = {}
-    out = []
-    for episode in episodes:
-        if episode.rollout is not None:
-            out.append(episode)
-            continue
-        rollout = counts.get(episode.task_id, 0)
-        counts[episode.task_id] = rollout + 1
-        out.append(replace(episode, rollout=rollout))
-    return out
-
-
-def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
-    models = sorted({turn.model for turn in episode.turns if turn.model})
-    name = ", ".join(models) or "imported"
-    demo = key.kind == "demo"
-    return episode_row(
-        key,
-        policy=name,
-        teacher=name if demo else "",
-        switch_turn=1 if demo else 0,
-        K=len(episode.turns) if demo else 0,
-        teacher_turns=sum(turn.author == "teacher" for turn in episode.turns),
-        length=len(episode.turns),
-        R=episode.R,
-        status=episode.status,
-        error=episode.error,
-        prompt=[{"role": role, "content": text, "author": "task"} for role, text in episode.prompt],
-        environment=environment,
-        seed=-1,
-    )
-
-
-def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
-    context = ContextHash(episode.prompt)
-    for t, turn in enumerate(episode.turns, start=1):
-        counted = turn.output_tokens is not None
-        yield turn_row(
-            key,
-            t,
-            author=turn.author,
-            text=turn.text,
-            observation=turn.observation,
-            context_id=context.context_id,
-            output_tokens=len(turn.text.split()) if turn.output_tokens is None else turn.output_tokens,
-            reasoning_tokens=turn.reasoning_tokens,
-            prompt_tokens=turn.prompt_tokens,
-            cached_tokens=turn.cached_tokens,
-            counter=(turn.model or "provider") if counted else WORDS,
-            finish_reason=turn.finish_reason,
-        )
-        context.add(turn.text, turn.observation)
+def field_of(record: Any, name: str) -> Any:
+    """The value of a field, or of `a.b` inside another; None where there is none."""
+    if not isinstance(record, Mapping):
+        return None
+    if name in record:
+        return record[name]
+    first, dot, rest = name.partition(".")
+    return field_of(record.get(first), rest) if dot else None

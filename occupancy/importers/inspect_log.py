@@ -2,63 +2,72 @@
 
 from __future__ import annotations
 
-import json
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place
-from occupancy.importers.messages import read_messages
+from occupancy.importers.episodes import NO_REWARD, ImportedEpisode, ImportSettings
+from occupancy.importers.files import DOCUMENT_MB, Place, json_document, parse
+from occupancy.importers.messages import read_messages, usage_of
+from occupancy.record.finish import read_finish
 
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_ATTACHED = re.compile(r"attachment://([0-9a-f]{32})")
 LIMITS = {"message": "horizon", "turn": "horizon", "context": "context", "token": "budget_stopped"}
 
 
-def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
+def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """A sample is an episode, its id the task and its epoch the rollout; `settings.task` is not used."""
-    episodes = []
-    for sample, model, place in _samples(file):
-        messages = sample.get("messages")
-        error = sample.get("error")
+    for sample, model, place in _samples(file, settings):
+        if not isinstance(sample, Mapping):
+            raise place.refuse(f"a {type(sample).__name__}: expected a sample")
+        messages, error = sample.get("messages"), sample.get("error")
         if error and not any(m.get("role") == "assistant" for m in messages or ()):
             raise place.refuse("the sample failed before its first turn: take it out of the log")
+        messages = _attached(messages, sample.get("attachments"), place)
         prompt, turns = read_messages(messages, settings, place, model=model)
+        turns = _with_usage(turns, sample)
         text = " ".join(str(error.get("message", error) if isinstance(error, Mapping) else error).split())
-        episodes.append(
-            ImportedEpisode(
-                str(sample.get("id")),
-                prompt,
-                turns,
-                str(place),
-                None if error else _score(sample.get("scores"), settings.reward, place),
-                _status(sample, place),
-                text if error else "",
-                int(sample.get("epoch", 1)) - 1,
-            )
+        yield ImportedEpisode(
+            str(sample.get("id")),
+            prompt,
+            turns,
+            str(place),
+            None if error else _score(sample.get("scores"), settings.reward, place),
+            _status(sample, place),
+            text if error else "",
+            int(sample.get("epoch", 1)) - 1,
         )
-    return episodes
 
 
-def _samples(file: Path) -> Iterator[tuple[dict[str, Any], str, Place]]:
+def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, Place]]:
     whole = Place(file, "whole file")
+    if not zipfile.is_zipfile(file):
+        if file.suffix == ".eval":
+            raise whole.refuse("not an Inspect log: an .eval file is a zip archive")
+        log, _ = json_document(file, settings.progress)
+        if not isinstance(log, Mapping) or not isinstance(log.get("samples"), list):
+            raise whole.refuse("not an Inspect log: no list under 'samples'")
+        if not log["samples"]:
+            raise whole.refuse(f"no sample in it: the evaluation's status is {log.get('status')!r}")
+        for number, sample in enumerate(log["samples"], start=1):
+            yield sample, _model(log), Place(file, f"sample {number}")
+        return
     try:
-        if file.suffix != ".eval":
-            log = json.loads(file.read_text("utf-8"))
-            for number, sample in enumerate(log.get("samples") or (), start=1):
-                yield sample, _model(log), Place(file, f"sample {number}")
-            return
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
             head = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
             if head is None:
                 raise whole.refuse("neither header.json nor _journal/start.json inside: not an Inspect log")
-            model = _model(json.loads(archive.read(head)))
+            model = _model(_member(archive, head, file))
             for name in sorted(n for n in names if n.startswith("samples/")):
-                yield json.loads(archive.read(name)), model, Place(file, name)
-    except (ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, ValueError) and hasattr(error, "exit_code"):
-            raise
+                yield _member(archive, name, file), model, Place(file, name)
+                if settings.progress is not None:
+                    settings.progress(archive.getinfo(name).compress_size)
+    except zipfile.BadZipFile as error:
         raise whole.refuse(f"not an Inspect log ({error})") from error
     except NotImplementedError as error:
         raise whole.refuse(
@@ -66,22 +75,83 @@ def _samples(file: Path) -> Iterator[tuple[dict[str, Any], str, Place]]:
         ) from error
 
 
+def _member(archive: zipfile.ZipFile, name: str, file: Path) -> Any:
+    place = Place(file, name)
+    if archive.getinfo(name).file_size > DOCUMENT_MB << 20:
+        raise place.refuse(f"more than {DOCUMENT_MB} MB: too long for one conversation")
+    try:
+        text = archive.read(name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise place.refuse(f"not UTF-8 ({error})") from error
+    return parse(text, place)
+
+
+def _attached(value: Any, attachments: Any, place: Place) -> Any:
+    """Messages with the texts that Inspect stores once, under `attachments`, put back."""
+    if isinstance(value, str):
+
+        def found(match: re.Match[str]) -> str:
+            text = attachments.get(match[1]) if isinstance(attachments, Mapping) else None
+            if not isinstance(text, str):
+                raise place.refuse(f"attachment {match[1]} is not in the sample: the log is not whole")
+            return text
+
+        return _ATTACHED.sub(found, value)
+    if isinstance(value, list):
+        return [_attached(item, attachments, place) for item in value]
+    if isinstance(value, dict):
+        return {name: _attached(item, attachments, place) for name, item in value.items()}
+    return value
+
+
+def _with_usage(turns: Any, sample: Mapping[str, Any]) -> Any:
+    """Turns with the usage of their model calls, where the events hold one call a turn."""
+    events = sample.get("events")
+    outputs = [
+        event["output"]
+        for event in (events if isinstance(events, list) else ())
+        if isinstance(event, Mapping)
+        and event.get("event") == "model"
+        and isinstance(event.get("output"), Mapping)
+    ]
+    if len(outputs) != len(turns):
+        return turns
+    found = []
+    for turn, output in zip(turns, outputs, strict=True):
+        choices = output.get("choices") or [{}]
+        reason = choices[0].get("stop_reason") if isinstance(choices[0], Mapping) else None
+        end = turn.finish_reason if reason is None else read_finish(reason)
+        found.append(replace(turn, finish_reason=end, **usage_of(output.get("usage"), turn.text)))
+    return tuple(found)
+
+
 def _model(log: Mapping[str, Any]) -> str:
     return str((log.get("eval") or {}).get("model") or "")
 
 
 def _score(scores: Any, scorer: str, place: Place) -> float | None:
-    if not scorer:
+    if scorer == NO_REWARD or (not scorer and not scores):
         return None
+    if not scorer:
+        if len(scores) > 1:
+            raise place.refuse(
+                f"scores of {', '.join(scores)}: name the reward's scorer with --reward, or 'none'"
+            )
+        scorer = next(iter(scores))
     found = scores.get(scorer) if isinstance(scores, Mapping) else None
     if not isinstance(found, Mapping):
         names = ", ".join(scores) if isinstance(scores, Mapping) else "none"
         raise place.refuse(f"no score {scorer!r}, only {names}")
-    value = found.get("value")
+    given: Any = found.get("value")
+    value = given
     if isinstance(value, str):
-        value = GRADES.get(value)
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise place.refuse(f"score {scorer!r} is {found.get('value')!r}: expected C, P, I, N or [0, 1]")
+        number = re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", value.strip())
+        value = float(value) if number else GRADES.get(value.strip())
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
+        raise place.refuse(
+            f"score {scorer!r} is {given!r}: expected C, P, I, N, true, false or a number in [0, 1]; "
+            f"--reward none leaves scores out"
+        )
     return float(value)
 
 

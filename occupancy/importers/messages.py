@@ -1,102 +1,306 @@
-"""Lists of role and content as turns: what chat, verl, TRL and Inspect have in common."""
+"""Lists of messages as turns: what all formats with roles have in common.
+
+Every assistant message is a turn; the messages until the next one are the reply to it. Text parts are joined
+without a newline. Tool calls become part of the text (`occupancy.record.calls`), and so does reasoning beside
+it. What cannot be kept (an image, audio) is refused by name.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from occupancy.importers.episodes import (
-    ImportedEpisode,
-    ImportedTurn,
-    ImportSettings,
-    Place,
-    author_of,
-    reward_of,
-    task_of,
-    text_of,
-    with_calls,
-)
+from occupancy.importers.episodes import ImportedTurn, ImportSettings, author_of
+from occupancy.importers.files import Place, json_text, mapping, parse
+from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.finish import read_finish
 from occupancy.record.usage import read_counts
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_TEXT = ("text", "input_text", "output_text", "summary_text")
+_IDS = (
+    "id",
+    "name",
+    "tool_call_id",
+    "call_id",
+    "type",
+    "object",
+    "function",
+    "phase",
+    "source",
+    "index",
+    "status",
+)
+"""Fields of a message that only tie it to others."""
+_KEPT = {
+    "role",
+    "content",
+    "author",
+    "model",
+    "tool_calls",
+    "function_call",
+    "refusal",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    "usage",
+    "finish_reason",
+    "stop_reason",
+    "weight",
+    "loss",
+    "train",
+    "trainable",
+    "error",
+}
+_REFUSED = ("audio", "images", "videos", "image", "video")
 
-
-def episode_of(
-    record: Mapping[str, Any], messages: Any, settings: ImportSettings, place: Place
-) -> ImportedEpisode:
-    """The episode of a record's messages; the record names its task and its reward."""
-    prompt, turns = read_messages(messages, settings, place)
-    task, R = task_of(record, settings, place), reward_of(record, settings, place)
-    return ImportedEpisode(task, prompt, turns, str(place), R)
+Prompt = tuple[tuple[str, str], ...]
 
 
 def read_messages(
-    messages: Any, settings: ImportSettings, place: Place, *, model: str = ""
-) -> tuple[tuple[tuple[str, str], ...], tuple[ImportedTurn, ...]]:
-    """Prompt and turns: every assistant message is a turn, what follows until the next is the reply to it."""
+    messages: Any, settings: ImportSettings, place: Place, *, model: str = "", prompt: Prompt = ()
+) -> tuple[Prompt, tuple[ImportedTurn, ...]]:
+    """Prompt and turns of a list of messages, or of its JSON text.
+
+    Args:
+        messages: {role, content, ..} each.
+        settings: what the file does not say.
+        place: where the list is.
+        model: model of turns that name none.
+        prompt: messages before the first of the list.
+
+    Raises:
+        DataError: a message that cannot be kept as it is.
+    """
+    if isinstance(messages, str) and messages.lstrip().startswith("["):
+        messages = parse(messages, place)
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise place.refuse("no messages: expected a list of {role, content}")
-    prompt: list[tuple[str, str]] = []
-    turns: list[ImportedTurn] = []
+    before, turns = list(prompt), list[ImportedTurn]()
     for number, message in enumerate(messages, start=1):
         here = place.within(f"message {number}")
         if not isinstance(message, Mapping) or message.get("role") not in ROLES:
             role = message.get("role") if isinstance(message, Mapping) else message
             raise here.refuse(f"role {role!r}: expected one of {', '.join(ROLES)}")
-        text = text_of(message.get("content"), here)
+        count_left_out(message, settings, here)
         if message["role"] == "assistant":
-            turns.append(_turn(message, text, settings, here, model=str(message.get("model") or model)))
-        elif turns:
-            before = turns[-1].observation
-            turns[-1] = replace(turns[-1], observation=f"{before}\n{text}" if before else text)
+            turns.append(_turn(message, model, settings, here))
+            continue
+        said = content_text(message.get("content"), settings, here)
+        text = "\n".join(filter(None, (said, _error(message.get("error")))))
+        role = "tool" if message["role"] == "user" and _tool_results(message) else message["role"]
+        if turns:
+            turns[-1] = replied(turns[-1], text, role)
         else:
-            prompt.append((message["role"], text))
+            before.append((role, text))
     if not turns:
         raise place.refuse("no assistant message: an episode has a turn at least")
-    return tuple(prompt), tuple(turns)
+    return tuple(before), tuple(turns)
 
 
-def _turn(
-    message: Mapping[str, Any], text: str, settings: ImportSettings, place: Place, *, model: str
-) -> ImportedTurn:
-    """A turn; its `usage` and `finish_reason` are read like a server's, where it has them."""
-    said = with_calls(text, _calls(message.get("tool_calls"), place))
-    counts = read_counts(message.get("usage"))
-    if counts is not None and counts.output == 0 and said:
-        counts = None  # a text is never free: the zeros are no count
-    output, reasoning, prompt, cached = counts or (None, 0, None, None)
+def replied(turn: ImportedTurn, text: str, role: str = "user") -> ImportedTurn:
+    """The turn with one more message of the reply; messages of several roles are a user's."""
+    if not turn.observation:
+        return replace(turn, observation=text, role=role)
+    said = "\n".join(filter(None, (turn.observation, text)))
+    return replace(turn, observation=said, role=role if role == turn.role else "user")
+
+
+def content_text(content: Any, settings: ImportSettings, place: Place) -> str:
+    """Text of a message's content: a string, or a list of parts; an image or another medium is refused."""
+    text, calls, thought = _parts(content, settings, place)
+    return turn_text(with_thought(thought, text), calls)
+
+
+def raw_arguments(given: Any, place: Place) -> str:
+    """The arguments of a tool call as text: as they are where they are text, else as JSON."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    try:
+        return json_text(given)
+    except RecursionError as error:
+        raise place.refuse("arguments of a tool call are nested too deeply") from error
+
+
+def calls_of(calls: Any, place: Place) -> list[tuple[str, str]]:
+    """(name, raw arguments) of tool calls in the form of OpenAI, Inspect or ATIF."""
+    if isinstance(calls, str):
+        calls = parse(calls, place)
+    found = []
+    for call in calls if isinstance(calls, Iterable) else ():
+        if not isinstance(call, Mapping):
+            raise place.refuse(f"tool call {call!r}: expected an object")
+        inner = call.get("function") or call.get("custom") or call
+        name = inner if isinstance(inner, str) else inner.get("name") or inner.get("function_name")
+        held = call if isinstance(inner, str) else inner
+        given = next((held[key] for key in ("arguments", "input") if held.get(key) is not None), None)
+        if not isinstance(name, str) or not name:
+            raise place.refuse(f"a tool call has the name {name!r}: expected text")
+        if call.get("custom"):
+            given = json_text(given)  # the free text of a custom tool
+        found.append((name, raw_arguments(given, place)))
+    return found
+
+
+def usage_of(usage: Any, text: str) -> dict[str, Any]:
+    """Token counts of a turn's usage, in the words of any provider, as fields of an ImportedTurn.
+
+    Empty where the usage says nothing, contradicts itself, or has no tokens for a text that is there.
+    """
+    given = mapping(usage)
+
+    def first(*names: str) -> Any:
+        return next((given[name] for name in names if given.get(name) is not None), None)
+
+    prompt, read = first("prompt_tokens", "input_tokens"), given.get("cache_read_input_tokens")
+    created = given.get("cache_creation_input_tokens")
+    if read is not None or created is not None:  # Anthropic counts what is cached beside the input
+        prompt = (prompt or 0) + (read or 0) + (created or 0)
+    details = {
+        **mapping(given.get("output_tokens_details")),
+        **mapping(given.get("completion_tokens_details")),
+    }
+    held = {**mapping(given.get("input_tokens_details")), **mapping(given.get("prompt_tokens_details"))}
+    cached = first("cached_tokens", "cached_input_tokens", "input_tokens_cache_read")
+    cached = held.get("cached_tokens") if cached is None else cached
+    counts = read_counts(
+        {
+            "prompt_tokens": prompt,
+            "completion_tokens": first("completion_tokens", "output_tokens"),
+            "total_tokens": given.get("total_tokens") if read is None and created is None else None,
+            "completion_tokens_details": {
+                "reasoning_tokens": details.get("reasoning_tokens")
+                or first("reasoning_output_tokens", "reasoning_tokens")
+            },
+            "prompt_tokens_details": {"cached_tokens": cached if read is None else read},
+        }
+    )
+    if counts is None or (counts.output == 0 and text):
+        return {}
+    return {
+        "output_tokens": counts.output,
+        "reasoning_tokens": counts.reasoning,
+        "prompt_tokens": counts.prompt,
+        "cached_tokens": counts.cached,
+    }
+
+
+def finish_of(record: Mapping[str, Any]) -> str:
+    """How a turn ended, in the words of runs; `stop` where its record does not say."""
+    reason = record.get("finish_reason") or record.get("stop_reason")
+    return "stop" if reason is None else read_finish(reason)
+
+
+def with_tools(prompt: Prompt, tools: Any, place: Place) -> Prompt:
+    """Prompt messages that begin with the tools, a JSON line each, at the end of the system's message."""
+    if isinstance(tools, str) and tools.strip():
+        tools = parse(tools, place)
+    if not tools:
+        return prompt
+    if not isinstance(tools, Sequence):
+        raise place.refuse(f"tools are a {type(tools).__name__}: expected a list")
+    listed = "\n".join(json_text(tool) for tool in tools)
+    block = f"<tools>\n{listed}\n</tools>"
+    if prompt and prompt[0][0] == "system":
+        (role, text), *rest = prompt
+        return ((role, "\n\n".join(filter(None, (text, block)))), *rest)
+    return (("system", block), *prompt)
+
+
+def count_left_out(message: Mapping[str, Any], settings: ImportSettings, place: Place) -> None:
+    """Refuse media beside a message's content, and count the fields that no table has a place for."""
+    for name, value in message.items():
+        if value is None or value == [] or name in _KEPT or name in _IDS:
+            continue
+        if name in _REFUSED:
+            raise place.refuse(f"{name}: only text can be imported")
+        settings.left_out[f"message field {name!r}"] += 1
+
+
+def _turn(message: Mapping[str, Any], model: str, settings: ImportSettings, place: Place) -> ImportedTurn:
+    name = str(message.get("model") or model)
+    text, calls, thought = _parts(message.get("content"), settings, place)
+    beside = next(
+        (message[k] for k in ("reasoning_content", "reasoning", "thinking") if message.get(k)), None
+    )
+    if beside is not None and settings.thinking == "keep":
+        thought = thought or _thought(beside, settings, place)
+    if message.get("refusal"):
+        text = "\n".join(filter(None, (text, content_text(message["refusal"], settings, place))))
+    calls += calls_of(message.get("tool_calls"), place)
+    if message.get("function_call"):
+        calls += calls_of([message["function_call"]], place)
+    said = turn_text(with_thought(thought, text), calls)
     return ImportedTurn(
-        author_of(message.get("author"), model, settings, place),
+        author_of(message.get("author"), name, settings, place),
         said,
         "",
-        output_tokens=output,
-        reasoning_tokens=reasoning,
-        prompt_tokens=prompt,
-        cached_tokens=cached,
-        model=model,
-        finish_reason=read_finish(message["finish_reason"]) if "finish_reason" in message else "stop",
+        model=name,
+        finish_reason=finish_of(message),
+        train=_trained(message, place),
+        **usage_of(message.get("usage"), said),
     )
 
 
-def _calls(calls: Any, place: Place) -> list[tuple[Any, Any]]:
-    """(name, arguments) of tool calls in the OpenAI form or in Inspect's."""
-    found = []
-    for call in calls if calls is not None else ():
-        inner = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(inner, Mapping):
-            name, given = inner.get("name"), inner.get("arguments")
-        elif isinstance(call, Mapping):
-            name, given = inner or call.get("name"), call.get("arguments")
+def _thought(value: Any, settings: ImportSettings, place: Place) -> str:
+    if isinstance(value, Mapping):
+        value = value.get("content") or value.get("text")
+    return content_text(value, settings, place)
+
+
+def _trained(message: Mapping[str, Any], place: Place) -> bool:
+    for name in ("weight", "loss", "train", "trainable"):
+        value = message.get(name)
+        if value is not None:
+            if value not in (0, 1):
+                raise place.refuse(f"{name} is {value!r}: expected 0 or 1; other weights cannot be kept")
+            return bool(value)
+    return True
+
+
+def _parts(content: Any, settings: ImportSettings, place: Place) -> tuple[str, list[tuple[str, str]], str]:
+    """Text, tool calls and reasoning of a message's content."""
+    if content is None or isinstance(content, str):
+        return content or "", [], ""
+    if isinstance(content, Mapping):
+        content = [content]
+    if not isinstance(content, Iterable) or isinstance(content, bytes):
+        raise place.refuse(f"content is a {type(content).__name__}: expected text or a list of text parts")
+    texts: list[str] = []
+    calls: list[tuple[str, str]] = []
+    thoughts: list[str] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        if isinstance(part, str):
+            texts.append(part)
+        elif kind in _TEXT and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "refusal" and isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
+        elif kind == "tool_use":
+            calls += calls_of([{"name": part.get("name"), "arguments": part.get("input")}], place)
+        elif kind == "tool_result":
+            separator = "\n" if texts else ""
+            texts.append(separator + content_text(part.get("content"), settings, place))
+        elif kind in ("thinking", "reasoning"):
+            thoughts.append(str(part.get("thinking") or part.get("reasoning") or part.get("text") or ""))
+        elif kind == "redacted_thinking":
+            settings.left_out["redacted thinking"] += 1
         else:
-            raise place.refuse(f"tool call {call!r}: expected an object")
-        if not isinstance(name, str):
-            raise place.refuse(f"a tool call has the name {name!r}: expected text")
-        if isinstance(given, str):
-            with suppress(ValueError):  # the model's own broken arguments are kept as it wrote them
-                given = json.loads(given)
-        found.append((name, given))
-    return found
+            raise place.refuse(f"content part of type {kind!r}: only text can be imported")
+    return "".join(texts), calls, "\n".join(filter(None, thoughts)) if settings.thinking == "keep" else ""
+
+
+def _tool_results(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content
+    )
+
+
+def _error(error: Any) -> str:
+    """What a failed tool call told the model: the message alone, as the tool's reply holds no other text."""
+    if not error:
+        return ""
+    return str(error.get("message", "")) if isinstance(error, Mapping) else str(error)

@@ -1,4 +1,8 @@
-"""Parquet files of TRL (`messages`, or `prompt` with `completion`) and verl (or with `responses`)."""
+"""Parquet files of TRL (`messages`, or `prompt` with `completion`) and verl (or with `responses`).
+
+A struct column has a cell for every field that any row has: a null there is a field that the row lacks, and
+is left out. Entries of `extra_info` count as columns.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +10,90 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place
-from occupancy.importers.messages import episode_of
+from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, field_of, reward
+from occupancy.importers.files import Place, Progress
+from occupancy.importers.records import episode_of
+
+_TRL = ("prompt", "completion", "extra_info", "data_source", "trace")
+_VERL = ("prompt", "responses", "extra_info", "data_source", "trace")
 
 
-def read_trl(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
+def read_trl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """Episodes of a file; `text` has no turns and preference pairs have two endings: both are refused."""
-    episodes = []
-    for row, place in _rows(file):
+    for raw, place in _rows(file, settings.progress):
+        row = _unpacked(raw)
+        if {"chosen", "rejected"} & set(row):
+            raise place.refuse("a preference pair (chosen, rejected) has two endings: export one of them")
         if row.get("messages") is not None:
             messages = row["messages"]
         elif row.get("prompt") is not None and row.get("completion") is not None:
             messages = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
         else:
             raise place.refuse(f"columns {', '.join(row)}: expected messages, or prompt and completion")
-        episodes.append(episode_of(row, messages, settings, place))
-    return episodes
-
-
-def read_verl(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
-    """Episodes of a file; every response to a prompt is one. Entries of `extra_info` count as columns."""
-    episodes = []
-    for raw, place in _rows(file):
-        extra = raw.get("extra_info")
-        row = {**extra, **raw} if isinstance(extra, dict) else raw
-        if row.get("messages") is not None:
-            conversations = [row["messages"]]
-        elif row.get("prompt") is not None and row.get("responses") is not None:
-            responses = [row["responses"]] if isinstance(row["responses"], str) else row["responses"]
-            conversations = [[*row["prompt"], {"role": "assistant", "content": r}] for r in responses]
-        else:
-            raise place.refuse(f"columns {', '.join(raw)}: expected messages, or prompt and responses")
-        episodes += [episode_of(row, messages, settings, place) for messages in conversations]
-    return episodes
+        yield episode_of(row, messages, settings, place, used=_TRL)
 
 
 def _messages(value: Any, role: str) -> list[Any]:
     return [{"role": role, "content": value}] if isinstance(value, str) else list(value)
 
 
-def _rows(file: Path) -> Iterator[tuple[dict[str, Any], Place]]:
-    """Rows as plain objects, with their numbers from 1."""
+def read_verl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """Episodes of a file; every response to a prompt is one, with its own reward where that is a list."""
+    for raw, place in _rows(file, settings.progress):
+        row = _unpacked(raw)
+        if row.get("messages") is not None:
+            yield episode_of(row, row["messages"], settings, place, used=_VERL)
+        elif row.get("prompt") is not None and row.get("responses") is not None:
+            yield from _responses(row, settings, place)
+        else:
+            raise place.refuse(f"columns {', '.join(raw)}: expected messages, or prompt and responses")
+
+
+def _responses(row: dict[str, Any], settings: ImportSettings, place: Place) -> Iterator[ImportedEpisode]:
+    prompt, responses = row["prompt"], row["responses"]
+    prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    responses = [responses] if isinstance(responses, str) else responses
+    name = settings.reward or next((n for n in (*REWARDS, "score") if row.get(n) is not None), NO_REWARD)
+    rewards = None if name == NO_REWARD else field_of(row, name)
+    if name == NO_REWARD or not isinstance(rewards, list):
+        rewards = [rewards] * len(responses)
+    if len(rewards) != len(responses):
+        raise place.refuse(f"{len(rewards)} rewards for {len(responses)} responses: expected one each")
+    for response, value in zip(responses, rewards, strict=True):
+        R = None if name == NO_REWARD else reward(value, f"field {name!r}", place)
+        messages = [*prompt, {"role": "assistant", "content": response}]
+        yield episode_of(row, messages, settings, place, used=(*_VERL, name), R=R)
+
+
+def _rows(file: Path, progress: Progress | None = None) -> Iterator[tuple[dict[str, Any], Place]]:
+    """Rows with their numbers, from 1.
+
+    A struct column has a cell for every field that any row has: a null there is a field that the row lacks.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         parquet = pq.ParquetFile(file)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise Place(file, "whole file").refuse(f"not Parquet ({error})") from error
+    number, size = 0, file.stat().st_size / max(parquet.metadata.num_rows, 1)
     with parquet:
-        rows = (row for batch in parquet.iter_batches(1024) for row in batch.to_pylist())
-        for number, row in enumerate(rows, start=1):
-            yield row, Place(file, f"row {number}")
+        for batch in parquet.iter_batches(256):
+            for row in batch.to_pylist():
+                number += 1
+                yield _without_nulls(row), Place(file, f"row {number}")
+            if progress is not None:
+                progress(int(len(batch) * size))
+
+
+def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the entries of `extra_info` beside its own, which win."""
+    extra = row.get("extra_info")
+    return {**extra, **row} if isinstance(extra, dict) else row
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.chat import json_lines
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, Place, read_json
-from occupancy.importers.messages import episode_of
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings
+from occupancy.importers.files import Place, json_objects, parse
+from occupancy.importers.records import episode_of
 
 ROLES = {
     "system": "system",
@@ -17,38 +17,55 @@ ROLES = {
     "gpt": "assistant",
     "assistant": "assistant",
     "function_call": "assistant",
+    "tool_call": "assistant",
     "observation": "tool",
     "tool": "tool",
+    "tool_response": "tool",
 }
+_CALLS = ("function_call", "tool_call")
 
 
-def read(file: Path, settings: ImportSettings) -> list[ImportedEpisode]:
-    """Episodes of a file."""
-    episodes = []
-    for record, place in _records(file):
-        messages = []
+def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """Episodes of a file; items with `role` and `content` are read as they are."""
+    for record, place in json_objects(file, settings.progress):
         conversation = record.get("conversations")
-        for number, item in enumerate(conversation if isinstance(conversation, list) else (), start=1):
-            speaker = item.get("from") if isinstance(item, dict) else item
-            if speaker not in ROLES:
-                here = place.within(f"message {number}")
-                raise here.refuse(f"speaker {speaker!r}: expected one of {', '.join(ROLES)}")
-            messages.append({**item, "role": ROLES[speaker], "content": item.get("value")})
-        system = record.get("system")
-        if isinstance(system, str) and system:
-            messages.insert(0, {"role": "system", "content": system})
-        episodes.append(episode_of(record, messages, settings, place))
-    return episodes
+        if not isinstance(conversation, list):
+            raise place.refuse("no list under 'conversations': expected {from, value} items")
+        messages: list[dict[str, Any]] = []
+        for number, item in enumerate(conversation, start=1):
+            message = _message(item, place.within(f"message {number}"))
+            together = messages and message.get("tool_calls") and messages[-1].get("tool_calls")
+            if together:  # parallel calls are one turn
+                messages[-1]["tool_calls"] += message["tool_calls"]
+            else:
+                messages.append(message)
+        yield episode_of(record, messages, settings, place, used=("conversations",))
 
 
-def _records(file: Path) -> Iterator[tuple[dict[str, Any], Place]]:
-    with file.open(encoding="utf-8") as text:
-        head = text.read(4096).lstrip()
-    if not head.startswith("["):
-        yield from json_lines(file)
-        return
-    for number, record in enumerate(read_json(Place(file, "whole file")), start=1):
-        place = Place(file, f"record {number}")
-        if not isinstance(record, dict):
-            raise place.refuse(f"a {type(record).__name__}: expected an object")
-        yield record, place
+def _message(item: Any, place: Place) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise place.refuse(f"{item!r}: expected an object {{from, value}}")
+    speaker = item.get("from", item.get("role"))
+    if speaker not in ROLES:
+        raise place.refuse(f"speaker {speaker!r}: expected one of {', '.join(ROLES)}")
+    said = item.get("value", item.get("content"))
+    message = {name: value for name, value in item.items() if name not in ("from", "value")}
+    message |= {"role": ROLES[speaker], "content": said}
+    if speaker in _CALLS:
+        call = _call(said, place)
+        if call is not None:
+            message |= {"content": None, "tool_calls": [call]}
+    return message
+
+
+def _call(said: Any, place: Place) -> Any:
+    """The call that a text holds; None where it is no call, and stays the turn's text."""
+    if not isinstance(said, str):
+        return said
+    from occupancy.record.errors import DataError
+
+    try:
+        call = parse(said, place)
+    except DataError:
+        return None
+    return call if isinstance(call, dict) and isinstance(call.get("name"), str) else None

@@ -3,15 +3,43 @@
 import json
 
 import pytest
-from import_files import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
+from import_files import (
+    ALPACA,
+    ATIF,
+    CLAUDE,
+    CODEX,
+    INSPECT,
+    MESSAGES,
+    MINI_2,
+    OPENHANDS,
+    ROLLOUT,
+    SHAREGPT,
+    TAU,
+    TRAJ,
+    VERIFIERS,
+    lines,
+    write,
+)
 
 from analysis.cli import main
 from occupancy.import_commands import FORMATS
 from occupancy.importers import FORMATS as READERS
-from occupancy.importers.episodes import WORDS
+from occupancy.importers.rows import WORDS
 from occupancy.runs import open_run
 
 FILES = {
+    "alpaca": ("a.json", [ALPACA], ["--author", "student"]),
+    "claude-code": ("a.jsonl", lines(CLAUDE), ["--author", "student"]),
+    "codex": ("a.jsonl", lines(CODEX), ["--author", "student"]),
+    "mini-swe-agent": (
+        "a.traj.json",
+        {**MINI_2, "info": {"exit_status": "Submitted"}},
+        ["--author", "student"],
+    ),
+    "openhands": ("a.json", OPENHANDS, ["--author", "student"]),
+    "tau-bench": ("a.json", TAU, ["--author", "student"]),
+    "verifiers": ("a.jsonl", VERIFIERS, ["--author", "student"]),
+    "verl-rollouts": ("a.jsonl", ROLLOUT, ["--author", "student"]),
     "atif": ("a.json", ATIF, ["--author-of", "big=teacher", "--author-of", "small=student"]),
     "chat": ("a.jsonl", {"task_id": "key", "messages": MESSAGES}, []),
     "inspect": ("a.json", INSPECT, ["--author", "student"]),

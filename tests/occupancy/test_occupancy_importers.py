@@ -3,16 +3,22 @@
 import json
 import re
 import zipfile
+from dataclasses import replace
 
 import pytest
 from import_files import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
 
-from occupancy import DataError, InputError
-from occupancy.importers import FORMATS, read_episodes
-from occupancy.importers.episodes import ImportSettings, rows_of
+from occupancy import DataError, InputError, importers
+from occupancy.importers import FORMATS, formats_of
+from occupancy.importers.episodes import ImportSettings
+from occupancy.importers.rows import rows_of
 from occupancy.record.tables import schema
 
 TEACHER = ImportSettings(author="teacher")
+
+
+def read_episodes(files, *, format, settings=None):
+    return list(importers.read_episodes(formats_of(files, format), settings=settings))
 
 
 def one(folder, name, content, format, settings=TEACHER):
@@ -24,6 +30,7 @@ def texts(episode):
     return [(t.author, t.text, t.observation) for t in episode.turns]
 
 
+CALL = '<tool_call>\n{"name": "go", "arguments": {"to": "drawer"}}\n</tool_call>'
 TURNS = [("student", "look", "A drawer."), ("teacher", "open drawer", "The key.")]
 
 
@@ -35,7 +42,9 @@ def test_chat_keeps_authors_and_replies(tmp_path):
     )
     assert texts(a) == TURNS
     assert a.prompt == (("system", "You act."), ("user", "Find the key."))
-    assert (a.task_id, a.R, a.rollout, b.rollout) == ("key", 0.5, 0, 1)
+    assert (a.task_id, a.R) == ("key", 0.5)
+    ids = [row["episode_id"] for row in rows_of([a, b], environment="imported")["episodes"]]
+    assert ids == ["key#rollout-0-x-x-x", "key#rollout-1-x-x-x"]
     assert b.where.endswith("a.jsonl, line 3")
 
 
@@ -46,7 +55,7 @@ def test_tool_calls_are_part_of_the_turn(tmp_path):
         {"role": "assistant", "content": None, "tool_calls": [call]},
     ]
     episode = one(tmp_path, "a.jsonl", {"task_id": 3, "messages": messages}, "chat")
-    assert texts(episode) == [("teacher", '{"name": "go", "arguments": {"to": "drawer"}}', "")]
+    assert texts(episode) == [("teacher", CALL, "")]
     assert episode.task_id == "3"
 
 
@@ -62,7 +71,6 @@ def test_verl_and_trl(tmp_path):
     verl = [{"extra_info": {"task_id": "key"}, "prompt": MESSAGES[1:2], "responses": ["look", "wait"]}]
     a, b = read_episodes([write(tmp_path, "v.parquet", verl)], format="verl", settings=TEACHER)
     assert texts(a) + texts(b) == [("teacher", "look", ""), ("teacher", "wait", "")]
-    assert (a.rollout, b.rollout) == (0, 1)
     assert texts(one(tmp_path, "m.parquet", [{"task_id": "key", "messages": MESSAGES}], "verl")) == TURNS
     assert texts(one(tmp_path, "n.parquet", [{"task_id": "key", "messages": MESSAGES}], "trl")) == TURNS
     pair = [{"task_id": "key", "prompt": "q", "completion": "a"}]
@@ -74,9 +82,8 @@ def test_atif(tmp_path, minor):
     settings = ImportSettings(models={"big": "teacher", "small": "student"})
     document = {**ATIF, "schema_version": f"ATIF-v1.{minor}"}
     episode = one(tmp_path, "a.json", document, "atif", settings)
-    call = '{"name": "go", "arguments": {"to": "drawer"}}'
     assert texts(episode) == [
-        ("teacher", f"look\n{call}", "A drawer.\n(router)"),
+        ("teacher", f"look\n{CALL}", "A drawer.\n(router)"),
         ("student", "open drawer", ""),
     ]
     first = episode.turns[0]
@@ -140,8 +147,9 @@ def test_rows_fit_the_tables_and_the_ids_of_the_agent_loop(tmp_path):
     assert rows["turns"][0]["observation_hash"] == text_hash("A drawer.")
     assert (rows["turns"][1]["output_tokens"], rows["turns"][1]["counter"][:5]) == (2, "words")
     assert rows["episodes"][0]["kind"] == "rollout"
+    again = replace(episode, rollout=0)
     with pytest.raises(DataError, match="both rollout 0 of task 'key'"):
-        rows_of([episode, episode], environment="imported")
+        rows_of([again, again], environment="imported")
 
 
 CHAT = {"task_id": "key", "messages": MESSAGES[:3]}
@@ -177,7 +185,7 @@ def test_a_refused_file_says_where_and_why(tmp_path, format, name, content, mess
 
 
 def test_unknown_formats_authors_and_files_are_refused(tmp_path):
-    with pytest.raises(InputError, match=f"expected one of {', '.join(FORMATS)}"):
+    with pytest.raises(InputError, match=f"expected auto or one of {', '.join(FORMATS)}"):
         read_episodes([], format="csv")
     with pytest.raises(InputError, match="author 'me'"):
         ImportSettings(author="me")

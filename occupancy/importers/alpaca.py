@@ -1,0 +1,36 @@
+"""Single answers: alpaca (LLaMA-Factory) {"instruction", "input", "output"}, ms-swift {"query", "response"}.
+
+Both may have `system` and `history`, a list of earlier (question, answer) pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings
+from occupancy.importers.files import json_objects
+from occupancy.importers.records import episode_of
+
+_USED = ("instruction", "input", "output", "query", "response", "history")
+
+
+def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """Episodes of a file; answers of the history are turns too."""
+    for record, place in json_objects(file, settings.progress):
+        if {"chosen", "rejected", "rejected_response"} & set(record):
+            raise place.refuse("a preference pair has two endings: export one of them")
+        if isinstance(record.get("query"), str):
+            question, answer = record["query"], record.get("response")
+        else:
+            question = "\n".join(filter(None, (record.get("instruction"), record.get("input"))))
+            answer = record.get("output")
+        if not isinstance(answer, str):
+            raise place.refuse("no text under 'output' or 'response': expected the answer")
+        pairs = [*(record.get("history") or ()), (question, answer)]
+        messages = []
+        for pair in pairs:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                raise place.refuse(f"history item {pair!r}: expected a question and its answer")
+            messages += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
+        yield episode_of(record, messages, settings, place, used=_USED)

@@ -1,0 +1,103 @@
+"""Claude Code session logs: entries that name their parents, a line each; a session is an episode.
+
+What was taken back (a branch that was left) and subagents (`isSidechain`) are left out. After a compaction
+the conversation begins anew, with the summary as its prompt: that is an episode of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings
+from occupancy.importers.files import Place, json_objects
+from occupancy.importers.records import episode_of
+
+Entry = dict[str, Any]
+
+
+def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """Episodes of a file; the task is the session's id."""
+    entries: dict[str, tuple[Entry, Place]] = {}
+    for number, (entry, place) in enumerate(json_objects(file, settings.progress)):
+        if entry.get("isSidechain"):
+            settings.left_out["entry of a subagent"] += 1
+        else:
+            entries[str(entry.get("uuid") or number)] = (entry, place)
+    said = {
+        key: e for key, (e, _) in entries.items() if e.get("type") in ("user", "assistant") and "message" in e
+    }
+    roots: dict[str, str] = {}
+    for key in said:  # the last entry of each conversation, by its first
+        roots[_path(key, entries)[-1]] = key
+    for number, last in enumerate(roots.values(), start=1):
+        messages = _messages(set(_path(last, entries)), said, settings)
+        if not any(m.get("role") == "assistant" for m in messages):
+            continue
+        entry, place = entries[last]
+        task = str(entry.get("sessionId") or file.name.partition(".")[0]) + (
+            "" if number == 1 else f"/{number}"
+        )
+        yield episode_of({}, messages, settings, Place(file, "whole file"), task_id=task, R=None)
+
+
+def _path(key: str, entries: Mapping[str, tuple[Entry, Place]]) -> list[str]:
+    """Keys from an entry back to the first of its conversation."""
+    path, seen = [key], {key}
+    while True:
+        parent = str(entries[path[-1]][0].get("parentUuid"))
+        if parent not in entries or parent in seen:
+            return path
+        path.append(parent)
+        seen.add(parent)
+
+
+def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSettings) -> list[Entry]:
+    """Messages of a conversation in the order of the file.
+
+    A model's message is several entries with one id, and parallel calls hang their results beside the path.
+    """
+    ids = {_id(said[key]) for key in path & set(said)} - {None}
+    calls = {
+        p.get("id") for e in said.values() if _id(e) in ids for p in _blocks(e) if p.get("type") == "tool_use"
+    }
+    messages: list[Entry] = []
+    for key, entry in said.items():
+        answers = any(
+            p.get("type") == "tool_result" and p.get("tool_use_id") in calls for p in _blocks(entry)
+        )
+        if key not in path and _id(entry) not in ids and not answers:
+            settings.left_out["entry of a branch that was left"] += 1
+            continue
+        message = dict(entry["message"])
+        before = next((m for m in messages if _same(m, message)), None)
+        if before is None:
+            messages.append(message)
+            continue
+        before["content"] = [*_parts(before["content"]), *_parts(message.get("content"))]
+        before |= {name: message[name] for name in ("usage", "stop_reason") if message.get(name)}
+    for message in messages:
+        for name in ("container", "context_management", "stop_sequence", "diagnostics", "stop_details"):
+            message.pop(name, None)
+    return messages
+
+
+def _same(a: Entry, b: Entry) -> bool:
+    return (
+        a.get("role") == b.get("role") == "assistant" and a.get("id") is not None and a["id"] == b.get("id")
+    )
+
+
+def _id(entry: Entry) -> Any:
+    message = entry.get("message")
+    return message.get("id") if isinstance(message, Mapping) and message.get("role") == "assistant" else None
+
+
+def _blocks(entry: Entry) -> list[Mapping[str, Any]]:
+    content = entry["message"].get("content") if isinstance(entry.get("message"), Mapping) else None
+    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+
+
+def _parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())

@@ -1,0 +1,49 @@
+"""A record with a list of messages as an episode: its system prompt, tools, task, reward and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from occupancy.importers.episodes import REWARDS, ImportedEpisode, ImportSettings, reward_of, task_of
+from occupancy.importers.files import Place
+from occupancy.importers.messages import Prompt, content_text, read_messages, with_tools
+
+_USED = {"system", "tools", "functions", "model", "messages", *REWARDS}
+
+
+def episode_of(
+    record: Mapping[str, Any],
+    messages: Any,
+    settings: ImportSettings,
+    place: Place,
+    *,
+    used: tuple[str, ...] = (),
+    **more: Any,
+) -> ImportedEpisode:
+    """The episode of a record.
+
+    Args:
+        record: its fields; `system` and `tools` are part of the prompt.
+        messages: what was said.
+        settings: what the file does not say.
+        place: where the record is.
+        used: further fields of the record that the importer has read.
+        more: other fields of the episode; `R` and `task_id` are read from the record where they are absent.
+    """
+    system = record.get("system")
+    before: Prompt = (("system", content_text(system, settings, place)),) if system else ()
+    prompt, turns = read_messages(
+        messages, settings, place, model=str(record.get("model") or ""), prompt=before
+    )
+    prompt = with_tools(prompt, record.get("tools") or record.get("functions"), place)
+    for name, value in record.items():
+        known = name in _USED or name in used or name in (settings.task, settings.reward)
+        if not known and value is not None and not settings.task.startswith(f"{name}."):
+            settings.left_out[f"record field {name!r}"] += 1
+    more.setdefault("task_id", None)
+    if more["task_id"] is None:
+        more["task_id"] = task_of(record, settings, place)
+    if "R" not in more:
+        more["R"] = reward_of(record, settings, place)
+    return ImportedEpisode(prompt=prompt, turns=turns, where=str(place), **more)

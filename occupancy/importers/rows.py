@@ -1,0 +1,170 @@
+"""Imported episodes as rows of `episodes`, `turns` and `traces`, numbered within their tasks.
+
+A trace is every episode with a turn of the teacher that can be trained on: not one that the file excludes
+(`weight` 0, `loss` false), that was cut, or that is empty. The trace ends with the last such turn; an episode
+whose teacher went on after a turn that was cut has no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from occupancy.importers.episodes import ImportedEpisode, ImportedTurn
+from occupancy.record.errors import DataError
+from occupancy.record.finish import is_target, retained_tokens
+from occupancy.record.rows import ContextHash, Key, Row, Rows, episode_row, trace_row, turn_row
+
+WORDS = "words (imported without usage)"
+_ROLES = {"developer": "system", "function": "tool"}
+"""Roles of other interfaces, as traces name them."""
+
+
+class Numbers:
+    """Rollout numbers of the episodes of one import; an episode that is there twice is refused."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] = {}  # numbers below it are taken
+        self._named: dict[Key | tuple[str, int], str] = {}
+
+    def key(self, episode: ImportedEpisode) -> Key:
+        """The key of the next episode; the kind is `demo` where the teacher made all turns."""
+        if episode.origin is not None:
+            key = episode.origin.key
+            if key in self._named:
+                raise DataError(_twice(episode, self._named[key]))
+            self._named[key] = episode.where
+            return key
+        task, number = episode.task_id, episode.rollout
+        if number is None:
+            number = self._counted.get(task, 0)
+            while (task, number) in self._named:
+                number += 1
+            self._counted[task] = number + 1
+        else:
+            if number < self._counted.get(task, 0) or (task, number) in self._named:
+                raise DataError(_twice(episode, self._named.get((task, number), "an earlier one")))
+            self._named[task, number] = episode.where
+        if {turn.author for turn in episode.turns} == {"teacher"}:
+            return Key("demo", task, continuation=number)
+        return Key("rollout", task, rollout=number)
+
+
+def _twice(episode: ImportedEpisode, earlier: str) -> str:
+    name = episode.origin.key.episode_id if episode.origin else f"rollout {episode.rollout}"
+    return (
+        f"{episode.where} and {earlier} are both {name} of task {episode.task_id!r}: the same episode twice?"
+    )
+
+
+def rows_of(
+    episodes: Sequence[ImportedEpisode],
+    *,
+    environment: str,
+    recipe_hash: str = "",
+    numbers: Numbers | None = None,
+) -> Rows:
+    """Rows of the tables `episodes`, `turns` and `traces`."""
+    numbers = numbers or Numbers()
+    rows: Rows = {"episodes": [], "turns": [], "traces": []}
+    for episode in episodes:
+        key = numbers.key(episode)
+        rows["episodes"].append(_episode(key, episode, environment))
+        rows["turns"] += _turns(key, episode)
+        rows["traces"] += _trace(key, episode, recipe_hash)
+    return rows
+
+
+def own_turns(episode: ImportedEpisode) -> Iterator[tuple[int, ImportedTurn]]:
+    """(t, turn) of the turns that are not the parent's."""
+    first = 1 if episode.origin is None else episode.origin.own_from
+    return ((t, turn) for t, turn in enumerate(episode.turns, start=1) if t >= first)
+
+
+def output_tokens(turn: ImportedTurn) -> int:
+    """Tokens as the provider counted them, else words."""
+    return len(turn.text.split()) if turn.output_tokens is None else turn.output_tokens
+
+
+def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
+    models = sorted({turn.model for turn in episode.turns if turn.model})
+    name = ", ".join(models) or "imported"
+    demo = key.kind == "demo"
+    cells: dict[str, Any] = {
+        "policy": name,
+        "teacher": name if demo else "",
+        "switch_turn": 1 if demo else 0,
+        "K": len(episode.turns) if demo else 0,
+        "seed": -1,
+        "parent": "",
+        "environment": environment,
+    }
+    if episode.origin is not None:
+        cells |= {"parent": episode.origin.parent, **episode.origin.columns}
+    return episode_row(
+        key,
+        teacher_turns=sum(turn.author == "teacher" for _, turn in own_turns(episode)),
+        length=len(episode.turns),
+        R=episode.R,
+        status=episode.status,
+        error=episode.error,
+        prompt=[{"role": role, "content": text, "author": "task"} for role, text in episode.prompt],
+        **cells,
+    )
+
+
+def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
+    context = ContextHash(episode.prompt)
+    own = dict(own_turns(episode))
+    for t, turn in enumerate(episode.turns, start=1):
+        if t in own:
+            counter = WORDS if turn.output_tokens is None else turn.model or "provider"
+            yield turn_row(
+                key,
+                t,
+                author=turn.author,
+                text=turn.text,
+                observation=turn.observation,
+                context_id=context.context_id,
+                output_tokens=output_tokens(turn),
+                reasoning_tokens=turn.reasoning_tokens,
+                prompt_tokens=turn.prompt_tokens,
+                cached_tokens=turn.cached_tokens,
+                finish_reason=turn.finish_reason,
+                **{"counter": counter, **turn.cells},
+            )
+        context.add(turn.text, turn.observation)
+
+
+def _trace(key: Key, episode: ImportedEpisode, recipe_hash: str) -> Iterator[Row]:
+    """The row of `traces`, where the episode has a turn to train on."""
+    messages: list[Row] = [_prompt_message(role, text) for role, text in episode.prompt]
+    own = {t: turn for t, turn in own_turns(episode) if turn.author == "teacher"}
+    targets = {t: turn for t, turn in own.items() if turn.train and is_target(turn.text, turn.finish_reason)}
+    whole = [t for t, turn in own.items() if is_target(turn.text, turn.finish_reason)]
+    cut = [t for t, turn in own.items() if turn.finish_reason != "stop"]
+    rejected = episode.origin is not None and not episode.origin.accepted
+    if not targets or rejected or any(t < whole[-1] for t in cut):
+        return
+    for t, turn in enumerate(episode.turns[: whole[-1]], start=1):
+        messages.append(
+            {"role": "assistant", "content": turn.text, "author": turn.author, "train": t in targets}
+        )
+        role = _ROLES.get(turn.role, turn.role)
+        messages.append({"role": role, "content": turn.observation, "author": "environment", "train": False})
+    yield trace_row(
+        key,
+        recipe_hash=recipe_hash,
+        messages=messages[:-1],  # the reply to the last turn is in no context
+        target_turns=len(targets),
+        C_tr=sum(
+            retained_tokens(turn.text, output_tokens(turn), turn.reasoning_tokens)
+            for turn in targets.values()
+        ),
+    )
+
+
+def _prompt_message(role: str, text: str) -> Row:
+    """A message before turn 1; an answer shown there is an example, and is not trained on."""
+    author = "student" if role == "assistant" else "task"
+    return {"role": _ROLES.get(role, role), "content": text, "author": author, "train": False}

@@ -1,0 +1,85 @@
+"""tau-bench results: a list of {"task_id", "reward", "traj", "trial"}; tau2: {"simulations": [..], ..}.
+
+What a simulated user does with tools of its own is not seen by the agent, and is left out. The agent's fixed
+greeting before the first user message is part of the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
+from occupancy.importers.files import Place, json_records
+from occupancy.importers.messages import content_text
+from occupancy.importers.records import episode_of
+
+ENDS = {
+    "user_stop": "finished",
+    "agent_stop": "finished",
+    "max_steps": "horizon",
+    "too_many_errors": "student_failed",
+    "agent_error": "student_failed",
+    "user_error": "environment_error",
+}
+_USED = ("traj", "info", "trial", "reward", "task_id")
+
+
+def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """Episodes of a file; a trial is a rollout of its task."""
+    for record, place in json_records(file, settings.progress):
+        if not isinstance(record, Mapping):
+            raise place.refuse(f"a {type(record).__name__}: expected an object")
+        if isinstance(record.get("simulations"), list):
+            model = str(field_of(record, "info.agent_info.llm") or "")
+            for number, simulation in enumerate(record["simulations"], start=1):
+                yield _simulation(simulation, model, settings, place.within(f"simulation {number}"))
+        else:
+            rollout = record.get("trial") if isinstance(record.get("trial"), int) else None
+            yield episode_of(record, record.get("traj"), settings, place, used=_USED, rollout=rollout)
+
+
+def _simulation(run: Any, model: str, settings: ImportSettings, place: Place) -> ImportedEpisode:
+    if not isinstance(run, Mapping) or not isinstance(run.get("messages"), list):
+        raise place.refuse("no list under 'messages': expected a simulation")
+    end = str(run.get("termination_reason") or "user_stop").rpartition(".")[2].lower()
+    if end not in ENDS:
+        raise place.refuse(f"termination_reason {end!r}: expected one of {', '.join(ENDS)}")
+    messages = []
+    for message in run["messages"]:
+        if isinstance(message, Mapping) and (
+            message.get("requestor") == "user"
+            or (message.get("role") == "user" and message.get("tool_calls"))
+        ):
+            settings.left_out["tool use of the simulated user"] += 1
+            continue
+        dropped = (
+            "turn_idx",
+            "timestamp",
+            "cost",
+            "raw_data",
+            "requestor",
+            "error",
+            "generation_time_seconds",
+        )
+        messages.append({k: v for k, v in message.items() if k not in dropped})
+    greeting = ""
+    if messages and messages[0].get("role") == "assistant" and not messages[0].get("usage"):
+        greeting = content_text(messages.pop(0).get("content"), settings, place)
+    facts = {"reward": field_of(run, "reward_info.reward"), **run}
+    episode = episode_of(
+        {"model": model},
+        messages,
+        settings,
+        place,
+        task_id=str(run.get("task_id")),
+        R=reward_of(facts, settings, place),
+        status=ENDS[end],
+        rollout=run.get("trial") if isinstance(run.get("trial"), int) else None,
+    )
+    if not greeting:
+        return episode
+    from dataclasses import replace
+
+    return replace(episode, prompt=(("assistant", greeting), *episode.prompt))

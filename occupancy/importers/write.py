@@ -1,0 +1,131 @@
+"""Imported episodes as a new run folder: written in parts as they are read, and there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from occupancy.importers.episodes import ImportedEpisode
+from occupancy.importers.rows import WORDS, Numbers, rows_of
+from occupancy.record.drafts import whole_folder
+from occupancy.record.errors import InputError
+from occupancy.record.recipe import Recipe, preset
+from occupancy.record.rows import Rows
+from occupancy.runs import Run, create_run
+
+PART_CHARACTERS = 8 << 20
+"""Text of the episodes that are written together."""
+
+
+@dataclass
+class Imported:
+    """What an import holds, counted while it is read."""
+
+    tasks: set[str] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    authors: Counter[str] = field(default_factory=Counter)
+    episodes: int = 0
+    traces: int = 0
+    rewards: int = 0
+    without_usage: int = 0
+    """Turns whose tokens are counted as words."""
+    longest: int = 0
+    """Turns of the longest episode."""
+
+    def add(self, rows: Rows) -> None:
+        """Count more rows."""
+        self.episodes += len(rows["episodes"])
+        self.traces += len(rows["traces"])
+        for row in rows["episodes"]:
+            self.tasks.add(row["task_id"])
+            self.kinds[row["kind"]] += 1
+            self.rewards += row["R"] is not None
+            self.longest = max(self.longest, row["length"])
+        for row in rows["turns"]:
+            self.authors[row["author"]] += 1
+            self.without_usage += row["counter"] == WORDS
+
+
+def write_run(
+    folder: Path,
+    episodes: Iterable[ImportedEpisode],
+    *,
+    environment: str,
+    info: Mapping[str, Any],
+    T_max: int | None,
+) -> tuple[Run, Imported]:
+    """Write the episodes as the run folder `folder`; nothing is there if one of them is refused.
+
+    Args:
+        folder: a new or empty folder.
+        episodes: read as they are needed; a part of them is in memory.
+        environment: what was played in.
+        info: for run.json.
+        T_max: horizon in turns; None: the longest episode.
+
+    Returns:
+        The run, and what it holds.
+    """
+    counted, numbers = Imported(), Numbers()
+    stage = folder.with_name(f".{folder.name}.parts")
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True)
+    try:
+        staged = Run(stage, preset("pure-bc"), {})
+        for part in _parts(episodes, T_max):
+            rows = rows_of(part, environment=environment, numbers=numbers)
+            counted.add(rows)
+            staged.commit(rows)
+        if not counted.episodes:
+            raise InputError("no conversation in the files: expected one at least")
+        recipe = _recipe(counted, T_max)
+        _name_recipe(stage, recipe)
+        with whole_folder(folder) as draft:
+            create_run(draft, recipe, info)
+            os.rename(stage / "parts", draft / "parts")
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return Run(folder, recipe, info), counted
+
+
+def _parts(episodes: Iterable[ImportedEpisode], T_max: int | None) -> Iterable[list[ImportedEpisode]]:
+    part: list[ImportedEpisode] = []
+    size = 0
+    for episode in episodes:
+        if T_max is not None and len(episode.turns) > T_max:
+            raise InputError(
+                f"{episode.where}: {len(episode.turns)} turns with --T-max {T_max}: raise it, or leave the "
+                f"episode out"
+            )
+        part.append(episode)
+        size += sum(len(turn.text) + len(turn.observation) for turn in episode.turns)
+        size += sum(len(text) for _, text in episode.prompt) + 1024
+        if size > PART_CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _recipe(counted: Imported, T_max: int | None) -> Recipe:
+    alone = set(counted.kinds) == {"demo"}
+    return preset(
+        "pure-bc" if alone else "op-short", T_max=max(counted.longest, 1) if T_max is None else T_max
+    )
+
+
+def _name_recipe(stage: Path, recipe: Recipe) -> None:
+    """Write the recipe's hash, known once all is read, into the traces."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file in sorted(stage.glob("parts/*/traces.parquet")):
+        rows = pq.read_table(file)
+        at = rows.schema.get_field_index("recipe_hash")
+        named = pa.array([recipe.hash] * len(rows), rows.schema.field(at).type)
+        pq.write_table(rows.set_column(at, rows.schema.field(at), named), file, compression="zstd")

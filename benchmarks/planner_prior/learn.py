@@ -1,0 +1,175 @@
+"""Learn `prior.json` from the worlds that `generate` stored.
+
+    python -m benchmarks planner_prior learn --data DIR --out prior.json [--scores judged.json]
+
+1. EM for logit J = features beta_w + offset(option) + noise over all worlds w, beta_w Gaussian.
+2. The mixture: for each family its mean, with one covariance within families; and a broad component with the
+   mean and covariance of all worlds, in which facts bear on levels but not on differences between arms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Array
+from analysis.curves.prior import Prior, to_json
+from benchmarks.planner_prior.stored import OPTIONS, ROWS, VARIED, World, read
+
+KEPT = (
+    "regret",
+    "regret se",
+    "split",
+    "held",
+    "width",
+    "bias",
+    "worst bias",
+    "purchase",
+    "16 more",
+    "16 more held",
+    "16 more width",
+    "worlds",
+)
+"""Scores of `judge` that are stored with the prior."""
+
+
+def em(worlds: Sequence[World], steps: int = 30, shrink: float = 8.0) -> tuple[Array, Array, Array]:
+    """(beta_w [W, 53], variances [3] of small trainings and of final students at 5 and 20, offsets [2, 45]).
+
+    Args:
+        worlds: W of them.
+        steps: of EM.
+        shrink: the covariance of beta_w is shrunk to its diagonal as by so many more worlds.
+    """
+    W, n = len(worlds), len(OPTIONS)
+    XX, Xy = np.array([x.XX for x in worlds]), np.array([x.Xy for x in worlds])
+    yy, count = np.array([x.yy for x in worlds]), np.array([x.count for x in worlds])
+    final = np.array([x.final for x in worlds])
+    rows = np.array([np.vstack([ROWS[m, "success"], ROWS[m, "all"]]) for m in (5, 20)])
+    mean, S = np.zeros(DIMENSION), np.eye(DIMENSION) * 0.3
+    v, off, betas = np.array([0.05, 0.01, 0.01]), np.zeros((2, n)), np.zeros((W, DIMENSION))
+    for _ in range(steps):
+        xy, square = Xy.copy(), yy.copy()
+        for k in (0, 1):
+            shift = np.tile(off[k], 2)
+            xy[:, k + 1] -= shift @ rows[k]
+            square[:, k + 1] = ((final[:, k] - shift) ** 2).sum(1)
+        V = np.linalg.inv(np.linalg.inv(S) + np.einsum("wgij,g->wij", XX, 1 / v))
+        betas = np.einsum("wij,wj->wi", V, np.einsum("wgi,g->wi", xy, 1 / v) + np.linalg.solve(S, mean))
+        second = betas[:, :, None] * betas[:, None] + V
+        left = square - 2 * np.einsum("wgi,wi->wg", xy, betas) + np.einsum("wgij,wij->wg", XX, second)
+        v = left.sum(0) / count.sum(0)
+        for k in (0, 1):
+            rest = (final[:, k] - np.tile(off[k], 2) - betas @ rows[k].T).reshape(W, 2, n)
+            off[k] += rest.mean(1).sum(0) / (W + 10)
+        mean = betas.mean(0)
+        S = (betas - mean).T @ (betas - mean) + V.sum(0)
+        S = (S + shrink * np.diag(np.diag(S)) / W) / (W + shrink)
+    return betas, v, off
+
+
+def shrunk(R: Array, freedom: float, towards: float) -> Array:
+    """Covariance of rows R, shrunk to its diagonal as by `towards` more rows."""
+    S = R.T @ R / freedom
+    return np.asarray((S * freedom + towards * np.diag(np.diag(S))) / (freedom + towards))
+
+
+def definite(S: Array) -> Array:
+    """The nearest matrix with eigenvalues of at least 1e-5."""
+    w, U = np.linalg.eigh(S)
+    return np.asarray((U * np.maximum(w, 1e-5)) @ U.T)
+
+
+def learn(
+    worlds: Sequence[World],
+    *,
+    new: float = 0.5,
+    spread: float = 0.3,
+    shrink: tuple[float, float] = (0.5, 1.5),
+    repeats: tuple[float, float] = (0.0015, 0.0005),
+    bend: float = 0.01,
+    steps: int = 30,
+) -> Prior:
+    """The mixture prior.
+
+    Args:
+        worlds: of all families that may be used.
+        new: prior probability of a family that was never seen.
+        spread: a known family's mean may have moved by this fraction of the spread of family means.
+        shrink: pseudo-counts that shrink the broad and the within-family covariance to their diagonals.
+        repeats: variance that a candidate's own seeds add at sizes 5 and 20.
+        bend: see `Prior`; chosen by rounds with families left out.
+        steps: of EM.
+    """
+    betas, v, off = em(worlds, steps)
+    F = np.array([x.facts for x in worlds])
+    family = np.array([x.family for x in worlds])
+    mu, sd = np.nanmean(F, 0), np.nanstd(F, 0) + 1e-9
+    A = np.hstack([betas, np.nan_to_num((F - mu) / sd)])
+    q, center = DIMENSION, A.mean(0)
+    broad = shrunk(A - center, len(A), shrink[0])
+    share = np.where(np.arange(q) < len(KNOTS), 0.8, 0.0)
+    broad[:q, q:] *= share[:, None]
+    broad[q:, :q] *= share[None]
+    names = [f for f in dict.fromkeys(family.tolist()) if f != VARIED and (family == f).sum() > 2]
+    if len(names) < 2:
+        raise SystemExit(
+            f"worlds of {names} only: a prior needs three worlds of each of two families or more"
+        )
+    means = np.array([A[family == f].mean(0) for f in names])
+    R = np.vstack([A[family == f] - m for f, m in zip(names, means, strict=True)])
+    within = shrunk(R, len(R) - len(names), shrink[1]) + spread**2 * np.cov(means.T)
+    within[:q, q:] *= 0.9
+    within[q:, :q] *= 0.9
+    return Prior(
+        log_weights=np.log([*[(1 - new) / len(names)] * len(names), new]),
+        means=np.vstack([means, center]),
+        covariances=np.array([definite(within)] * len(names) + [definite(broad)]),
+        names=(*names, "new"),
+        fact_mean=mu,
+        fact_sd=sd,
+        fact_noise=0.05,
+        training=float(v[0]),
+        lack=(float(v[1] + repeats[0]), float(v[2] + repeats[1])),
+        offsets={(a.recipe, a.K, a.r): (float(off[0, k]), float(off[1, k])) for k, a in enumerate(OPTIONS)},
+        provenance={},
+        bend=bend,
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Write the prior and how it was made."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder that `generate` filled")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--date", default="", help="stored with the prior")
+    parser.add_argument("--scores", type=Path, help="what `judge --json` wrote; stored with the prior")
+    given = parser.parse_args(arguments)
+    worlds = read(given.data)
+    prior = learn(worlds)
+    judged = json.loads(given.scores.read_text()) if given.scores else {}
+    known = {
+        "worlds": {f: sum(x.family == f for x in worlds) for f in dict.fromkeys(x.family for x in worlds)},
+        "seeds": sorted({x.raw["seed"] for x in worlds}),
+        "date": given.date,
+        "effects": list(EFFECTS),
+        "knots": [round(float(np.exp(k)), 3) for k in KNOTS],
+        "method": "benchmarks/planner_prior; scores are of priors that had not seen the worlds or families "
+        "judged: benchmarks/planner.md",
+        "scores": {
+            title: {m: {key: row[key] for key in KEPT} for m, row in by.items()}
+            for title, by in judged.items()
+        },
+    }
+    given.out.write_text(to_json(replace(prior, provenance=known)))
+    print(
+        f"{len(worlds)} worlds; variance of trainings {prior.training:.4f}, "
+        f"of final students {prior.lack[0]:.4f} and {prior.lack[1]:.4f}"
+    )

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-POLL_S = (0.001, 0.02)
+POLL_S = (0.001, 0.05)
 """Seconds between two looks: the first, and the most."""
 CALM_S = 0.05
 """Seconds without a change after which a program that reads the terminal is taken to wait for input."""

@@ -16,45 +16,40 @@ if TYPE_CHECKING:
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount `occupancy` on the command line."""
-    add = commands.add_parser(
+    parser = commands.add_parser(
         "occupancy",
         help="visitation frequency of each state in a run or in a table of turns",
         description="Fraction of contexts in each state, under every convention, with standard errors "
         "clustered by task. A table larger than memory is streamed.",
     )
-    add.add_argument(
-        "source", metavar="RUN|FILE", help="run folder, Parquet or Arrow file, or folder of them"
-    )
-    add.add_argument(
+    add = parser.add_argument
+    add("source", metavar="RUN|FILE", help="run folder, Parquet or Arrow file, or folder of them")
+    add(
         "--columns",
         default="",
         metavar="NAME=COLUMN,..",
         help="columns of the table: trajectory, state, task, weight, length, feature (may repeat)",
     )
-    add.add_argument("--kind", default="rollout", help="kind of episode of a run (default: rollout)")
-    add.add_argument(
-        "--memory", type=option(Count), default=256, metavar="MB", help="for rows (default: 256)"
-    )
-    add.add_argument(
+    add("--kind", default="rollout", help="kind of episode of a run (default: rollout)")
+    add("--memory", type=option(Count), default=256, metavar="MB", help="for rows (default: 256)")
+    add(
         "--error-memory",
         type=option(Size),
         default=1024,
         metavar="MB",
         help="memory for standard errors by state if the table exceeds --memory (default: 1024); 0: none",
     )
-    add.add_argument("--top", type=option(Few), default=20, help="most visited states to print (default: 20)")
-    add.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="where the sums are computed"
-    )
-    add.add_argument("--workers", type=option(Few), default=None, help="threads, or Ray tasks at a time")
-    add.add_argument(
+    add("--top", type=option(Few), default=20, help="most visited states to print (default: 20)")
+    add("--engine", choices=("local", "ray"), default="local", help="where the sums are computed")
+    add("--workers", type=option(Few), default=None, help="threads, or Ray tasks at a time")
+    add(
         "--fast",
         action="store_true",
         help="no standard errors or means, several row groups at a time; with length=COLUMN "
         "the trajectories are not read either, and the lengths are not verified",
     )
-    add_json(add)
-    add.set_defaults(handler=_occupancy)
+    add_json(parser)
+    parser.set_defaults(handler=_occupancy)
 
 
 def _occupancy(given: argparse.Namespace) -> int:

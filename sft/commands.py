@@ -26,29 +26,18 @@ WAIT_S = 600.0
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount `train` on the command line."""
     train = subparsers.add_parser("train", help="fine-tune a student on the teacher's turns")
-    train.add_argument(
-        "runs", nargs="*", help="run folders: D_BC for pi_1, D_BC and D_OP for the final student"
-    )
-    train.add_argument(
-        "--plan", metavar="PLAN.toml", help="train on the pilot's traces too, as this plan says"
-    )
-    train.add_argument("--base", required=True, help="checkpoint to start from: pi_0")
-    train.add_argument("--preset", required=True, help="hotpotqa, alfworld or terminal: the paper's settings")
-    train.add_argument("--out", required=True, help="folder of the training; one that was stopped is resumed")
-    train.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, e.g. lr=1e-5"
-    )
-    train.add_argument(
-        "--turn-tokens", type=option(Count), help="most ids of a teacher turn that is trained on"
-    )
-    train.add_argument(
-        "--overflow", default="drop", choices=["drop", "head", "tail"], help="for rows that are too long"
-    )
-    train.add_argument("--classes", help="JSON file of context classes, for held-out NLL by class")
-    train.add_argument(
-        "--save-every", type=option(Size), default=0, help="steps between states, 0 = after epochs only"
-    )
-    train.add_argument("--hub", action="store_true", help="--base may be a name on the Hugging Face hub")
+    add = train.add_argument
+    add("runs", nargs="*", help="run folders: D_BC for pi_1, D_BC and D_OP for the final student")
+    add("--plan", metavar="PLAN.toml", help="train on the pilot's traces too, as this plan says")
+    add("--base", required=True, help="checkpoint to start from: pi_0")
+    add("--preset", required=True, help="hotpotqa, alfworld or terminal: the paper's settings")
+    add("--out", required=True, help="folder of the training; one that was stopped is resumed")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, e.g. lr=1e-5")
+    add("--turn-tokens", type=option(Count), help="most ids of a teacher turn that is trained on")
+    add("--overflow", default="drop", choices=["drop", "head", "tail"], help="for rows that are too long")
+    add("--classes", help="JSON file of context classes, for held-out NLL by class")
+    add("--save-every", type=option(Size), default=0, help="steps between states, 0 = after epochs only")
+    add("--hub", action="store_true", help="--base may be a name on the Hugging Face hub")
     add_json(train)
     train.set_defaults(handler=run_training)
 

@@ -303,13 +303,12 @@ def train_grpo(
 def main(arguments: Sequence[str] | None = None) -> int:
     """The script's command line."""
     parser = argparse.ArgumentParser(prog="sft.grpo", description=__doc__.splitlines()[0])
-    parser.add_argument("--base", required=True, help="SFT checkpoint to go on from")
-    parser.add_argument("--environment", required=True, help="alfworld, hotpotqa or package.module:function")
-    parser.add_argument(
-        "--tasks", required=True, help="tasks as the environment names them, such as train:64"
-    )
-    parser.add_argument("--out", required=True, help="folder of the trained model")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a GRPOConfig field")
+    add = parser.add_argument
+    add("--base", required=True, help="SFT checkpoint to go on from")
+    add("--environment", required=True, help="alfworld, hotpotqa or package.module:function")
+    add("--tasks", required=True, help="tasks as the environment names them, such as train:64")
+    add("--out", required=True, help="folder of the trained model")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a GRPOConfig field")
     given = parser.parse_args(arguments)
     return exit_code("grpo", lambda: _train(given))
 

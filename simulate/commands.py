@@ -28,48 +28,43 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "retraining, exact evaluation) in a synthetic world, for every recipe at every K, r and budget.",
         epilog=f"example: {_EXAMPLE}",
     )
-    simulate.add_argument(
+    add = simulate.add_argument
+    add(
         "--world",
         metavar="NAME|FILE.toml",
         help="family (short, middle, long, any, weak, garnet, desk, maze, search), one of its worlds such as "
         "short/7, or a TOML file",
     )
-    simulate.add_argument(
-        "--budgets", type=_numbers(Count), default=[32_000, 128_000], metavar="N,N", help="teacher tokens"
-    )
-    simulate.add_argument(
+    add("--budgets", type=_numbers(Count), default=[32_000, 128_000], metavar="N,N", help="teacher tokens")
+    add(
         "--K",
         type=_numbers(str),
         default=["1", "2", "3", "5", "8", "inf"],
         metavar="N,N",
         help="for op-short",
     )
-    simulate.add_argument(
+    add(
         "--r",
         type=_numbers(Share),
         default=[0, 0.25, 0.5, 0.75, 1],
         metavar="X,X",
         help="fractions of the budget spent on-policy; the rest buys demonstrations",
     )
-    simulate.add_argument(
-        "--recipes", type=_numbers(str), default=["op-short"], metavar="NAME,NAME", help="presets to compare"
-    )
-    simulate.add_argument("--seeds", type=option(Few), default=32, help="pipelines a recipe (default 32)")
-    simulate.add_argument(
+    add("--recipes", type=_numbers(str), default=["op-short"], metavar="NAME,NAME", help="presets to compare")
+    add("--seeds", type=option(Few), default=32, help="pipelines a recipe (default 32)")
+    add(
         "--axis",
         choices=("inference", "training", "both"),
         default="inference",
         help="what budgets count: tokens bought (C_i), tokens trained on (C_tr), or one sweep of each",
     )
-    simulate.add_argument(
-        "--rounds", type=option(Few), default=1, help="rounds of collecting and retraining (default 1)"
-    )
-    simulate.add_argument("--student", choices=("tabular", "log-linear"), help="default: the world's own")
-    simulate.add_argument("--kappa", type=option(Positive), help="tabular: turns that teach half a context")
-    simulate.add_argument("--steps", type=option(Few), help="log-linear: gradient steps of a training")
-    simulate.add_argument("--rate", type=option(Positive), help="log-linear: step size")
-    simulate.add_argument("--seed", type=option(Seed), default=0, help="of all draws (default 0)")
-    simulate.add_argument("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
+    add("--rounds", type=option(Few), default=1, help="rounds of collecting and retraining (default 1)")
+    add("--student", choices=("tabular", "log-linear"), help="default: the world's own")
+    add("--kappa", type=option(Positive), help="tabular: turns that teach half a context")
+    add("--steps", type=option(Few), help="log-linear: gradient steps of a training")
+    add("--rate", type=option(Positive), help="log-linear: step size")
+    add("--seed", type=option(Seed), default=0, help="of all draws (default 0)")
+    add("--out", metavar="DIR", help="where outcomes.parquet and the figures go; new")
     add_json(simulate)
     simulate.set_defaults(handler=_simulate)
 

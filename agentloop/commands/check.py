@@ -19,12 +19,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Open, play and replay an environment, or ask a policy for a turn twice; nothing is "
         "stored. docs/own_environment.md shows how to write one.",
     )
-    check.add_argument("name", metavar="package.module:function", help="returns an environment or a policy")
-    check.add_argument("--tasks", default="train:2", metavar="SPEC", help="tasks to try (default: train:2)")
-    check.add_argument("--policy", metavar="POLICY", help="who plays (default: the environment's first own)")
-    check.add_argument(
-        "--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting"
-    )
+    add = check.add_argument
+    add("name", metavar="package.module:function", help="returns an environment or a policy")
+    add("--tasks", default="train:2", metavar="SPEC", help="tasks to try (default: train:2)")
+    add("--policy", metavar="POLICY", help="who plays (default: the environment's first own)")
+    add("--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting")
     add_json(check)
     check.set_defaults(handler=_check, workers=None)
 

@@ -32,80 +32,69 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_playing(collect, required=False)
-    collect.add_argument(
+    add = collect.add_argument
+    add(
         "--recipe",
         action="append",
         default=[],
         help="a preset, or a TOML file (default: op-short); given several times, each is collected into "
         "OUT/NAME and has the whole --budget for itself",
     )
-    collect.add_argument(
+    add(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="change a field of the recipe, e.g. K=3",
     )
-    collect.add_argument("--student", help="policy of the rollouts, e.g. scripted:lapse=.1")
-    collect.add_argument("--teacher", help="policy of the continuations, e.g. expert or openai:MODEL@URL")
-    collect.add_argument(
-        "--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks"
-    )
-    collect.add_argument("--wall", type=option(Positive), metavar="SECONDS", help="limit of an episode")
-    collect.add_argument(
-        "--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'"
-    )
-    collect.add_argument(
+    add("--student", help="policy of the rollouts, e.g. scripted:lapse=.1")
+    add("--teacher", help="policy of the continuations, e.g. expert or openai:MODEL@URL")
+    add("--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks")
+    add("--wall", type=option(Positive), metavar="SECONDS", help="limit of an episode")
+    add("--switch-prompt", metavar="FILE", help="what the teacher is asked under law 'teacher'")
+    add(
         "--ray",
         type=option(Few),
         metavar="MACHINES",
         help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
     )
-    collect.add_argument(
+    add(
         "--switch-weights",
         default="",
         metavar="MODULE:FUNCTION",
         help="weights of a rollout's turns, law 'weights'",
     )
-    collect.add_argument(
-        "--plan", metavar="PLAN.toml", help="take what is not given from a plan of `fewsteps plan --out`"
-    )
-    collect.add_argument("--part", help="of the plan: demonstrations or continuations")
+    add("--plan", metavar="PLAN.toml", help="take what is not given from a plan of `fewsteps plan --out`")
+    add("--part", help="of the plan: demonstrations or continuations")
     _add_spending(collect)
     pilot = collect.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
-    pilot.add_argument(
-        "--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations"
-    )
-    pilot.add_argument("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
-    pilot.add_argument(
-        "--replicates", type=option(Few), default=2, help="hand-backs at each depth (default: 2)"
-    )
-    pilot.add_argument("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
+    add = pilot.add_argument
+    add("--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations")
+    add("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
+    add("--replicates", type=option(Few), default=2, help="hand-backs at each depth (default: 2)")
+    add("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
     add_json(collect)
     collect.set_defaults(handler=_collect)
 
 
 def _add_spending(collect: argparse.ArgumentParser) -> None:
     spending = collect.add_argument_group("spending", "what the run may spend; may be changed at a resume")
-    spending.add_argument(
+    add = spending.add_argument
+    add(
         "--budget",
         type=option(amount),
         metavar="N",
         help="teacher tokens such as 300k or 1.2M, or money; with several --recipe, for each of them "
         "(default: no limit)",
     )
-    spending.add_argument(
+    add(
         "--axis",
         default="inference",
         help="inference or money: never exceeded; training: C_tr, to within one continuation",
     )
-    spending.add_argument("--prices", metavar="FILE", help="price table in TOML")
-    spending.add_argument(
-        "--turn-tokens", type=option(Count), metavar="N", help="most output tokens of a teacher's turn"
-    )
-    spending.add_argument(
-        "--retries", type=option(Size), default=5, help="retries of a failed call (default: 5)"
-    )
+    add("--prices", metavar="FILE", help="price table in TOML")
+    add("--turn-tokens", type=option(Count), metavar="N", help="most output tokens of a teacher's turn")
+    add("--retries", type=option(Size), default=5, help="retries of a failed call (default: 5)")
 
 
 def _collect(given: argparse.Namespace) -> int:

@@ -16,25 +16,24 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write the run that a recipe at a budget would have been: whole continuations cut to K "
         "and filtered, demonstrations for the rest, tasks in a seeded order. Nothing is bought.",
     )
-    cut.add_argument(
-        "run", metavar="RUN", help="a pilot, or a run collected with K=inf and no success filter"
-    )
-    cut.add_argument("--recipe", required=True, help="a preset, or a TOML file")
-    cut.add_argument("--K", metavar="K", help="most teacher turns of a continuation (default: the recipe's)")
-    cut.add_argument(
+    add = cut.add_argument
+    add("run", metavar="RUN", help="a pilot, or a run collected with K=inf and no success filter")
+    add("--recipe", required=True, help="a preset, or a TOML file")
+    add("--K", metavar="K", help="most teacher turns of a continuation (default: the recipe's)")
+    add(
         "--r",
         type=option(Share),
         metavar="SHARE",
         help="fraction of the budget for the recipe (default: 1; pure-bc: 0)",
     )
-    cut.add_argument(
+    add(
         "--budget",
         type=option(amount),
         metavar="N",
         help="teacher tokens, e.g. 300k, never exceeded (default: the run's)",
     )
-    cut.add_argument("--seed", type=option(Seed), default=0, help="of the order of tasks (default: 0)")
-    cut.add_argument("--out", required=True, metavar="CELL", help="a new run folder")
+    add("--seed", type=option(Seed), default=0, help="of the order of tasks (default: 0)")
+    add("--out", required=True, metavar="CELL", help="a new run folder")
     add_json(cut)
     cut.set_defaults(handler=_cut)
 

@@ -17,11 +17,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write accepted traces so that another trainer trains on the teacher's turns and nothing "
         "else. A file beside the data says what the trainer must be told.",
     )
-    export.add_argument("run", metavar="RUN", help="the run folder")
-    export.add_argument("--format", required=True, choices=FORMATS)
-    export.add_argument("--out", required=True, metavar="FOLDER", help="a new folder")
-    export.add_argument("--model", metavar="FOLDER", help="tokenizer and template; for --format tokens")
-    export.add_argument("--hub", action="store_true", help="--model may be a name on the Hugging Face hub")
+    add = export.add_argument
+    add("run", metavar="RUN", help="the run folder")
+    add("--format", required=True, choices=FORMATS)
+    add("--out", required=True, metavar="FOLDER", help="a new folder")
+    add("--model", metavar="FOLDER", help="tokenizer and template; for --format tokens")
+    add("--hub", action="store_true", help="--model may be a name on the Hugging Face hub")
     add_json(export)
     export.set_defaults(handler=_export)
 

@@ -24,9 +24,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a run has cost, attempt by attempt",
         description="Print a run's account; reconcile it with its tables and with the provider's own count.",
     )
-    ledger.add_argument("run", metavar="RUN", help="the run folder")
-    ledger.add_argument("--prices", metavar="FILE", help="price table in TOML (default: as it was charged)")
-    ledger.add_argument(
+    add = ledger.add_argument
+    add("run", metavar="RUN", help="the run folder")
+    add("--prices", metavar="FILE", help="price table in TOML (default: as it was charged)")
+    add(
         "--provider",
         action="append",
         default=[],

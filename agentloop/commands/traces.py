@@ -39,18 +39,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _add_rendering(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", help="run folder")
-    parser.add_argument(
-        "--tokenizer", required=True, help="folder of the student's tokenizer and chat template"
-    )
-    parser.add_argument(
-        "--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub"
-    )
-    parser.add_argument("--row-tokens", type=option(Count), help="most ids of a row")
-    parser.add_argument("--turn-tokens", type=option(Count), help="most ids of a teacher turn")
-    parser.add_argument(
-        "--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows"
-    )
+    add = parser.add_argument
+    add("run", help="run folder")
+    add("--tokenizer", required=True, help="folder of the student's tokenizer and chat template")
+    add("--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub")
+    add("--row-tokens", type=option(Count), help="most ids of a row")
+    add("--turn-tokens", type=option(Count), help="most ids of a teacher turn")
+    add("--overflow", default="drop", choices=["drop", "head", "tail"], help="for longer rows")
     add_json(parser)
 
 

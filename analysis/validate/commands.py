@@ -25,31 +25,26 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "pilot's cost, and compare with the true outcome of every candidate and of every fixed rule.",
         epilog=f"example: {_EXAMPLE}",
     )
-    validate.add_argument(
+    add = validate.add_argument
+    add(
         "--worlds",
         default="",
         metavar="FILE.toml|NAMES",
         help="a family's file, or families by name (default short,middle,long,any; "
         "desk,maze,search are harder)",
     )
-    validate.add_argument("--seeds", type=option(Few), default=40, help="number of worlds (default 40)")
-    validate.add_argument("--seed", type=option(Seed), default=0, help="which worlds are drawn (default 0)")
-    validate.add_argument(
-        "--trained",
-        action="store_true",
-        help="let the planner train students on cuts of its pilot",
-    )
-    validate.add_argument(
-        "--rounds", action="store_true", help="buy the budget in rounds too, as `fewsteps spend` does"
-    )
-    validate.add_argument(
+    add("--seeds", type=option(Few), default=40, help="number of worlds (default 40)")
+    add("--seed", type=option(Seed), default=0, help="which worlds are drawn (default 0)")
+    add("--trained", action="store_true", help="let the planner train students on cuts of its pilot")
+    add("--rounds", action="store_true", help="buy the budget in rounds too, as `fewsteps spend` does")
+    add(
         "--contexts",
         choices=("ids", "text"),
         default="ids",
         help="what pilots record of contexts: ids that recur (default), or whole histories, which never do",
     )
-    validate.add_argument("--workers", type=option(Few), help="processes (default: one a core)")
-    validate.add_argument("--out", metavar="DIR", required=True, help="where tables and figures go; new")
+    add("--workers", type=option(Few), help="processes (default: one a core)")
+    add("--out", metavar="DIR", required=True, help="where tables and figures go; new")
     add_json(validate)
     validate.set_defaults(handler=_validate)
 

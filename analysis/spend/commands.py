@@ -76,6 +76,7 @@ def _spend(arguments: argparse.Namespace) -> int:
         effort=Effort(arguments.trainings, minutes),
         final=None if product is None else replace(product, keep_students=True),
         charged=plan.pilot_charged,
+        pi_1=arguments.buyer is not None or product is not None,
         seed=arguments.seed,
         progress=say,
     )

@@ -3,7 +3,8 @@
     1 plan from the pilot, with small trainings on cuts of it
     2 buy a share of the budget as demonstrations and whole continuations, in the pilot's proportion
     3 train contenders on cuts of the pilot and the purchase together
-    4 buy the rest in the form of the arm with the highest expectation
+    4 buy the rest in the form of the arm with the highest expectation; its rollouts are played by a student of
+      the demonstrations that are paid for
     5 train the final student on everything: successes of 1 and 2, and what 4 bought
 
 Where the order is clear after 1, step 2 and 3 are left out. Each step's decision, evidence and price is in
@@ -64,6 +65,8 @@ class Rounds:
     final: Trainer | None = None
     """Trains the final student; None: as the others are trained."""
     charged: bool = True
+    pi_1: bool = True
+    """Rollouts of r = 1 come from a student of the demonstrations already paid for; False: from pi_0."""
     seed: int = 0
     progress: Progress = lambda line: None
 
@@ -274,9 +277,8 @@ def _buy_part(rounds: Rounds, state: State, part: str) -> State:
     share = min(arm.r * left, left - state["steps"]["demonstrations"]["price"])
     price = 0.0
     if arm.r:
-        shown = [run.folder for run in _open(rounds, ("demos",))] if arm.r < 1 else []
-        if shown:
-            shown = [*(run.folder for run in _demonstrations(rounds)), *shown]
+        own = _demonstrations(rounds) if arm.r < 1 or rounds.pi_1 else []
+        shown = [run.folder for run in [*own, *_open(rounds, ("demos",))]]
         price = _bought(rounds, arm.recipe_of(like), share, "contexts", shown)
     return {"price": price, "folders": ["contexts"], "said": f"{price:,.0f} teacher tokens of {arm.name}"}
 
@@ -294,6 +296,8 @@ def _demonstrations(rounds: Rounds) -> list[Run]:
     like = rounds.pilot.recipe
     bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
     folder = rounds.folder / "pilot-demos"
+    if not len(rounds.read.demo_turns.lengths):
+        return _open(rounds, ("first-demos",))
     if not (folder / "run.json").exists():
         with whole_folder(folder) as draft:
             cut(rounds.pilot, Cell(bc, r=0.0), draft)

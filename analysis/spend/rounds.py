@@ -3,8 +3,8 @@
     1 plan from the pilot, with small trainings on cuts of it
     2 buy a share of the budget as demonstrations and whole continuations, in the pilot's proportion
     3 train contenders on cuts of the pilot and the purchase together
-    4 buy the rest in the form of the arm with the highest expectation; its rollouts are played by a student of
-      the demonstrations that are paid for
+    4 buy the rest in the form of the arm with the highest expectation; its rollouts are played by a
+      student of the demonstrations that are paid for
     5 train the final student on everything: successes of 1 and 2, and what 4 bought
 
 Where the order is clear after 1, step 2 and 3 are left out. Each step's decision, evidence and price is in

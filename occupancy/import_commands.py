@@ -213,7 +213,10 @@ def _text(report: dict[str, Any]) -> str:
         f"{report['turns']:,} turns ({named(report['authors'])}), {report['traces']:,} traces, "
         f"{report['rewards']:,} rewards, T_max {report['T_max']}: {folder}"
     ]
-    lines += [f"{file}: {form}" for file, form in report["formats"].items()][:20]
+    for form in sorted(set(report["formats"].values())):
+        files = [file for file, found in report["formats"].items() if found == form]
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        lines.append(f"read as {form}: {files[0]}{more}")
     if report["turns_without_usage"]:
         lines.append(
             f"{report['turns_without_usage']:,} turns have no token usage: their words are counted, and "

@@ -55,7 +55,7 @@ def _document(
         {
             "source": "system" if m["role"] == "system" else "user",
             "message": m["content"],
-            "extra": {"role": m["role"]},
+            "extra": {"role": m["role"], "author": m["author"]},
         }
         for m in prompt
     ]

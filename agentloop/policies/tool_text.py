@@ -19,18 +19,12 @@ from itertools import groupby
 from typing import Any
 
 from agentloop.types import Message
+from occupancy.record.calls import turn_text
+
+__all__ = ["calls_in", "plain_messages", "tool_messages", "turn_text"]
 
 _CALL = re.compile(r"\n?<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _PARTS = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(.*)\}', re.DOTALL)
-
-
-def turn_text(content: str | None, calls: Sequence[tuple[str, str]]) -> str:
-    """One text from what was said and its calls, each a name and the raw text of its arguments."""
-    blocks = [
-        f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}\n</tool_call>'
-        for name, arguments in calls
-    ]
-    return "\n".join([*([content] if content else []), *blocks])
 
 
 def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:

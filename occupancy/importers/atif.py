@@ -91,9 +91,8 @@ def _trajectory(
             role = str(
                 field_of(step, "extra.role") or ("assistant" if step["source"] == "agent" else step["source"])
             )
-            prompt += [
-                (r, t) for r, t in ((role, text), ("user", reply)) if t or (origin is not None and r == role)
-            ]
+            prompt += [(role, text)] if text or origin is not None else []
+            prompt += [("user", reply)] if reply else []
     if not turns and origin is None:
         raise place.refuse("no agent step: an episode has a turn at least")
     facts = {**root, **result, **extra, "session_id": root.get("session_id")}
@@ -158,6 +157,11 @@ def _origin(extra: Mapping[str, Any], steps: list[Any]) -> Origin | None:
         str(extra.get("parent") or ""),
         copied + 1,
         bool(extra.get("accepted", True)),
+        tuple(
+            str(field_of(step, "extra.author") or "task")
+            for step in steps
+            if isinstance(step, Mapping) and step.get("source") != "agent"
+        ),
         {name: extra[name] for name in EPISODE_CELLS if name in extra},
     )
 

@@ -79,6 +79,8 @@ class Origin:
     """First turn that is the episode's own; earlier ones are its parent's."""
     accepted: bool = True
     """Whether it was accepted, so that it has a trace."""
+    prompt_authors: tuple[str, ...] = ()
+    """Author of each message of the prompt."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Further cells of its row of `episodes`."""
 

@@ -108,7 +108,10 @@ def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
         R=episode.R,
         status=episode.status,
         error=episode.error,
-        prompt=[{"role": role, "content": text, "author": "task"} for role, text in episode.prompt],
+        prompt=[
+            {"role": role, "content": text, "author": author}
+            for (role, text), author in zip(episode.prompt, _prompt_authors(episode), strict=True)
+        ],
         **cells,
     )
 
@@ -138,7 +141,8 @@ def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
 
 def _trace(key: Key, episode: ImportedEpisode, recipe_hash: str) -> Iterator[Row]:
     """The row of `traces`, where the episode has a turn to train on."""
-    messages: list[Row] = [_prompt_message(role, text) for role, text in episode.prompt]
+    authors = zip(episode.prompt, _prompt_authors(episode), strict=True)
+    messages: list[Row] = [_prompt_message(role, text, author) for (role, text), author in authors]
     own = {t: turn for t, turn in own_turns(episode) if turn.author == "teacher"}
     targets = {t: turn for t, turn in own.items() if turn.train and is_target(turn.text, turn.finish_reason)}
     whole = [t for t, turn in own.items() if is_target(turn.text, turn.finish_reason)]
@@ -164,7 +168,12 @@ def _trace(key: Key, episode: ImportedEpisode, recipe_hash: str) -> Iterator[Row
     )
 
 
-def _prompt_message(role: str, text: str) -> Row:
+def _prompt_message(role: str, text: str, author: str) -> Row:
     """A message before turn 1; an answer shown there is an example, and is not trained on."""
-    author = "student" if role == "assistant" else "task"
+    author = "student" if role == "assistant" else author
     return {"role": _ROLES.get(role, role), "content": text, "author": author, "train": False}
+
+
+def _prompt_authors(episode: ImportedEpisode) -> Sequence[str]:
+    known = () if episode.origin is None else episode.origin.prompt_authors
+    return known if len(known) == len(episode.prompt) else ["task"] * len(episode.prompt)

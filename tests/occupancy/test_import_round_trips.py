@@ -1,0 +1,190 @@
+"""Written in a format and imported again, a conversation is the same; so is a run that was exported."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_runs import run_of
+
+from analysis.cli import main
+from occupancy.importers import formats_of, read_episodes
+from occupancy.importers.episodes import ImportSettings
+from occupancy.record.calls import turn_text
+from occupancy.record.recipe import preset
+from occupancy.record.rows import storable
+from occupancy.runs import open_run
+
+SETTINGS = ImportSettings(author="teacher")
+TEXT = st.text(max_size=20) | st.sampled_from(["</tool_call>", "<|im_end|>", "\n", "\r\n", "\u2028", " "])
+ARGUMENTS = TEXT | st.sampled_from(['{"x": 1e3}', '{"x":1,"x":2}', '"caf\\u00e9"', "{broken", "{}"])
+CALLS = st.lists(st.tuples(st.text("abcé_", min_size=1, max_size=5), ARGUMENTS), max_size=2)
+TURNS = st.lists(st.tuples(TEXT, CALLS, TEXT), min_size=1, max_size=3)
+
+
+def messages_of(turns):
+    messages = [{"role": "user", "content": "q"}]
+    for text, calls, reply in turns:
+        called = [
+            {"id": f"c{i}", "type": "function", "function": {"name": name, "arguments": given}}
+            for i, (name, given) in enumerate(calls)
+        ]
+        messages.append({"role": "assistant", "content": text, **({"tool_calls": called} if called else {})})
+        messages.append({"role": "tool" if called else "user", "content": reply})
+    return messages
+
+
+def chat(turns, folder):
+    return text_file(folder / "a.jsonl", json.dumps({"task_id": "a", "messages": messages_of(turns)}) + "\n")
+
+
+def chat_document(turns, folder):
+    record = {"task_id": "a", "messages": json.dumps(messages_of(turns))}
+    return text_file(folder / "a.json", json.dumps([record], ensure_ascii=True, indent=1))
+
+
+def anthropic(turns, folder):
+    messages = [{"role": "user", "content": "q"}]
+    for text, _, reply in turns:
+        messages.append({"role": "assistant", "content": [{"type": "text", "text": text}]})
+        messages.append({"role": "user", "content": [{"type": "text", "text": reply}]})
+    return text_file(folder / "a.jsonl", json.dumps({"task_id": "a", "messages": messages}))
+
+
+def sharegpt(turns, folder):
+    items = [{"from": "human", "value": "q"}]
+    for text, _, reply in turns:
+        items += [{"from": "gpt", "value": text}, {"from": "human", "value": reply}]
+    return text_file(folder / "a.json", json.dumps({"task_id": "a", "conversations": items}))
+
+
+def verifiers(turns, folder):
+    first, *rest = messages_of(turns)
+    record = {"task_id": "a", "prompt": [first], "completion": rest, "reward": 1.0}
+    return text_file(folder / "a.jsonl", json.dumps(record))
+
+
+def parquet(turns, folder):
+    file = folder / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([{"task_id": "a", "messages": messages_of(turns)}]), file)
+    return file
+
+
+def atif(turns, folder):
+    steps = [{"step_id": 1, "source": "user", "message": "q"}]
+    for text, _, reply in turns:
+        result = {"results": [{"content": reply}]}
+        steps.append({"step_id": len(steps) + 1, "source": "agent", "message": text, "observation": result})
+    document = {"schema_version": "ATIF-v1.7", "task_id": "a", "agent": {"name": "a"}, "steps": steps}
+    return text_file(folder / "a.json", json.dumps(document))
+
+
+def inspect(turns, folder):
+    sample = {"id": "a", "epoch": 1, "messages": messages_of(turns)}
+    return text_file(folder / "a.json", json.dumps({"eval": {"model": ""}, "samples": [sample]}))
+
+
+def swe_agent(turns, folder):
+    steps = [
+        {
+            "response": text,
+            "observation": reply,
+            "tool_calls": messages_of([(text, calls, reply)])[1].get("tool_calls"),
+        }
+        for text, calls, reply in turns
+    ]
+    document = {"trajectory": steps, "history": [], "info": {"exit_status": "submitted"}}
+    return text_file(folder / "a.traj", json.dumps(document))
+
+
+def mini_swe_agent(turns, folder):
+    document = {"info": {"exit_status": "Submitted"}, "messages": messages_of(turns)}
+    return text_file(folder / "a.traj.json", json.dumps(document))
+
+
+def tau_bench(turns, folder):
+    record = {"task_id": "a", "reward": 1.0, "trial": 0, "traj": messages_of(turns)}
+    return text_file(folder / "a.json", json.dumps([record]))
+
+
+def text_file(file, text):
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return file
+
+
+WITH_CALLS = (chat, chat_document, verifiers, parquet, inspect, swe_agent, mini_swe_agent, tau_bench)
+WITHOUT = (anthropic, sharegpt, atif)
+
+
+@pytest.mark.parametrize("writer", [*WITH_CALLS, *WITHOUT])
+@given(turns=TURNS)
+def test_what_was_said_comes_back_byte_for_byte(writer, turns):
+    with TemporaryDirectory() as folder:
+        file = writer(turns, Path(folder))
+        (episode,) = read_episodes(formats_of([file]), settings=SETTINGS)
+    calls = writer in WITH_CALLS
+    wanted = [(turn_text(text, given if calls else []), reply) for text, given, reply in turns]
+    assert [(turn.text, turn.observation) for turn in episode.turns] == wanted
+    assert episode.task_id == "a"
+
+
+@given(st.text(st.characters(codec=None, categories=None), max_size=8))
+def test_lone_surrogates_become_visible(text):
+    with TemporaryDirectory() as folder:
+        file = chat([(text, [], "")], Path(folder))
+        (episode,) = read_episodes(formats_of([file]), settings=SETTINGS)
+    assert episode.turns[0].text == storable(text)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return run_of(folder, preset("op-short", K=3, n=2, T_max=12))
+
+
+NOT_IN_ATIF = ("wall_s", "phi", "recipe_hash")
+
+
+def rows_without(run, table, *columns):
+    return [{k: v for k, v in row.items() if k not in columns} for row in run.read(table).to_pylist()]
+
+
+def test_a_run_exported_as_atif_is_the_same_run(run, tmp_path):
+    assert main(["export", str(run.folder), "--format", "atif", "--out", str(tmp_path / "atif")]) == 0
+    assert main(["import", str(tmp_path / "atif"), "--T-max", "12", "--out", str(tmp_path / "again")]) == 0
+    again = open_run(tmp_path / "again")
+    for table in ("episodes", "turns"):
+        wanted = rows_without(run, table, *NOT_IN_ATIF)
+        assert rows_without(again, table, *NOT_IN_ATIF) == wanted
+    kinds = {row["kind"] for row in again.read("episodes").to_pylist()}
+    assert "continuation" in kinds
+    traces = [
+        [(t["episode_id"], t["C_tr"], t["target_turns"]) for t in r.read("traces").to_pylist()]
+        for r in (run, again)
+    ]
+    assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("form", ["verl", "axolotl"])
+def test_traces_exported_for_a_trainer_come_back_as_the_same_traces(run, tmp_path, form):
+    assert main(["export", str(run.folder), "--format", form, "--out", str(tmp_path / "out")]) == 0
+    file = next(f for f in (tmp_path / "out").iterdir() if f.stem == "train")
+    assert main(["import", str(file), "--out", str(tmp_path / "again")]) == 0
+
+    def traces(of):
+        keys = ("role", "content", "author", "train")
+        rows = of.read("traces").to_pylist()
+        said = [json.loads(row["messages"]) for row in rows]
+        return sorted(
+            (
+                row["task_id"],
+                json.dumps([[m[k] for k in keys if k != "author" or m["role"] == "assistant"] for m in ms]),
+            )
+            for row, ms in zip(rows, said, strict=True)
+        )
+
+    assert traces(open_run(tmp_path / "again")) == traces(run)

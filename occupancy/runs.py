@@ -231,7 +231,7 @@ def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             )
     try:
         table = pa.Table.from_pylist(list(rows), schema=wanted)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError, OverflowError) as error:
         raise DataError(f"a row of {name} does not fit its schema: {error}") from error
     for column in wanted:
         if not column.nullable and table[column.name].null_count:

@@ -239,6 +239,10 @@ def _depths(guesses: Guesses) -> tuple[int, ...]:
     return tuple(k for k in (*DEPTHS, *deeper) if k < (guesses.T_max or math.inf))
 
 
+_BOUNDED = ("openai:", "vllm:", "transformers:")
+"""Teachers whose name holds the most tokens of a turn."""
+
+
 def _command(
     size: Size,
     depths: tuple[int, ...],
@@ -253,13 +257,17 @@ def _command(
     horizon = () if guesses.T_max is None else ("--set", f"T_max={guesses.T_max}")
     success = run.get("success_at", 1)
     start = () if success == 1 else ("--set", f"success_at={success}")
-    limit = () if cap is None else ("--budget", str(math.floor(PILOT_SHARE * cap)))
+    limit: tuple[str, ...] = () if cap is None else ("--budget", str(math.floor(PILOT_SHARE * cap)))
+    teacher = str(run.get("teacher") or "TEACHER")
+    if limit and not teacher.startswith((*_BOUNDED, "TEACHER")):
+        # Nothing bounds a turn of a teacher that is a function, and a budget needs a bound.
+        limit += ("--turn-tokens", str(max(1024, math.ceil(8 * guesses.turn_tokens))))
     return shlex.join(
         [
             *("fewsteps", "collect", "--env", str(run.get("environment") or "ENV").split()[0]),
             *("--recipe", "op-short", "--set", f"n={size.continuations // size.tasks}", *horizon, *start),
             *("--student", str(run.get("student") or "STUDENT")),
-            *("--teacher", str(run.get("teacher") or "TEACHER")),
+            *("--teacher", teacher),
             *("--tasks", f"{'SPLIT' if split[:1] in ('', '@') else split}:{size.tasks}"),
             *("--pilot", "--handback", ",".join(map(str, depths)), "--replicates", str(replicates)),
             *("--demo-tasks", str(size.demos), *limit, "--out", "PILOT"),

@@ -79,7 +79,7 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
     run = open_run(folder)
     columns = ["kind", "teacher_turns", "R", "status"]
     episodes = run.read("episodes", columns=columns).to_pandas()
-    turns = run.read("turns", columns=["author", "output_tokens", "prompt_tokens"]).to_pandas()
+    turns = run.read("turns", columns=["author", "output_tokens", "prompt_tokens", "counter"]).to_pandas()
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: nothing can be measured in it; leave it out")
     taught = turns[turns["author"] == "teacher"]
@@ -104,5 +104,7 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
         if value is not None and math.isfinite(value) and name not in guesses.sources
     }
     sources = {**dict.fromkeys(measured, f"measured in {folder}"), **guesses.sources}
+    if "turn_tokens" in measured and taught["counter"].str.startswith("words").any():
+        sources["turn_tokens"] = f"words counted in {folder}, which has no usage: give --turn-tokens"
     names = {**run.info, "success_at": run.recipe.success_at}
     return replace(guesses, **measured, sources=sources), names

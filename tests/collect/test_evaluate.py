@@ -17,6 +17,7 @@ from toy_world import Corridors, drunk, expert
 
 from agentloop.run.evaluate import Evaluation, evaluate, success, summarise_evaluation
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Reply, Task
+from analysis.cli import main
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.runs import Run
 
@@ -162,3 +163,11 @@ def test_no_attempts_are_refused(tmp_path: Path) -> None:
         Evaluation("drunk", "6", 0)
     with pytest.raises(InputError, match="names no task"):
         asyncio.run(evaluate(tmp_path, Evaluation("drunk", "0"), environments=Corridors(), policy=drunk))
+
+
+def test_the_table_says_which_error_is_sampling_noise_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seams = ["--env", "toy_world:open_corridors", "--policy", "drunk", "--tasks", "4", "--attempts", "2"]
+    assert main(["evaluate", *seams, "--out", str(tmp_path / "run")]) == 0
+    assert "sampling noise" in " ".join(capsys.readouterr().out.split())

@@ -176,7 +176,7 @@ def test_a_damaged_file_is_refused_in_one_line_or_read(kind: str, tmp_path: Path
     file = write(tmp_path, name, content)
     whole = file.read_bytes()
     read(file)
-    for number in range(MUTATIONS // 20):
+    for number in range(MUTATIONS // 15):
         file.write_bytes(mutated(whole, number))
         tried(lambda: read(file), f"{kind}, damage {number}")
 
@@ -200,7 +200,7 @@ def test_a_damaged_table_of_turns_too(suffix: str, tmp_path: Path) -> None:
             sink.write_table(table)
     whole = file.read_bytes()
     occupied(file)
-    for number in range(MUTATIONS // 20):
+    for number in range(MUTATIONS // 15):
         file.write_bytes(mutated(whole, number))
         tried(lambda: occupied(file), f"{suffix}, damage {number}")
 
@@ -247,7 +247,7 @@ def test_a_run_with_a_damaged_file_is_refused_in_one_line_or_read(run: Path, tmp
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     files = sorted(f for f in run.rglob("*") if f.is_file() and f.name != "lock")
-    for number in range(MUTATIONS // 20):
+    for number in range(MUTATIONS // 40):
         file = files[number % len(files)]
         other = copy / file.relative_to(run)
         other.write_bytes(mutated(file.read_bytes(), number))
@@ -264,7 +264,7 @@ def test_a_run_with_a_damaged_cell_is_refused_in_one_line_or_read(run: Path, tmp
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     files = sorted(run.rglob("*.parquet"))
-    for number in range(MUTATIONS // 20):
+    for number in range(MUTATIONS // 40):
         file = files[number % len(files)]
         table = pq.read_table(file, partitioning=None)
         fields = [field for field in table.schema if pa.types.is_large_string(field.type)]

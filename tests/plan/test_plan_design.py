@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.cli import main
 from analysis.plan.commands import add_commands
 from analysis.plan.costs import Prices
 from analysis.plan.design import ADVISED, TARGET_SE, Design, design, gain_variance
@@ -211,3 +212,19 @@ def test_a_design_is_plain_data() -> None:
     found = design(budget=1e6)
     assert isinstance(found, Design)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["axis"] == "inference"
+
+
+def test_the_command_for_a_teacher_that_is_a_function_can_be_run(tmp_path: Path) -> None:
+    """A budget needs a bound on a turn, which the name of a model holds and that of a function does not."""
+    names = {
+        "environment": "toy_world:open_corridors",
+        "student": "drunk",
+        "teacher": "expert",
+        "tasks": "train",
+    }
+    guesses = Guesses(turn_tokens=10.0, T_max=12)
+    command = shlex.split(design(budget=200_000, guesses=guesses, run=names).command)
+    command[command.index("--tasks") + 1] = "4"  # of the toy world, whose tasks have no split
+    assert main([*command[1:-1], str(tmp_path / "pilot")]) in (0, 3)
+    for teacher in ("openai:m@http://h/v1", ""):
+        assert "--turn-tokens" not in design(budget=200_000, run=names | {"teacher": teacher}).command

@@ -142,12 +142,7 @@ class Recipe:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Recipe:
         """Inverse of `to_dict`; an unknown field is refused by name."""
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(given) - known)
-        if unknown:
-            raise RecipeError(
-                f"unknown recipe field {unknown[0]!r}: expected one of {', '.join(sorted(known))}"
-            )
+        _refuse_unknown(given)
         return cls(**given)
 
     def to_toml(self) -> str:
@@ -167,6 +162,12 @@ class Recipe:
             return cls.from_dict(tomllib.loads(text))
 
 
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    known = [f.name for f in fields(Recipe)]
+    if unknown := sorted(set(given) - set(known)):
+        raise RecipeError(f"unknown recipe field {unknown[0]!r}: expected one of {', '.join(known)}")
+
+
 def parse_switch(value: SwitchLaw | Mapping[str, Any] | str) -> SwitchLaw:
     """A switch law from its name, or from a table with the fields law and nu."""
     if isinstance(value, str):
@@ -183,17 +184,14 @@ def parse_switch(value: SwitchLaw | Mapping[str, Any] | str) -> SwitchLaw:
 
 def parse_K(value: float | int | str) -> float:
     """K as a whole number >= 1, or math.inf for 'inf'."""
+    number: Any = value
     if isinstance(value, str):
         text = value.strip().lower()
-        if text == "inf":
-            return INF
-        if not text.isascii() or not text.isdigit():
-            raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
-        value = int(text)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (value == INF or (value >= 1 and value == int(value))):
+        number = INF if text == "inf" else int(text) if text.isascii() and text.isdigit() else None
+    known = isinstance(number, int | float) and not isinstance(number, bool)
+    if not known or not (number == INF or (number >= 1 and number == int(number))):
         raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
-    return INF if value == INF else int(value)
+    return INF if number == INF else int(number)
 
 
 def K_text(K: float) -> int | str:
@@ -228,10 +226,7 @@ def preset(name: str, /, **changes: Any) -> Recipe:
     """A named recipe with `changes` applied, e.g. preset("op-short", K=1, T_max=5)."""
     if name not in _PRESETS:
         raise RecipeError(f"recipe {name!r}: expected one of {', '.join(PRESETS)}")
-    unknown = sorted(set(changes) - {f.name for f in fields(Recipe)})
-    if unknown:
-        known = ", ".join(f.name for f in fields(Recipe))
-        raise RecipeError(f"unknown recipe field {unknown[0]!r}: expected one of {known}")
+    _refuse_unknown(changes)
     base = _PRESETS[name]()
     T_max = changes.get("T_max")
     if isinstance(T_max, int) and T_max >= 1 and "K" not in changes and base.K != INF:

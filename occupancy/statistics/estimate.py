@@ -14,7 +14,7 @@ from occupancy.record.types import Float64, Trajectories
 from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
 from occupancy.statistics.conventions import context_weights
 from occupancy.statistics.exact import EXACT, Occupancy, exact_occupancy
-from occupancy.statistics.spread import residuals_of_weights, standard_errors
+from occupancy.statistics.spread import residuals_of_turns, standard_errors
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,11 @@ def occupancy(
     sums = weighted_sums(trajectories, weights.columns, workers)
     total = float(sums.sum())
     require_weight(total, trajectories)
-    residuals, n_tasks = residuals_of_weights(trajectories, weights.columns, sums / total, workers)
+    share = sums / total
+    given = (weights.columns, share)
+    residuals, n_tasks = residuals_of_turns(trajectories, "spread_states", given, share, workers)
     return Occupancy(
-        sums / total,
+        share,
         standard_errors(residuals, n_tasks, total),
         n_tasks,
         len(trajectories),

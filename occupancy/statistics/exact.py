@@ -17,7 +17,7 @@ from occupancy.kernels.columns import Totals, Turns, Words
 from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
-from occupancy.statistics.spread import residuals_of_words, standard_errors
+from occupancy.statistics.spread import residuals_of_turns, standard_errors
 from occupancy.statistics.tallies import tally
 
 EXACT = ("pooled", "trajectory", "task")
@@ -140,8 +140,9 @@ def exact_occupancy(trajectories: Trajectories, convention: str, workers: int | 
         high, low = (word[cluster] for word in reciprocals(counts.turns))
         sums = _summed(trajectories, high, low, workers)
     mass = counts.mass(weights)
-    ratio = Totals(mass, sums / float(mass.sum()))
-    spread = residuals_of_words(trajectories, Words(high, low), ratio, workers)
+    totals = Totals(mass, sums / float(mass.sum()))
+    given = (Words(high, low), totals)
+    spread = residuals_of_turns(trajectories, "spread_words", given, totals.ratio, workers)
     return counts.occupancy(convention, sums, spread, (len(trajectories), trajectories.n_empty))
 
 

@@ -7,32 +7,40 @@ states. Tasks are added in the order of their ids, in chunks that depend on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
-from occupancy.kernels.columns import Groups, Spread, Totals, Turns, Weights, Words
+from occupancy.kernels.columns import Groups, Spread, Totals, Turns
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
 
 
-def residuals_of_weights(
-    trajectories: Trajectories, weights: Weights, ratio: Float64, workers: int | None
+def residuals_of_turns(
+    trajectories: Trajectories, kernel: str, given: tuple[Any, Any], ratio: Float64, workers: int | None
 ) -> tuple[Float64, int]:
-    """Sum [S] and the number of tasks with weight."""
-    kernel = kernels_for(trajectories.n_turns).spread_states
-    return _over_tasks(trajectories, kernel, (weights, ratio), ratio, workers)
+    """Sum [S] and the number of tasks with weight, by a kernel and the weights and totals that it takes."""
+    S, compute = trajectories.n_states, getattr(kernels_for(trajectories.n_turns), kernel)
+    cluster, _ = clusters(trajectories)
+    order = np.argsort(cluster, kind="stable")
+    begins = np.flatnonzero(np.diff(cluster[order], prepend=-1))
+    before = np.concatenate([[0], np.cumsum(trajectories.lengths[order])])
+    edges = np.append(begins, len(order))
+    turns = Turns(trajectories.offsets, trajectories.states)
 
+    def part(begin: int, end: int) -> Float64:
+        sums = np.zeros((2, S + 1))
+        chosen = order[edges[begin] : edges[end]]
+        out = Spread(sums[0, :S], sums[1, :S])
+        sums[:, S] = compute(turns, Groups(chosen, cluster), *given, out)
+        return sums
 
-def residuals_of_words(
-    trajectories: Trajectories, words: Words, totals: Totals, workers: int | None
-) -> tuple[Float64, int]:
-    """The same for fixed-point weights, and B_q = totals.mass[q]."""
-    kernel = kernels_for(trajectories.n_turns).spread_words
-    return _over_tasks(trajectories, kernel, (words, totals), totals.ratio, workers)
+    total = Total((2, S + 1))
+    for sums in in_order(part, cuts(before[edges], chunk_turns(S)), workers=workers):
+        total.add(sums)
+    return _finished(total, ratio)
 
 
 def residuals_of_cells(
@@ -59,34 +67,6 @@ def residuals_of_cells(
 def standard_errors(residuals: Float64, n_tasks: int, total: float) -> Float64 | None:
     """[S] by the delta method; None with a single task."""
     return np.sqrt(residuals * n_tasks / (n_tasks - 1)) / total if n_tasks > 1 else None
-
-
-def _over_tasks(
-    trajectories: Trajectories,
-    kernel: Callable[..., Any],
-    given: tuple[Any, ...],
-    ratio: Float64,
-    workers: int | None,
-) -> tuple[Float64, int]:
-    S = trajectories.n_states
-    cluster, _ = clusters(trajectories)
-    order = np.argsort(cluster, kind="stable")
-    begins = np.flatnonzero(np.diff(cluster[order], prepend=-1))
-    before = np.concatenate([[0], np.cumsum(trajectories.lengths[order])])
-    edges = np.append(begins, len(order))
-    turns = Turns(trajectories.offsets, trajectories.states)
-
-    def part(begin: int, end: int) -> Float64:
-        sums = np.zeros((2, S + 1))
-        chosen = order[edges[begin] : edges[end]]
-        out = Spread(sums[0, :S], sums[1, :S])
-        sums[:, S] = kernel(turns, Groups(chosen, cluster), *given, out)
-        return sums
-
-    total = Total((2, S + 1))
-    for sums in in_order(part, cuts(before[edges], chunk_turns(S)), workers=workers):
-        total.add(sums)
-    return _finished(total, ratio)
 
 
 def _finished(total: Total, ratio: Float64) -> tuple[Float64, int]:

@@ -19,7 +19,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from import_files import ATIF, INSPECT, MESSAGES, SHAREGPT, TRAJ, write
+from import_files import (
+    ALPACA,
+    ATIF,
+    CLAUDE,
+    CODEX,
+    INSPECT,
+    MESSAGES,
+    MINI_RESPONSES,
+    OPENHANDS,
+    OPENHANDS_1,
+    ROLLOUT,
+    SHAREGPT,
+    TAU_2,
+    TRAJ,
+    VERIFIERS,
+    lines,
+    write,
+)
 from mutations import mutated
 from toy_runs import run_of
 
@@ -29,8 +46,9 @@ from agentloop.run.plan_file import read_plan
 from agentloop.run.summary import summarise
 from analysis.cli import main
 from analysis.plan.read import read_pilot
-from occupancy.importers import read_episodes
-from occupancy.importers.episodes import ImportSettings, rows_of
+from occupancy.importers import formats_of, read_episodes
+from occupancy.importers.episodes import ImportSettings
+from occupancy.importers.rows import rows_of
 from occupancy.record.columns import Columns
 from occupancy.record.errors import FewstepsError
 from occupancy.record.prices import read_prices
@@ -101,7 +119,7 @@ def imported(format: str) -> Callable[[Path], Any]:
     """Read a file, and make the tables of a run from it."""
 
     def read(file: Path) -> None:
-        rows = rows_of(read_episodes([file], format=format, settings=SETTINGS), environment="e")
+        rows = rows_of(read_episodes({str(file): format}, settings=SETTINGS), environment="e")
         for name, part in rows.items():
             table_of(name, part)
 
@@ -147,6 +165,16 @@ TEXTS: dict[str, tuple[str, Any, Callable[[Path], Any]]] = {
     "swe-agent": ("key.traj", TRAJ, imported("swe-agent")),
     "trl": ("a.parquet", [{"task_id": "key", "messages": MESSAGES}], imported("trl")),
     "verl": ("a.parquet", [{"task_id": "key", "messages": MESSAGES}], imported("verl")),
+    "alpaca": ("a.json", [ALPACA], imported("alpaca")),
+    "claude-code": ("a.jsonl", lines(CLAUDE), imported("claude-code")),
+    "codex": ("a.jsonl", lines(CODEX), imported("codex")),
+    "mini-swe-agent": ("a.traj.json", MINI_RESPONSES, imported("mini-swe-agent")),
+    "openhands": ("a.json", OPENHANDS, imported("openhands")),
+    "openhands-1": ("a.jsonl", OPENHANDS_1, imported("openhands")),
+    "tau-bench": ("a.json", TAU_2, imported("tau-bench")),
+    "verifiers": ("a.jsonl", VERIFIERS, imported("verifiers")),
+    "verl-rollouts": ("a.jsonl", ROLLOUT, imported("verl-rollouts")),
+    "auto": ("a.jsonl", CHAT, lambda file: imported(formats_of([file])[str(file)])(file)),
 }
 
 

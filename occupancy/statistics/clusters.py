@@ -19,7 +19,7 @@ from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
 from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories
-from occupancy.statistics.conventions import context_weights
+from occupancy.statistics.conventions import context_weights, sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,12 @@ def cluster_sums(
     if values is None:
         raise DataError("a mean of a batch without features: give Trajectories(features=...)")
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
-    columns = weights.columns
     offsets, kernels = trajectories.offsets, kernels_for(trajectories.n_turns)
     A, B = np.zeros((len(trajectories), values.shape[1])), np.zeros(len(trajectories))
 
     def add(begin: int, end: int) -> None:
         span = slice(begin, end)
-        here = Weights(columns.factor[span], columns.turn)
+        here = Weights(weights.factor[span], weights.turn)
         kernels.sum_trajectories(offsets[begin : end + 1], values, here, A[span], B[span])
 
     deque(in_order(add, cuts(offsets, chunk_turns(1)), workers=workers), maxlen=0)
@@ -88,7 +87,7 @@ def cluster_sums(
     denominators = sum_by(cluster, B, len(tasks))
     if not part:
         require_weight(float(denominators.sum()), trajectories)
-    return ClusterSums(numerators, denominators, tasks, weights.squares(trajectories.lengths))
+    return ClusterSums(numerators, denominators, tasks, sum_of_squares(weights, trajectories.lengths))
 
 
 def ratio(sums: ClusterSums, *, over: int | None = None) -> Ratio:

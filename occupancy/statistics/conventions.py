@@ -11,43 +11,15 @@ A weight is stored as a factor of the trajectory times a factor of the turn; mos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError, InputError
-from occupancy.record.types import Float64, Floats, Int64, Trajectories
+from occupancy.record.types import Float64, Int64, Trajectories
 
 CONVENTIONS = ("pooled", "trajectory", "task", "weights")
 _ONES: Float64 = np.empty(0)
-
-
-@dataclass(frozen=True)
-class ContextWeights:
-    """Weight of turn t of trajectory b is trajectory[b] * turn[t]; None stands for ones."""
-
-    trajectory: Float64 | None
-    """[B]"""
-    turn: Floats | None
-    """[N]"""
-
-    def squares(self, lengths: Int64) -> float:
-        """Sum of the squared weights of all turns, for an effective sample size."""
-        if self.turn is None:
-            factor = np.ones(len(lengths)) if self.trajectory is None else self.trajectory
-            return float((factor * factor * lengths).sum())
-        w = self.turn if self.trajectory is None else self.turn * np.repeat(self.trajectory, lengths)
-        return float(np.einsum("i,i->", w, w, dtype=np.float64))
-
-    @property
-    def columns(self) -> Weights:
-        """The two factors as kernels read them: an empty array stands for ones."""
-        return Weights(
-            _ONES if self.trajectory is None else self.trajectory,
-            _ONES if self.turn is None else self.turn,
-        )
 
 
 def context_weights(
@@ -56,7 +28,7 @@ def context_weights(
     *,
     psi: npt.ArrayLike | None = None,
     p_phi: npt.ArrayLike | None = None,
-) -> ContextWeights:
+) -> Weights:
     """Weights of every context of a batch.
 
     psi [B]: 1 where the prefix filter passes, else 0. p_phi [N]: probability that a continuation from the
@@ -64,16 +36,14 @@ def context_weights(
     """
     if convention not in CONVENTIONS:
         raise InputError(f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)}")
-    factor: Float64 | None = None
-    turn: Floats | None = None
-    if convention == "weights":
-        turn = trajectories.weights
-        if turn is None:
-            raise DataError(
-                "convention 'weights' on a batch without weights: give Trajectories(weights=...), "
-                "or use 'pooled', 'trajectory' or 'task'"
-            )
-    elif convention == "trajectory":
+    factor: Float64 = _ONES
+    turn = trajectories.weights if convention == "weights" else _ONES
+    if turn is None:
+        raise DataError(
+            "convention 'weights' on a batch without weights: give Trajectories(weights=...), "
+            "or use 'pooled', 'trajectory' or 'task'"
+        )
+    if convention == "trajectory":
         factor = _one_over(trajectories.lengths)
     elif convention == "task":
         factor = _one_over(_task_turns(trajectories))
@@ -81,11 +51,20 @@ def context_weights(
         passes = _filter("psi", psi, len(trajectories), "trajectories")
         if not np.isin(passes, (0, 1)).all():
             raise DataError(f"psi holds {passes[~np.isin(passes, (0, 1))][0]}: expected 0 or 1")
-        factor = passes if factor is None else factor * passes
+        factor = factor * passes if factor.size else passes
     if p_phi is not None:
         probability = _filter("p_phi", p_phi, trajectories.n_turns, "turns")
-        turn = probability if turn is None else turn * probability
-    return ContextWeights(factor, turn)
+        turn = turn * probability if turn.size else probability
+    return Weights(factor, turn)
+
+
+def sum_of_squares(weights: Weights, lengths: Int64) -> float:
+    """Sum of the squared weights of all turns, for an effective sample size."""
+    factor = weights.factor if weights.factor.size else np.ones(len(lengths))
+    if not weights.turn.size:
+        return float((factor * factor * lengths).sum())
+    w = weights.turn * np.repeat(factor, lengths) if weights.factor.size else weights.turn
+    return float(np.einsum("i,i->", w, w, dtype=np.float64))
 
 
 def _one_over(turns: npt.NDArray[np.int64]) -> Float64:

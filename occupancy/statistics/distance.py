@@ -151,7 +151,7 @@ def _units(a: Trajectories, b: Trajectories, convention: str) -> tuple[Units, La
         n_states=max(a.n_states, b.n_states),
         weights=np.concatenate(given) if len(given) == 2 else None,
     )
-    factor, turn = context_weights(both, convention).columns
+    factor, turn = context_weights(both, convention)
     weight = np.repeat(factor, both.lengths) if factor.size else np.ones(both.n_turns)
     weight = weight * turn if turn.size else weight
     unit = np.repeat(unit, both.lengths)

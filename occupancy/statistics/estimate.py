@@ -12,7 +12,7 @@ from occupancy.kernels.chunks import Total, block_turns, chunk_turns, cuts, in_o
 from occupancy.kernels.columns import Turns, Weights
 from occupancy.record.types import Float64, Trajectories
 from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
-from occupancy.statistics.conventions import context_weights
+from occupancy.statistics.conventions import context_weights, sum_of_squares
 from occupancy.statistics.exact import EXACT, Occupancy, exact_occupancy
 from occupancy.statistics.spread import residuals_of_turns, standard_errors
 
@@ -68,11 +68,11 @@ def occupancy(
         require_weight(trajectories.n_turns, trajectories)
         return exact_occupancy(trajectories, convention, workers)
     weights = context_weights(trajectories, convention, psi=psi, p_phi=p_phi)
-    sums = weighted_sums(trajectories, weights.columns, workers)
+    sums = weighted_sums(trajectories, weights, workers)
     total = float(sums.sum())
     require_weight(total, trajectories)
     share = sums / total
-    given = (weights.columns, share)
+    given = (weights, share)
     residuals, n_tasks = residuals_of_turns(trajectories, "spread_states", given, share, workers)
     return Occupancy(
         share,
@@ -80,7 +80,7 @@ def occupancy(
         n_tasks,
         len(trajectories),
         trajectories.n_empty,
-        total**2 / weights.squares(trajectories.lengths),
+        total**2 / sum_of_squares(weights, trajectories.lengths),
         convention,
     )
 

@@ -184,14 +184,14 @@ def parse_switch(value: SwitchLaw | Mapping[str, Any] | str) -> SwitchLaw:
 
 def parse_K(value: float | int | str) -> float:
     """K as a whole number >= 1, or math.inf for 'inf'."""
-    number: Any = value
-    if isinstance(value, str):
-        text = value.strip().lower()
-        number = INF if text == "inf" else int(text) if text.isascii() and text.isdigit() else None
-    known = isinstance(number, int | float) and not isinstance(number, bool)
-    if not known or not (number == INF or (number >= 1 and number == int(number))):
-        raise RecipeError(f"K={value!r}: expected a whole number of at least 1, or 'inf'")
-    return INF if number == INF else int(number)
+    given: Any = value
+    if isinstance(given, str):
+        text = given.strip().lower()
+        given = INF if text == "inf" else int(text) if text.isascii() and text.isdigit() else given
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not number or not (given == INF or (given >= 1 and given == int(given))):
+        raise RecipeError(f"K={given!r}: expected a whole number of at least 1, or 'inf'")
+    return INF if given == INF else int(given)
 
 
 def K_text(K: float) -> int | str:

@@ -237,8 +237,18 @@ def _next(report: dict[str, Any]) -> list[str]:
         lines.append(f"next: fewsteps export {folder} --format verl --out FOLDER")
     if "continuation" in kinds:
         lines.append(f"next: fewsteps plan {folder} --budget TOKENS")
-    else:
-        lines.append(
-            f"next: fewsteps plan {folder} --design --budget TOKENS (no teacher continuation is here)"
-        )
+        return lines
+    lines.append(f"next: fewsteps plan {folder} --design --budget TOKENS")
+    wanted = {
+        "rollouts of the student": "rollout" in kinds,
+        "turns of the teacher": "teacher" in report["authors"],
+        "rewards": report["rewards"] > 0,
+        "token usage": report["turns_without_usage"] == 0,
+        "continuations by the teacher of the student's rollouts": False,
+    }
+    missing = ", ".join(name for name, there in wanted.items() if not there)
+    lines.append(
+        f"missing for a plan: {missing}; `fewsteps collect --pilot --env ENV --student MODEL --teacher MODEL "
+        f"--out PILOT` collects them"
+    )
     return lines

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportedTurn
+from occupancy.importers.parents import Parents
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.rows import ContextHash, Key, Row, Rows, episode_row, trace_row, turn_row
@@ -63,12 +64,15 @@ def rows_of(
     environment: str,
     recipe_hash: str = "",
     numbers: Numbers | None = None,
+    parents: Parents | None = None,
 ) -> Rows:
-    """Rows of the tables `episodes`, `turns` and `traces`."""
-    numbers = numbers or Numbers()
+    """Rows of the tables `episodes`, `turns` and `traces`; `numbers` and `parents` hold what came before."""
+    numbers, parents = numbers or Numbers(), parents or Parents()
     rows: Rows = {"episodes": [], "turns": [], "traces": []}
-    for episode in episodes:
+    for read in episodes:
+        episode = parents.continuation(read)
         key = numbers.key(episode)
+        parents.add(key, episode)
         rows["episodes"].append(_episode(key, episode, environment))
         rows["turns"] += _turns(key, episode)
         rows["traces"] += _trace(key, episode, recipe_hash)

@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from occupancy.importers.episodes import ImportedEpisode
+from occupancy.importers.parents import Parents
 from occupancy.importers.rows import WORDS, Numbers, rows_of
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe, preset
 from occupancy.record.rows import Rows
 from occupancy.runs import Run, create_run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PART_CHARACTERS = 8 << 20
 """Text of the episodes that are written together."""
@@ -71,20 +75,20 @@ def write_run(
     Returns:
         The run, and what it holds.
     """
-    counted, numbers = Imported(), Numbers()
+    counted, numbers, parents = Imported(), Numbers(), Parents()
     stage = folder.with_name(f".{folder.name}.parts")
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir(parents=True)
     try:
         staged = Run(stage, preset("pure-bc"), {})
         for part in _parts(episodes, T_max):
-            rows = rows_of(part, environment=environment, numbers=numbers)
+            rows = rows_of(part, environment=environment, numbers=numbers, parents=parents)
             counted.add(rows)
             staged.commit(rows)
         if not counted.episodes:
             raise InputError("no conversation in the files: expected one at least")
         recipe = _recipe(counted, T_max)
-        _name_recipe(stage, recipe)
+        _finish(stage, recipe)
         with whole_folder(folder) as draft:
             create_run(draft, recipe, info)
             os.rename(stage / "parts", draft / "parts")
@@ -119,13 +123,26 @@ def _recipe(counted: Imported, T_max: int | None) -> Recipe:
     )
 
 
-def _name_recipe(stage: Path, recipe: Recipe) -> None:
-    """Write the recipe's hash, known once all is read, into the traces."""
+def _finish(stage: Path, recipe: Recipe) -> None:
+    """Write what is known once all is read: the recipe's hash into traces, and K of continuations (T_max)."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     for file in sorted(stage.glob("parts/*/traces.parquet")):
         rows = pq.read_table(file)
-        at = rows.schema.get_field_index("recipe_hash")
-        named = pa.array([recipe.hash] * len(rows), rows.schema.field(at).type)
-        pq.write_table(rows.set_column(at, rows.schema.field(at), named), file, compression="zstd")
+        named = pa.array([recipe.hash] * len(rows), rows.schema.field("recipe_hash").type)
+        _replace(file, rows, "recipe_hash", named)
+    for file in sorted(stage.glob("parts/*/episodes.parquet")):
+        rows = pq.read_table(file)
+        open_end = pc.and_(pc.equal(rows["kind"], "continuation"), pc.equal(rows["K"], 0))
+        if pc.any(open_end).as_py():
+            K = pc.if_else(open_end, pa.scalar(recipe.T_max, rows.schema.field("K").type), rows["K"])
+            _replace(file, rows, "K", K)
+
+
+def _replace(file: Path, rows: pa.Table, name: str, values: Any) -> None:
+    import pyarrow.parquet as pq
+
+    at = rows.schema.get_field_index(name)
+    pq.write_table(rows.set_column(at, rows.schema.field(at), values), file, compression="zstd")

@@ -174,3 +174,49 @@ def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path, capsys, monke
     assert main([*given, "--out", str(out)]) == 0
     assert main([*given, "--out", ""]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def authored(author, *turns):
+    """Messages of turns (text, reply, output tokens)."""
+    said = {"role": "assistant", "author": author, "model": f"the {author}"}
+    for text, reply, tokens in turns:
+        yield {**said, "content": text, "usage": {"completion_tokens": tokens, "prompt_tokens": 20}}
+        yield {"role": "user", "content": reply}
+
+
+def pilot_records():
+    """Of each task a student's run, and the teacher's turns from its second turn on."""
+    for task in range(24):
+        begin = [{"role": "user", "content": f"task {task}"}, *authored("student", ("go", "a wall", 3))]
+        rest = list(authored("student", ("wait", "nothing", 4), ("stop", "the end", 5)))
+        taught = list(authored("teacher", ("turn", "a door", 6), ("open", "the end", 7)))
+        name = {"task_id": f"task {task}"}
+        yield {**name, "reward": float(task % 3 == 0), "messages": [*begin, *rest]}
+        yield {**name, "reward": float(task % 5 > 0), "messages": [*begin, *taught]}
+
+
+def test_three_commands_lead_from_conversations_to_costs_and_a_designed_pilot(tmp_path, capsys):
+    file, run = write(tmp_path, "a.jsonl", lines(pilot_records())), tmp_path / "run"
+    code, report, _ = told(capsys, "import", file, "--out", run, "--json")
+    assert (code, report["kinds"]) == (0, {"rollout": 24, "continuation": 24})
+    assert report["traces"] == 24
+    continuations = [e for e in open_run(run).read("episodes").to_pylist() if e["kind"] == "continuation"]
+    assert {(e["switch_turn"], e["K"], e["length"], e["teacher_turns"]) for e in continuations} == {
+        (2, 3, 3, 2)
+    }
+    assert {(e["prefix_policy"], e["teacher"]) for e in continuations} == {("the student", "the teacher")}
+    code, plan, _ = told(capsys, "plan", run, "--budget", "2000", "--json")
+    assert code == 0
+    depths = {c["K"] for c in plan["candidates"] if c["cost_inference"] > 0}
+    assert {1, 2} < depths
+    assert plan["pilot"]["tokens"] == 24 * 13
+    assert told(capsys, "plan", run, "--design", "--budget", "20000", "--json")[0] == 0
+
+
+def test_the_report_says_what_a_plan_would_still_need(tmp_path, capsys):
+    records = [record for record in pilot_records() if record["messages"][-2]["author"] == "student"]
+    file = write(tmp_path, "a.jsonl", lines(records))
+    assert main(["import", str(file), "--out", str(tmp_path / "run")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "missing for a plan: turns of the teacher, continuations by the teacher" in printed
+    assert "fewsteps collect --pilot" in printed

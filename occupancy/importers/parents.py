@@ -1,0 +1,63 @@
+"""Continuations among imported episodes: the first turns of a student's rollout, then the teacher alone.
+
+The student's turns of such an episode, with their replies, begin a rollout of the same task that was imported
+before it. Its context is then one that the student reached by itself, which is what a plan is made from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from occupancy.importers.episodes import ImportedEpisode, Origin
+from occupancy.record.rows import ContextHash, Key
+
+
+class Parents:
+    """Contexts of the student's rollouts that were read so far."""
+
+    def __init__(self) -> None:
+        self._rollouts: dict[int, Key] = {}
+        self._continued: Counter[Key] = Counter()
+
+    def add(self, key: Key, episode: ImportedEpisode) -> None:
+        """Remember the contexts of a rollout that the student played alone."""
+        if key.kind == "rollout" and all(turn.author == "student" for turn in episode.turns):
+            for context in _contexts(episode):
+                self._rollouts.setdefault(hash((episode.task_id, context)), key)
+
+    def continuation(self, episode: ImportedEpisode) -> ImportedEpisode:
+        """The episode, as a continuation where its first turns are those of a rollout."""
+        authors = [turn.author for turn in episode.turns]
+        switch = authors.index("teacher") if "teacher" in authors else 0
+        if episode.origin is not None or not switch or "student" in authors[switch:]:
+            return episode
+        context = list(_contexts(episode))[switch]
+        parent = self._rollouts.get(hash((episode.task_id, context)))
+        if parent is None:
+            return episode
+        number = self._continued[parent]
+        self._continued[parent] += 1
+        key = replace(parent, kind="continuation", proposal=parent.rollout, continuation=number)
+        names = [_name(episode, author) for author in ("teacher", "student")]
+        columns = {
+            "policy": names[0],
+            "teacher": names[0],
+            "prefix_policy": names[1],
+            "switch_turn": switch + 1,
+        }
+        return replace(episode, origin=Origin(key, parent.episode_id, switch + 1, columns=columns))
+
+
+def _contexts(episode: ImportedEpisode) -> Iterator[str]:
+    """context_id before each turn."""
+    context = ContextHash(episode.prompt)
+    for turn in episode.turns:
+        yield context.context_id
+        context.add(turn.text, turn.observation)
+
+
+def _name(episode: ImportedEpisode, author: str) -> str:
+    models = sorted({turn.model for turn in episode.turns if turn.author == author and turn.model})
+    return ", ".join(models) or f"imported {author}"

@@ -19,20 +19,20 @@ from occupancy.record.show import exit_code, say
 
 MOUNTED = (
     "analysis.demo",
+    "agentloop.commands.doctor",
+    "agentloop.commands.check",
+    "agentloop.commands.collect",
+    "analysis.plan.commands",
+    "agentloop.commands.cut",
+    "analysis.spend.commands",
+    "sft.commands",
+    "agentloop.commands.ledger",
+    "agentloop.commands.traces",
+    "agentloop.commands.export",
     "occupancy.import_commands",
     "occupancy.commands",
     "simulate.commands",
     "analysis.validate.commands",
-    "analysis.plan.commands",
-    "analysis.spend.commands",
-    "agentloop.commands.collect",
-    "agentloop.commands.cut",
-    "agentloop.commands.ledger",
-    "agentloop.commands.traces",
-    "sft.commands",
-    "agentloop.commands.export",
-    "agentloop.commands.doctor",
-    "agentloop.commands.check",
 )
 """In the order of `fewsteps --help`."""
 

@@ -1,4 +1,4 @@
-"""Which training next: the expected fall of regret per minute of each possible (arm, size)."""
+"""Which training next: a fixed few first, then the one whose expected fall of regret is largest."""
 
 from __future__ import annotations
 
@@ -8,51 +8,119 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
 
-from analysis.curves.arms import Arm, features
-from analysis.curves.curves import Posterior, expected
-from analysis.curves.prior import Prior
+from analysis.curves.arms import Arm, Array, features
+from analysis.curves.curves import Posterior, posterior
+from analysis.curves.evidence import Training
+from analysis.curves.prior import Facts
+from occupancy.record.recipe import INF
+
+FIRST = (
+    Arm("pilot", INF, 0.5, "success"),
+    Arm("op-success", INF, 1.0),
+    Arm("pure-bc", INF, 0.0),
+)
+"""Trained first, in turn: the pilot's own successes, and the two ends of r at the largest size."""
+FIRST_TRAININGS = 8
+"""From then on trainings are chosen by what they are worth."""
+LEAST_WORTH = 1e-5
+"""Of pass@1: a single training that is expected to bring less than this ends the search, after ENOUGH."""
+ENOUGH = 16
+"""One training seldom changes a choice that several do, so the first of these are made in any case."""
+
+
+EPISODES = 400
+"""Of an evaluation, where none was seen."""
 
 
 @dataclass(frozen=True)
-class Possible:
-    """A training that could be made: `arm` at `size` (pilot's cost), `minutes` with evaluation, `episodes`
-    of evaluation."""
+class Option:
+    """A training that the pilot can supply."""
 
     arm: Arm
-    size: float
-    minutes: float = 1.0
-    episodes: int = 400
+    budget: float
+    """Teacher tokens of its cut."""
+    seed: int
 
 
-@dataclass(frozen=True)
-class Worth:
-    """Expected fall of the recommendation's regret, in pass@1, by one training, and per minute."""
+def next_training(
+    trainings: Sequence[Training],
+    facts: Facts,
+    arms: Sequence[Arm],
+    options: Sequence[Option],
+    budget: float,
+    *,
+    begun: int | None = None,
+) -> Option | None:
+    """The training to make next; None where there is no option, or none is worth LEAST_WORTH of pass@1.
 
-    training: Possible
-    fall: float
-    per_minute: float
-
-
-def next_training(post: Posterior, possible: Sequence[Possible], prior: Prior) -> list[Worth]:
-    """Every possible training with its worth, the best per minute first (knowledge gradient with correlated
-    beliefs).
-
-    A training with row x and variance s2 moves the candidates' means by Z * X V x / sqrt(x V x + s2), Z
-    standard normal;
-    its worth is E max(moved E J) - max(E J), with d J / d logit at the centre. Subset seeds are alike before
-    they are drawn.
+    Args:
+        trainings: those made, in order.
+        facts: of the pilot.
+        arms: that compete for the budget.
+        options: to choose from.
+        budget: teacher tokens to be bought beside the pilot.
+        begun: trainings made since more data were bought; None: all of them.
     """
-    J = expected(post)
-    slope = expit(post.center) * (1 - expit(post.center))
-    b, V = post.beta
+    begun = len(trainings) if begun is None else begun
+    of_these = trainings[len(trainings) - begun :]
+    if begun < FIRST_TRAININGS and (first := _first(of_these, options)):
+        return first
+    if not options:
+        return None
+    by_form: dict[tuple[Arm, float], Option] = {}
+    for option in options:
+        by_form.setdefault((option.arm, option.budget / facts.pilot), option)
+    tasks = np.mean([sum(t.attempts) for t in trainings]) if trainings else EPISODES
+    size = (facts.pilot + budget) / facts.pilot
+    falls = worth(posterior(trainings, facts), arms, size, list(by_form), episodes=int(tasks))
+    best = int(falls.argmax())
+    if falls[best] > LEAST_WORTH:
+        return list(by_form.values())[best]
+    return _first(of_these, options) if begun < ENOUGH else None
+
+
+def worth(
+    post: Posterior,
+    arms: Sequence[Arm],
+    size: float,
+    trainings: Sequence[tuple[Arm, float]],
+    *,
+    episodes: int = EPISODES,
+) -> Array:
+    """[P] expected fall of the recommendation's regret, in pass@1, by each possible training.
+
+    The knowledge gradient with correlated beliefs: a training with row x and variance s2 moves the means of
+    the candidates by Z * X V x / sqrt(x V x + s2), Z standard normal; its worth is E max(moved E J) -
+    max(E J), with d J / d logit at the centre. Subset seeds are alike before they are drawn.
+
+    Args:
+        post: what is believed.
+        arms: the candidates.
+        size: at which they compete, in pilot costs.
+        trainings: possible ones: arm and size of the cut.
+        episodes: of each evaluation.
+    """
+    J, center = post.expected(arms, size), post.weights @ post.logits(arms, size)[0]
+    slope = expit(center) * (1 - expit(center))
+    rows = np.array([features(arm, size, final=True) for arm in arms])
+    mean, V = post.mean, post.covariance
     nodes, weights = np.polynomial.hermite_e.hermegauss(41)
     weights = weights / weights.sum()
     found = []
-    for t in possible:
-        x = features(t.arm, t.size)
-        p = float(expit(x @ b))
-        noise = 1 / (t.episodes * p * (1 - p)) + prior.unlike(t.size)
-        step = slope * (post.rows @ (V @ x)) / np.sqrt(x @ V @ x + noise)
-        fall = float(weights @ (J[None] + nodes[:, None] * step[None]).max(1) - J.max())
-        found.append(Worth(t, max(fall, 0.0), max(fall, 0.0) / t.minutes))
-    return sorted(found, key=lambda w: -w.per_minute)
+    for arm, cut in trainings:
+        x = features(arm, cut)
+        p = float(expit(x @ mean))
+        noise = 1 / (episodes * p * (1 - p)) + post.prior.unlike(cut)
+        step = slope * (rows @ (V @ x)) / np.sqrt(x @ V @ x + noise)
+        found.append(max(float(weights @ (J[None] + nodes[:, None] * step[None]).max(1) - J.max()), 0.0))
+    return np.array(found)
+
+
+def _first(trainings: Sequence[Training], options: Sequence[Option]) -> Option | None:
+    """The largest offered training of the form in FIRST that was trained least often."""
+    made = [training.arm.form for training in trainings]
+    for form in sorted((arm.form for arm in FIRST), key=made.count):
+        own = [option for option in options if option.arm.form == form]
+        if own:
+            return max(own, key=lambda option: (option.budget, -option.seed))
+    return None

@@ -1,35 +1,34 @@
-"""Arms and their features: what a recipe, K, r and a size become in the model of learning curves.
+"""Arms, the candidates that a budget can buy, and their features in the model of learning curves.
 
-An arm is a way to spend teacher tokens. The size of a data set is its teacher tokens (C_i), the pilot's own
-included, divided by the teacher tokens of the pilot.
+The size of a data set is its teacher tokens (C_i), the pilot's own included, divided by those of the pilot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from itertools import product
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from occupancy.record.errors import InputError
+from occupancy.record.recipe import INF, K_text, Recipe, preset
 
 Array = NDArray[np.float64]
 Traces = Literal["all", "success"]
 
 KNOTS: Final = np.log([0.2, 0.8, 5.0, 20.0])
 """[4] log sizes between which level and effects are interpolated linearly; constant outside."""
+DEPTHS: Final = (1.0, 2.0, 3.0, 5.0, INF)
+SHARES: Final = (0.25, 0.5, 0.75, 1.0)
+PILOT_TRACES: Final[tuple[Traces, ...]] = ("all", "success")
+"""Which of the pilot's own traces the final student is trained on beside what is bought."""
 SHORT: Final = ("op-short", "op-failed")
-FILTERED: Final = ("op-success", "op-critical", "oec", "pilot-success")
-RECIPES: Final = (
-    "pure-bc",
-    "bc-success",
-    "op-short",
-    "op-success",
-    "op-critical",
-    "oec",
-    "op-failed",
-    "pilot",
-    "pilot-success",
-)
+FILTERED: Final = ("op-success", "op-critical", "oec")
+RECIPES: Final = ("pure-bc", "op-short", *FILTERED, "op-failed", "pilot", "bc-success")
+"""The last two are only trained on: the pilot's own traces, and its demonstrations that succeed."""
 EFFECTS: Final = (
     "level",
     "r",
@@ -50,34 +49,76 @@ DIMENSION: Final = len(KNOTS) * len(EFFECTS) + 1
 
 @dataclass(frozen=True, order=True)
 class Arm:
-    """How teacher tokens are spent.
-
-    Attributes:
-        recipe: one of RECIPES; `bc-success`, `pilot` and `pilot-success` exist only as trainings on the
-            pilot.
-        K: cap on teacher turns, `inf` for whole continuations.
-        r: share of on-policy teacher tokens.
-        traces: which of the pilot's own traces are trained on at the end. Without effect for trainings.
-    """
+    """One way to spend a budget."""
 
     recipe: str
-    K: float = np.inf
-    r: float = 0.0
-    traces: Traces = "success"
+    K: float = INF
+    r: float = 1.0
+    """Share of the budget for the recipe; the rest buys demonstrations."""
+    pilot_traces: Traces = "success"
 
     def __post_init__(self) -> None:
-        if self.recipe not in RECIPES:
-            raise ValueError(
-                f"recipe {self.recipe!r} is not known to the model of curves; known are {', '.join(RECIPES)}"
+        if self.recipe not in RECIPES or self.pilot_traces not in PILOT_TRACES:
+            raise InputError(
+                f"arm {self.recipe!r} with pilot_traces={self.pilot_traces!r}: expected one of "
+                f"{', '.join(RECIPES)} and one of {', '.join(PILOT_TRACES)}"
             )
-        if not 0 <= self.r <= 1 or not self.K >= 1:
-            raise ValueError(f"an arm needs 0 <= r <= 1 and K >= 1; got r = {self.r}, K = {self.K}")
+        if (self.recipe in ("pure-bc", "bc-success")) != (self.r == 0) or not 0 <= self.r <= 1:
+            raise InputError(f"arm {self.recipe} with r={self.r}: expected 0 for pure-bc, else up to 1")
+        if not self.K >= 1:
+            raise InputError(f"arm {self.recipe} with K={self.K}: expected at least 1")
+
+    @property
+    def name(self) -> str:
+        """For people: recipe, K where it is a choice, r."""
+        if self.recipe in ("pure-bc", "pilot"):
+            own = "the pilot's successes" if self.pilot_traces == "success" else "the pilot"
+            return own if self.recipe == "pilot" else "more demonstrations"
+        depth = f" K={K_text(self.K)}" if self.recipe in SHORT else ""
+        return f"{self.recipe}{depth} r={self.r:g}"
+
+    @property
+    def form(self) -> tuple[str, float, float, str]:
+        """What tells trainings apart: the pilot's traces matter where they are what is trained on."""
+        return self.recipe, self.K, self.r, self.pilot_traces if self.recipe == "pilot" else ""
+
+    def recipe_of(self, like: Recipe, *, n: int | None = None) -> Recipe:
+        """The arm as a recipe with the horizon, teacher and success threshold of another."""
+        if self.recipe == "pilot":
+            return like
+        changes: dict[str, Any] = {"n": n or like.n, "teacher": like.teacher, "T_max": like.T_max}
+        if self.recipe in SHORT:
+            changes["K"] = self.K if like.T_max > self.K else INF
+        changes["success_at"] = like.success_at
+        return preset(self.recipe, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON and TOML."""
+        return {
+            "recipe": self.recipe,
+            "K": K_text(self.K),
+            "r_tokens": self.r,
+            "pilot_traces": self.pilot_traces,
+        }
 
 
-def effects(arm: Arm) -> Array:
-    """[13] features of an arm, in the order of EFFECTS."""
-    r, k = arm.r, 1.0 / arm.K if arm.recipe in SHORT else 0.0
-    success, failed = float(arm.recipe in FILTERED), float(arm.recipe in ("op-critical", "op-failed"))
+def arms_of(T_max: int, *, depths: Sequence[float] = DEPTHS) -> list[Arm]:
+    """Every arm that is compared, each with both choices of pilot traces; pure BC first."""
+    finite = [K for K in depths if T_max > K]
+    forms = [("pure-bc", INF, 0.0)]
+    forms += [("op-short", K, r) for r, K in product(SHARES, [*finite, INF])]
+    forms += [(name, INF, r) for name, r in product(FILTERED, SHARES[1:])]
+    forms += [("op-failed", K, r) for r, K in product(SHARES[1:], [*finite, INF])]
+    forms = list(dict.fromkeys(forms))
+    return [Arm(*form, pilot_traces=which) for which in PILOT_TRACES for form in forms]
+
+
+def effects(arm: Arm, r: float | None = None) -> Array:
+    """[13] features of an arm, in the order of EFFECTS; r: on-policy share where it is not the arm's."""
+    r, k = arm.r if r is None else r, 1.0 / arm.K if arm.recipe in SHORT else 0.0
+    own_successes = arm.recipe == "pilot" and arm.pilot_traces == "success"
+    success = float(arm.recipe in FILTERED or own_successes)
+    failed = float(arm.recipe in ("op-critical", "op-failed"))
     whole = float(r == 1)
     return np.array(
         [
@@ -91,7 +132,7 @@ def effects(arm: Arm) -> Array:
             r * failed,
             r * success * failed,
             r * (arm.recipe == "oec"),
-            (1 - r) * (arm.recipe in ("bc-success", "pilot-success")),
+            (1 - r) * (arm.recipe == "bc-success" or own_successes),
             r * failed * k,
             whole * success,
         ]
@@ -108,17 +149,18 @@ def hat(size: float) -> Array:
     return weights
 
 
-def features(arm: Arm, size: float, final: bool = False) -> Array:
+def features(arm: Arm, size: float, *, r: float | None = None, final: bool = False) -> Array:
     """[53] row x with logit J(arm, size) = x beta: effects at the four knots, and 1 / size where pilot
     traces are unfiltered.
 
     Args:
         arm: the arm.
         size: teacher tokens in units of the pilot's cost, > 0.
+        r: on-policy share of the tokens where it is not the arm's, as in a cut.
         final: a final student, trained on the pilot's own traces too; a small training is on a cut alone.
     """
     if not size > 0:
         raise ValueError(f"a size must be positive; got {size}")
-    own, at = effects(arm), hat(size)
-    unfiltered = 1 / size if final and arm.traces == "all" else 0.0
+    own, at = effects(arm, r), hat(size)
+    unfiltered = 1 / size if final and arm.pilot_traces == "all" else 0.0
     return np.concatenate([at * own[0], np.outer(at, own[1:]).ravel(), [unfiltered]])

@@ -1,8 +1,8 @@
 """The prior of learning curves: a mixture of Gaussians over coefficients and pilot facts, learnt from worlds.
 
-`prior.json` is made by `learn_prior.py`. There is one component for each family of worlds (recognised by
-facts and
-trainings), and one broad component for a family that was never seen, whose facts bear on levels only.
+`prior.json` is made by `benchmarks/planner_prior`. There is one component for each family of worlds
+(recognised by facts and trainings), and a broad one for a family that was never seen, whose facts bear on
+levels only.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Facts:
         handback0, handback1, handback5: the student after 0, 1, 5 teacher turns.
         T_max: horizon in turns.
         nll_demo, nll_tail, nll_rollout: mean negative log-likelihood, nats a turn, under pi_0 of turns of
-            demonstrations, of
-            continuations, and of its own rollouts.
+            demonstrations, of continuations, and of its own rollouts.
         turns_demo, turns_tail: mean teacher turns of a demonstration and of a whole continuation.
+        pilot: teacher tokens (C_i) of the pilot, demonstrations and failures included: the unit of sizes.
     """
 
     student: Count | None = None
@@ -57,6 +57,7 @@ class Facts:
     nll_rollout: float | None = None
     turns_demo: float | None = None
     turns_tail: float | None = None
+    pilot: float = 1.0
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.plan.arms import Arm
+from analysis.curves.arms import Arm
 from analysis.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, demo_cost, pilot_price
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.reweigh import kept, proposed

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.arms import Facts, Training, arms_of, facts_of
+from analysis.curves.arms import arms_of
+from analysis.curves.curves import posterior
+from analysis.curves.draws import Draws, band, drawn, not_worse, p_best, regret
+from analysis.curves.evidence import Training, distinguishable
 from analysis.plan.costs import Prices, costs, pilot_price
-from analysis.plan.curves import apart, posterior
 from analysis.plan.doubts import PILOT_SHARE, doubts
+from analysis.plan.facts import accepted, facts_of, from_learner, pass_at_1
 from analysis.plan.handback import gains
 from analysis.plan.offers import Offer, Purchase, offers
 from analysis.plan.pilot import LEAST_TASKS, Floats, Pilot
-from analysis.plan.posterior import Posterior, band, not_worse, p_best, regret
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Candidate, Curve, Plan
 from analysis.plan.reweigh import other_laws
@@ -123,7 +125,7 @@ def plan_pilot(
     tokens = np.array([offer.inference for offer in offered])
     budgets = _budgets(tokens)
     arms = [offer.arm for offer in offered]
-    believed = posterior(trainings, facts, arms, budgets, seed=seed)
+    believed = drawn(posterior(trainings, facts), arms, budgets, pilot=facts.pilot, seed=seed)
     J = believed.at(tokens)
     mean, bands, first, loss = J.mean(0), band(J), p_best(J), regret(J)
     best = int(mean.argmax())
@@ -138,7 +140,7 @@ def plan_pilot(
     too_small = (
         len(pilot.clusters) < LEAST_TASKS or own_price * purchase.charged > PILOT_SHARE * purchase.budget
     )
-    teaches = _teaches(pilot) or apart(trainings, facts) < APART
+    teaches = _teaches(pilot) or distinguishable(trainings, pilot=facts.pilot) < APART
     status = "pilot_too_small" if too_small else "ranked" if ranked and teaches else "no_preference"
     order = np.argsort(-mean, kind="stable")
     price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
@@ -149,7 +151,7 @@ def plan_pilot(
         recommended=candidates[best],
         not_worse=tuple(candidates[at] for at in order if kept[at]),
         candidates=tuple(candidates[at] for at in order),
-        pilot=_about(pilot, purchase, facts, own_price),
+        pilot=_about(pilot, purchase, own_price),
         curve=_curve(believed, offered, purchase, purchase.left(pilot), least_gain),
         p_beats_bc=beats,
         calibrated=bool(trainings),
@@ -197,10 +199,13 @@ def _budgets(tokens: Floats) -> list[float]:
 
 def _teaches(pilot: Pilot) -> bool:
     """Whether the pilot shows that the teacher does better than its student, at 99 %."""
-    gain, facts = gains(pilot), facts_of(pilot)
+    gain = gains(pilot)
+    (student, student_se), (teacher, teacher_se) = (
+        pass_at_1(pilot, e) for e in (pilot.rollouts, pilot.demos)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         z = gain.mean / gain.se
-        apart = np.float64(facts.teacher - facts.student) / np.hypot(facts.teacher_se, facts.student_se)
+        apart = np.float64(teacher - student) / np.hypot(teacher_se, student_se)
     known = [one for one in (*z, apart) if not np.isnan(one)]
     return bool(max(known, default=-np.inf) > GAIN_Z)
 
@@ -231,7 +236,7 @@ def _candidate(pilot: Pilot, offer: Offer, value: Floats) -> Candidate:
 
 
 def _curve(
-    believed: Posterior, offered: Sequence[Offer], purchase: Purchase, left: float, least_gain: float
+    believed: Draws, offered: Sequence[Offer], purchase: Purchase, left: float, least_gain: float
 ) -> Curve:
     """pass@1 of the best arm with the budget left times each of STEPS, and where more stops to pay."""
     arms = [offer.arm for offer in offered]
@@ -288,12 +293,12 @@ def _told(training: Training) -> dict[str, Any]:
         "pass_at_1": training.pass_at_1,
         "se": training.se,
         "tasks": len(training.attempts),
-        "attempts": int(training.attempts.sum()),
+        "attempts": sum(training.attempts),
         "seconds": training.seconds,
     }
 
 
-def _about(pilot: Pilot, purchase: Purchase, facts: Facts, own_price: float) -> dict[str, Any]:
+def _about(pilot: Pilot, purchase: Purchase, own_price: float) -> dict[str, Any]:
     return {
         "episodes": pilot.n_episodes,
         "tokens": pilot.tokens,
@@ -313,8 +318,8 @@ def _about(pilot: Pilot, purchase: Purchase, facts: Facts, own_price: float) -> 
         "success_at": pilot.recipe.success_at,
         "contexts": len(pilot.contexts),
         "statuses": pilot.statuses,
-        "J_student": facts.student,
-        "J_teacher": facts.teacher,
-        "from_learner": facts.from_learner,
-        "accepted": dict(facts.accepted),
+        "J_student": pass_at_1(pilot, pilot.rollouts)[0],
+        "J_teacher": pass_at_1(pilot, pilot.demos)[0],
+        "from_learner": from_learner(pilot),
+        "accepted": accepted(pilot),
     }

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.plan.arms import Arm
+from analysis.curves.arms import Arm, Traces
 from occupancy.record.recipe import K_text
 
 STATUSES = ("ranked", "no_preference", "pilot_too_small")
@@ -24,7 +24,7 @@ class Candidate:
     tasks: int
     r_tokens: float
     r_tasks: float
-    pilot_traces: str
+    pilot_traces: Traces
     """Which of the pilot's own traces are trained on: all, or success."""
     pass_at_1: float
     low: float

@@ -23,9 +23,10 @@ from agentloop.cuts.cut import Cell, buy, cut, own_traces
 from agentloop.cuts.cut import supply as supply_of
 from agentloop.cuts.whole import Whole
 from agentloop.run.episode import boundary
-from analysis.plan.arms import PILOT_TRACES, Arm, Facts, Training
-from analysis.plan.curves import next_training
-from analysis.plan.posterior import Option
+from analysis.curves.acquisition import Option, next_training
+from analysis.curves.arms import PILOT_TRACES, Arm
+from analysis.curves.evidence import Training
+from analysis.curves.prior import Facts
 from analysis.plan.read import NO_DATA
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, InputError, RunError
@@ -352,7 +353,7 @@ def _training(told: Mapping[str, Any], attempts: pd.DataFrame) -> Training:
         demo_tokens=int(told["demo_tokens"]),
         continuation_tokens=int(told["continuation_tokens"]),
         seed=int(told["seed"]),
-        successes=by_task["sum"].to_numpy(float),
-        attempts=by_task["count"].to_numpy(float),
+        successes=tuple(by_task["sum"].astype(float)),
+        attempts=tuple(by_task["count"]),
         seconds=float(told["seconds"]),
     )

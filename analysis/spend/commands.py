@@ -44,7 +44,7 @@ def _spend(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from agentloop.run.plan_file import read_plan
-    from analysis.plan.arms import facts_of
+    from analysis.plan.costs import costs
     from analysis.plan.product import Product
     from analysis.plan.read import read_pilot
     from analysis.plan.trainer import Effort, named_trainer
@@ -63,8 +63,8 @@ def _spend(arguments: argparse.Namespace) -> int:
     if bench is None:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
     product = bench.trainer if isinstance(bench.trainer, Product) else None
-    facts = facts_of(read_pilot(plan.pilot))
-    own = ProductBuyer(plan, facts.demo_tokens, facts.context_tokens, product)
+    price = costs(read_pilot(plan.pilot))
+    own = ProductBuyer(plan, price.demo, price.inference, product)
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     rounds = Rounds(
         open_run(plan.pilot),

@@ -24,8 +24,12 @@ from typing import Any
 import numpy as np
 
 from agentloop.cuts.cut import own_traces
-from analysis.plan.arms import Arm, Facts, Training, arms_of, facts_of
-from analysis.plan.curves import posterior
+from analysis.curves.arms import Arm, arms_of
+from analysis.curves.curves import posterior
+from analysis.curves.draws import drawn
+from analysis.curves.evidence import Training
+from analysis.curves.prior import Facts
+from analysis.plan.facts import accepted, facts_of
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
@@ -146,12 +150,9 @@ def _step(rounds: Rounds, state: State, name: str, work: Callable[[], State]) ->
 
 def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
     """Train contenders on cuts of all that is paid for, and choose."""
-    facts, arms = rounds.facts, [a for a in arms_of(rounds.read.recipe.T_max) if a.pilot_traces == "success"]
-    arms = [
-        arm
-        for arm in arms
-        if arm.r == 0 or arm.recipe not in facts.accepted or facts.accepted[arm.recipe] > 0
-    ]
+    facts, used = rounds.facts, accepted(rounds.read)
+    arms = [a for a in arms_of(rounds.read.recipe.T_max) if a.pilot_traces == "success"]
+    arms = [arm for arm in arms if arm.r == 0 or arm.recipe not in used or used[arm.recipe] > 0]
     trained: list[Training] = []
     for run in runs:
         bench = Bench(run, rounds.trainer, rounds.trainer_name)
@@ -165,7 +166,8 @@ def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
 
 def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence[Training]) -> State:
     tokens = np.full(len(arms), rounds.left)
-    J = posterior(trained, facts, arms, [rounds.left / 2, rounds.left], seed=rounds.seed).at(tokens)
+    budgets = [rounds.left / 2, rounds.left]
+    J = drawn(posterior(trained, facts), arms, budgets, pilot=facts.pilot, seed=rounds.seed).at(tokens)
     mean = J.mean(0)
     best = int(mean.argmax())
     rivals = _rivals(arms, mean, best)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from analysis.curves.curves import Training
-from benchmarks.planner_prior.stored import INF, arm_of, small
+from analysis.curves.evidence import Training
+from benchmarks.planner_prior.stored import INF, small
 
 SUCCESS, BC, OWN, HALF, CRITICAL = (
     ("op-success", INF, 1.0),
@@ -59,11 +60,11 @@ def made(stored: list[dict[str, Any]], rng: np.random.Generator, *, shuffled: bo
         rng: draws the episodes.
         shuffled: whether all tasks' results are permuted, so that they say nothing of arms.
     """
-    kept = [(k, s) for k, s in enumerate(stored) if small(s) is not None]
-    wins = np.array([rng.binomial(ATTEMPTS, s["J"], TASKS) for _, s in kept]).reshape(len(kept), TASKS)
+    kept = [(k, s, exact) for k, s in enumerate(stored) if (exact := small(s)) is not None]
+    wins = np.array([rng.binomial(ATTEMPTS, s["J"], TASKS) for _, s, _ in kept]).reshape(len(kept), TASKS)
     if shuffled:
         wins = rng.permutation(wins.ravel()).reshape(wins.shape)
     return [
-        Training(arm_of(s["arm"]), s["demo"], s["op"], k, tuple(map(float, won)), (ATTEMPTS,) * TASKS)
-        for (k, s), won in zip(kept, wins, strict=True)
+        replace(exact, seed=k, successes=tuple(map(float, won)), attempts=(ATTEMPTS,) * TASKS)
+        for (k, _, exact), won in zip(kept, wins, strict=True)
     ]

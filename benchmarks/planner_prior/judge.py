@@ -21,8 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, ndtr
 
-from analysis.curves.curves import bands, distinguishable, expected, posterior
+from analysis.curves.arms import Arm
+from analysis.curves.curves import Posterior, posterior
+from analysis.curves.draws import LEVEL
+from analysis.curves.evidence import distinguishable
 from analysis.curves.prior import Prior
 from benchmarks.planner_prior.designs import AFTER, DESIGNS, chosen, made
 from benchmarks.planner_prior.learn import learn
@@ -46,14 +50,29 @@ def split(raw: dict[str, Any], multiple: int) -> float:
     return float(np.mean(found))
 
 
+def bands(post: Posterior, arms: Sequence[Arm], size: float) -> tuple[np.ndarray, np.ndarray]:
+    """[A] low and high: central interval of J at LEVEL, by bisection of the mixture's law."""
+    means, sd = post.logits(arms, size)
+
+    def quantile(q: float) -> np.ndarray:
+        low, high = (means - 9 * sd).min(0), (means + 9 * sd).max(0)
+        for _ in range(50):
+            middle = (low + high) / 2
+            below = post.weights @ ndtr((middle - means) / sd) < q
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.asarray(expit((low + high) / 2))
+
+    return quantile((1 - LEVEL) / 2), quantile((1 + LEVEL) / 2)
+
+
 def judged(world: World, prior: Prior, design: str, rng: np.random.Generator) -> list[Row]:
     """One row for each budget."""
     raw, facts, rows = world.raw, facts_of(world.raw), []
     base = made(chosen(raw["small"], DESIGNS[design]), rng)
     for multiple in (5, 20):
         own, every, rule = (truth(raw, multiple, role) for role in ("plan-success", "plan", "rule"))
-        post = posterior(base, facts, BOTH, [multiple], prior)
-        J, (low, high), true = expected(post), bands(post), np.concatenate([own, every])
+        post, true = posterior(base, facts, prior), np.concatenate([own, every])
+        J, (low, high) = post.expected(BOTH, multiple), bands(post, BOTH, multiple)
         best, pick = max(own.max(), rule.max()), int(J.argmax())
         row = {
             "family": world.family,
@@ -72,8 +91,8 @@ def judged(world: World, prior: Prior, design: str, rng: np.random.Generator) ->
             after = np.array(bought["truth"]).mean(0)
             row["purchase"] = 100 * (best - after[int(J[: len(OPTIONS)].argmax())])
             more = made(chosen(bought["small"], AFTER), rng)
-            post = posterior(base + more, facts, OPTIONS, [multiple], prior)
-            J, (low, high) = expected(post), bands(post)
+            post = posterior(base + more, facts, prior)
+            J, (low, high) = post.expected(OPTIONS, multiple), bands(post, OPTIONS, multiple)
             row["16 more"] = 100 * (best - after[int(J.argmax())])
             row["16 more held"] = float(((low <= after) & (after <= high)).mean())
             row["16 more width"] = float((high - low).mean())
@@ -155,7 +174,9 @@ def informed(worlds: Sequence[World], *, shuffled: bool) -> float:
     """Fraction of worlds whose trainings are called distinguishable at 5 %."""
     p = [
         distinguishable(
-            made(chosen(x.raw["small"], DESIGNS["max"]), np.random.default_rng(k), shuffled=shuffled), 199, k
+            made(chosen(x.raw["small"], DESIGNS["max"]), np.random.default_rng(k), shuffled=shuffled),
+            permutations=199,
+            seed=k,
         )
         for k, x in enumerate(worlds)
     ]

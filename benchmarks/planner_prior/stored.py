@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.curves.arms import Arm, Array, features
+from analysis.curves.arms import Arm, Array, Traces, features
+from analysis.curves.evidence import Training
 from analysis.curves.prior import Count, Facts, fact_vector
 
 INF = 10**6
@@ -26,9 +27,11 @@ STORED = (
 """(recipe, K, r) of the options in the order of the stored truths."""
 
 
-def arm_of(key: Any, traces: Any = "success") -> Arm:
+def arm_of(key: Any, traces: Traces = "success") -> Arm:
     """The arm of a stored (recipe, K, r)."""
     name, K, r = key
+    if name in ("pilot", "pilot-success"):
+        name, traces = "pilot", "success" if name == "pilot-success" else "all"
     return Arm(name, float("inf") if K >= INF else float(K), float(r), traces)
 
 
@@ -103,23 +106,22 @@ def truth(raw: dict[str, Any], multiple: int, role: str) -> Array:
     return np.asarray(np.mean(raw["truth"][f"{role}-{multiple}"], 0))
 
 
-def small(stored: dict[str, Any]) -> tuple[Arm, float] | None:
-    """(arm with its real r, size) of a stored training; None where it is too small."""
+def small(stored: dict[str, Any]) -> Training | None:
+    """A stored training, evaluated without noise; None where it is too small."""
     size = stored["demo"] + stored["op"]
     if size < 0.08 or stored["arm"][0] == "none":
         return None
-    name, K, _ = stored["arm"]
-    return arm_of((name, K, stored["op"] / size)), size
+    return Training(arm_of(stored["arm"]), stored["demo"], stored["op"], 0, (stored["J"],), (1,))
 
 
 def world_of(raw: dict[str, Any]) -> World:
     """A stored world for EM."""
     rows, values, scale = [], [], []
     for stored in [*raw["small"], *(s for bought in raw["rounds"].values() for s in bought["small"])]:
-        if (pair := small(stored)) is not None:
-            rows.append(features(*pair))
+        if (training := small(stored)) is not None:
+            rows.append(training.row(1.0))
             values.append(stored["J"])
-            scale.append(max(pair[1], 0.1))
+            scale.append(max(training.size(1.0), 0.1))
     X, y, p = np.array(rows), logit(values), np.array(scale)
     XX, Xy, yy = [(X.T * p) @ X], [X.T @ (p * y)], [float((p * y * y).sum())]
     final = []

@@ -9,26 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.curves.acquisition import Possible, next_training
+from analysis.curves.acquisition import worth
 from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, features, hat
-from analysis.curves.curves import (
-    Training,
-    bands,
-    conditioned,
-    distinguishable,
-    draws,
-    expected,
-    expected_regret,
-    measured,
-    observations,
-    p_best,
-    posterior,
-)
+from analysis.curves.curves import Posterior, conditioned, posterior
+from analysis.curves.draws import band, drawn, p_best, regret
+from analysis.curves.evidence import Training, distinguishable, measured, observations
 from analysis.curves.prior import Facts, Prior, fact_vector, from_json, shipped, to_json
 
 INF = float("inf")
+BC = Arm("pure-bc", r=0.0)
 CANDIDATES = [
-    Arm("pure-bc"),
+    BC,
     Arm("op-short", 3, 0.5),
     Arm("op-success", INF, 1.0),
     Arm("op-critical", INF, 1.0, "all"),
@@ -59,9 +50,7 @@ def toy(components: int = 2, seed: int = 0) -> Prior:
 
 PRIOR = toy()
 FACTS = Facts((15, 60), (30, 40), (25, 60), T_max=12, nll_demo=1.1)
-ARMS = st.sampled_from(
-    [Arm("pure-bc"), Arm("op-success", INF, 1.0), Arm("op-short", 3, 0.5), Arm("op-failed", 1, 1.0)]
-)
+ARMS = st.sampled_from([BC, Arm("op-success", INF, 1.0), Arm("op-short", 3, 0.5), Arm("op-failed", 1, 1.0)])
 
 
 @st.composite
@@ -84,7 +73,7 @@ many = st.lists(trainings(), min_size=1, max_size=6)
 
 def test_features_have_one_row_of_the_right_length() -> None:
     assert len(effects(Arm("oec", INF, 0.5))) == len(EFFECTS)
-    assert features(Arm("pure-bc"), 1.0).shape == (DIMENSION,)
+    assert features(BC, 1.0).shape == (DIMENSION,)
 
 
 @given(st.floats(0.01, 1000))
@@ -97,12 +86,12 @@ def test_knots_weigh_one(size: float) -> None:
 
 
 def test_pure_bc_is_level_alone() -> None:
-    assert np.count_nonzero(effects(Arm("pure-bc"))) == 1
+    assert np.count_nonzero(effects(BC)) == 1
 
 
 def test_unfiltered_traces_matter_less_with_size() -> None:
-    gap = [features(Arm("pure-bc", traces="all"), s, True)[-1] for s in (2.0, 5.0, 20.0)]
-    assert gap[0] > gap[1] > gap[2] > 0 == features(Arm("pure-bc"), 5.0, True)[-1]
+    gap = [features(Arm("pure-bc", INF, 0.0, "all"), s, final=True)[-1] for s in (2.0, 5.0, 20.0)]
+    assert gap[0] > gap[1] > gap[2] > 0 == features(BC, 5.0, final=True)[-1]
 
 
 @settings(deadline=None, max_examples=25)
@@ -110,16 +99,16 @@ def test_unfiltered_traces_matter_less_with_size() -> None:
 def test_order_of_trainings_does_not_matter(found: list[Training], random: object) -> None:
     other = found.copy()
     random.shuffle(other)  # type: ignore[attr-defined]
-    a, b = (posterior(x, FACTS, CANDIDATES, [5], PRIOR) for x in (found, other))
-    assert np.allclose(a.center, b.center, atol=1e-7)
+    a, b = (posterior(x, FACTS, PRIOR) for x in (found, other))
+    assert np.allclose(a.mean, b.mean, atol=1e-7)
     assert np.allclose(a.covariance, b.covariance, atol=1e-7)
 
 
 def test_nothing_measured_is_the_prior() -> None:
-    post = posterior([], Facts(), CANDIDATES, [5], PRIOR)
-    X = np.array([features(a, 5, True) for a in CANDIDATES])
+    post = posterior([], Facts(), PRIOR)
+    X = np.array([features(a, 5, final=True) for a in CANDIDATES])
     off = np.array([0, 0, 0.02, 0, 0])
-    assert np.allclose(post.means, PRIOR.means[:, :DIMENSION] @ X.T + off)
+    assert np.allclose(post.logits(CANDIDATES, 5)[0], PRIOR.means[:, :DIMENSION] @ X.T + off)
     assert np.allclose(post.weights, 0.5)
 
 
@@ -157,38 +146,42 @@ def test_more_noise_widens(found: list[Training]) -> None:
 @given(many)
 def test_one_more_training_never_widens_a_single_component(found: list[Training]) -> None:
     one = toy(1)
-    before, after = (posterior(x, FACTS, CANDIDATES, [5, 20], one) for x in (found[:-1], found))
-    assert (np.diag(after.covariance) <= np.diag(before.covariance) * 1.02 + 1e-9).all()
+    before, after = (posterior(x, FACTS, one) for x in (found[:-1], found))
+    for size in (5, 20):
+        assert (after.logits(CANDIDATES, size)[1] <= before.logits(CANDIDATES, size)[1] * 1.01 + 1e-9).all()
 
 
 @settings(deadline=None, max_examples=25)
 @given(many, st.permutations(range(len(CANDIDATES))))
 def test_permuting_candidates_permutes_answers(found: list[Training], order: list[int]) -> None:
-    a = posterior(found, FACTS, CANDIDATES, [5], PRIOR)
-    b = posterior(found, FACTS, [CANDIDATES[k] for k in order], [5], PRIOR)
-    assert np.allclose(a.center[order], b.center)
-    assert np.allclose(expected(a)[order], expected(b))
+    post = posterior(found, FACTS, PRIOR)
+    permuted = post.expected([CANDIDATES[k] for k in order], 5)
+    assert np.allclose(post.expected(CANDIDATES, 5)[order], permuted)
+
+
+def test_the_unit_of_tokens_does_not_matter() -> None:
+    one = Training(CANDIDATES[2], 0.1, 0.4, 0, (2.0,) * 50, (4,) * 50)
+    tokens = replace(one, demo_tokens=1000, continuation_tokens=4000)
+    a, b = posterior([one], FACTS, PRIOR), posterior([tokens], replace(FACTS, pilot=10_000.0), PRIOR)
+    assert np.allclose(a.mean, b.mean)
+
+
+def joint(post: Posterior, size: float) -> np.ndarray:
+    """[DRAWS, A] of pass@1, the pilot as unit."""
+    return 1 / (1 + np.exp(-drawn(post, CANDIDATES, [size - 1], pilot=1.0).logits[:, :, 0]))
 
 
 @settings(deadline=None, max_examples=25)
-@given(many, st.floats(0.5, 0.95))
-def test_bands_are_inside_and_nested(found: list[Training], level: float) -> None:
-    post = posterior(found, FACTS, CANDIDATES, [5, 20], PRIOR)
-    low, high = bands(post, level)
-    wider = bands(post, min(0.99, level + 0.04))
-    assert ((low > 0) & (low < high) & (high < 1)).all()
-    assert (wider[0] <= low + 1e-9).all()
-    assert (wider[1] >= high - 1e-9).all()
-
-
-def test_draws_agree_with_bands_and_means() -> None:
-    post = posterior([], FACTS, CANDIDATES, [5], PRIOR)
-    sample = draws(post, 40_000)
-    low, high = bands(post)
-    assert np.allclose(sample.mean(0), expected(post), atol=0.01)
-    assert np.allclose(((low <= sample) & (sample <= high)).mean(0), 0.9, atol=0.01)
-    assert np.isclose(p_best(sample).sum(), 1)
-    assert (expected_regret(sample) >= 0).all()
+@given(many)
+def test_draws_agree_with_means_and_bands_hold_them(found: list[Training]) -> None:
+    post = posterior(found, FACTS, PRIOR)
+    for size in (5.0, 20.0):
+        J = joint(post, size)
+        low, high = band(J)
+        assert np.allclose(J.mean(0), post.expected(CANDIDATES, size), atol=0.02)
+        assert ((low > 0) & (low < high) & (high < 1)).all()
+        assert np.isclose(p_best(J).sum(), 1)
+        assert (regret(J) >= 0).all()
 
 
 def test_evaluation_noise_is_clustered_by_task() -> None:
@@ -199,7 +192,7 @@ def test_evaluation_noise_is_clustered_by_task() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"successes": ()}, {"successes": (5.0,) * 50}, {"demo_tokens": 0.0}, {"attempts": (4,) * 49}]
+    "change", [{"successes": ()}, {"successes": (5.0,) * 50}, {"demo_tokens": 0}, {"attempts": (4,) * 49}]
 )
 def test_bad_trainings_are_refused(change: dict[str, object]) -> None:
     good = Training(CANDIDATES[0], 1, 0, 0, (2.0,) * 50, (4,) * 50)
@@ -226,15 +219,10 @@ def test_json_keeps_the_prior() -> None:
     assert again.provenance == PRIOR.provenance
 
 
-def test_worth_is_positive_falls_with_noise_and_counts_minutes() -> None:
-    post = posterior([], FACTS, CANDIDATES, [5], PRIOR)
-    arm = Arm("op-success", INF, 1.0)
-    found = next_training(
-        post, [Possible(arm, 0.5, 1, 400), Possible(arm, 0.5, 1, 40), Possible(arm, 0.5, 10, 400)], PRIOR
-    )
-    worth = {(w.training.episodes, w.training.minutes): w for w in found}
-    assert worth[400, 1].fall >= worth[40, 1].fall >= 0
-    assert np.isclose(worth[400, 10].per_minute * 10, worth[400, 1].per_minute)
+def test_worth_is_positive_and_falls_with_noise() -> None:
+    post, options = posterior([], FACTS, PRIOR), [(Arm("op-success", INF, 1.0), 0.5)]
+    long, short = (worth(post, CANDIDATES, 5, options, episodes=n)[0] for n in (400, 40))
+    assert long >= short >= 0
 
 
 def test_no_information_is_not_called_information() -> None:
@@ -248,12 +236,12 @@ def test_no_information_is_not_called_information() -> None:
             for a in (CANDIDATES[0], CANDIDATES[2])
             for k in range(6)
         ]
-        p.append(distinguishable(found, 99))
+        p.append(distinguishable(found, permutations=99))
     assert np.mean(np.array(p) <= 0.05) < 0.15
     apart = [
         replace(t, successes=tuple(np.minimum(4, np.array(t.successes) + 1))) if t.arm.r else t for t in found
     ]
-    assert distinguishable(apart, 99) <= 0.05
+    assert distinguishable(apart, permutations=99) <= 0.05
 
 
 def test_trainings_of_one_form_are_one_observation() -> None:
@@ -276,7 +264,8 @@ def test_the_curve_may_bend_between_knots_only() -> None:
 def test_shipped_prior_loads_and_answers() -> None:
     prior = shipped()
     assert np.isclose(np.exp(prior.log_weights).sum(), 1, atol=1e-3)
-    post = posterior([], FACTS, CANDIDATES, [5, 20], prior)
-    low, high = bands(post)
-    assert (low < expected(post)).all()
-    assert (expected(post) < high).all()
+    post = posterior([], FACTS)
+    assert post.prior is prior
+    low, high = band(joint(post, 5.0))
+    J = post.expected(CANDIDATES, 5.0)
+    assert ((low < J) & (high > J)).all()

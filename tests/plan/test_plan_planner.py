@@ -11,13 +11,16 @@ import pilots
 import pytest
 from test_plan_facts import permuted
 
+from analysis.curves.acquisition import Option, next_training
+from analysis.curves.arms import Arm, arms_of
+from analysis.curves.curves import posterior
+from analysis.curves.draws import drawn
+from analysis.curves.evidence import Training
 from analysis.plan.answer import sentences
-from analysis.plan.arms import Arm, Training, arms_of, facts_of
-from analysis.plan.curves import next_training, posterior
+from analysis.plan.facts import facts_of
 from analysis.plan.offers import Purchase, offers, passed
 from analysis.plan.pilot import Pilot
 from analysis.plan.planner import plan, plan_pilot
-from analysis.plan.posterior import Option
 from analysis.plan.read import read_pilot
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF
@@ -46,7 +49,7 @@ def trained(
 ) -> Training:
     successes = (np.arange(200) < 200 * won).astype(float)
     own = round(tokens * r)
-    return Training(Arm(recipe, K, r), tokens - own, own, seed, successes, np.ones(200))
+    return Training(Arm(recipe, K, r), tokens - own, own, seed, tuple(successes), (1,) * 200)
 
 
 def test_json_has_the_fields_of_the_design(pilot: Pilot) -> None:
@@ -191,7 +194,8 @@ def test_more_tokens_are_not_expected_to_hurt(pilot: Pilot) -> None:
 
 def test_beliefs_are_draws_of_every_arm_at_every_budget(pilot: Pilot) -> None:
     facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
-    found = posterior([trained("op-short", 0.5, won=0.5, K=3)], facts, arms, [1e4, 1e5])
+    believed = posterior([trained("op-short", 0.5, won=0.5, K=3)], facts)
+    found = drawn(believed, arms, [1e4, 1e5], pilot=facts.pilot)
     assert found.logits.shape[1:] == (len(arms), 2)
     assert np.allclose(found.at(np.full(len(arms), 1e4)), 1 / (1 + np.exp(-found.logits[:, :, 0])))
     between = found.at(np.full(len(arms), np.sqrt(1e9)))

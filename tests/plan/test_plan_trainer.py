@@ -11,9 +11,9 @@ import pilots
 import pytest
 
 from analysis.cli import main
-from analysis.plan.arms import Arm
+from analysis.curves.acquisition import Option
+from analysis.curves.arms import Arm
 from analysis.plan.planner import plan
-from analysis.plan.posterior import Option
 from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
@@ -125,7 +125,7 @@ def test_evaluation_folders_are_read_and_none_serves_twice(run: Run, tmp_path: P
     info = {"environment": "toy 1"}
     create_run(tmp_path / "evaluation", Recipe("evaluation"), info).commit({"evaluations": rows})
     bench, _ = bench_of(run, tmp_path / "evaluation")
-    assert bench.train(OPTION).attempts.sum() == 2, "an attempt that ended in an error is no data"
+    assert sum(bench.train(OPTION).attempts) == 2, "an attempt that ended in an error is no data"
     with pytest.raises(DataError, match="for an earlier training too"):
         bench.train(replace(OPTION, seed=2))
     create_run(tmp_path / "other", Recipe("evaluation"), {"environment": "x"}).commit({"evaluations": rows})

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from analysis.curves.arms import DIMENSION
-from analysis.curves.curves import bands, expected, posterior
+from analysis.curves.curves import posterior
 from analysis.curves.prior import shipped
 from benchmarks.planner_prior import learn
 from benchmarks.planner_prior.designs import DESIGNS, chosen, made
-from benchmarks.planner_prior.judge import judged, summary
+from benchmarks.planner_prior.judge import bands, judged, summary
 from benchmarks.planner_prior.stored import INF, OPTIONS, STORED, facts_of, read
 
 FAMILIES = ("uphill", "level")
@@ -72,12 +72,11 @@ def test_a_prior_is_learnt_from_stored_worlds(data: Path) -> None:
     one = read(data)[-1]
     assert one.family == "uphill"
     rng = np.random.default_rng(0)
-    believed = posterior(
-        made(chosen(one.raw["small"], DESIGNS["half"]), rng), facts_of(one.raw), OPTIONS, [5], prior
-    )
-    low, high = bands(believed)
+    trainings = made(chosen(one.raw["small"], DESIGNS["half"]), rng)
+    believed = posterior(trainings, facts_of(one.raw), prior)
+    low, high = bands(believed, OPTIONS, 5)
     assert (low < high).all()
-    assert OPTIONS[int(expected(believed).argmax())].r == 1
+    assert OPTIONS[int(believed.expected(OPTIONS, 5).argmax())].r == 1
 
 
 def test_a_judgement_has_a_row_for_each_budget(data: Path) -> None:

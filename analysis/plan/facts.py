@@ -1,0 +1,82 @@
+"""What a pilot says before anything is trained: to the model of curves, and to the reader of a plan."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from analysis.curves.arms import FILTERED
+from analysis.curves.prior import Facts
+from analysis.plan.costs import per_context
+from analysis.plan.pilot import Episodes, Floats, Pilot, ratio
+from analysis.plan.reweigh import kept, proposed
+
+
+def facts_of(pilot: Pilot) -> Facts:
+    """What the model of learning curves reads, before anything is trained."""
+    contexts, at = pilot.contexts, pilot.recipe.success_at
+    known = np.isfinite(contexts.teacher)
+    early = contexts.t_prime <= contexts.T / 2
+    back = {0.0: contexts.student} | dict(zip(contexts.k.astype(float), contexts.handback.T, strict=True))
+    counts = {0.0: known.astype(float)} | dict(
+        zip(contexts.k.astype(float), contexts.replicates.T, strict=True)
+    )
+
+    def won(values: Floats, among: Any = True) -> tuple[float, int] | None:
+        data = values[np.isfinite(values) & among]
+        return (float((data >= at).sum()), len(data)) if len(data) else None
+
+    def handed(k: float) -> tuple[float, int] | None:
+        if k not in back or not np.isfinite(back[k]).any():
+            return None
+        data = np.isfinite(back[k])
+        n = counts[k][data] if k else np.full(int(data.sum()), 2.0)
+        return float((back[k][data] * n).sum()), int(n.sum())
+
+    shown, tails = pilot.demo_turns.lengths, contexts.turns.lengths
+    return Facts(
+        student=won(pilot.rollouts.R),
+        teacher=won(pilot.demos.R),
+        learner=won(contexts.teacher),
+        failed=won(contexts.teacher, contexts.parent < at),
+        early=won(contexts.teacher, early),
+        late=won(contexts.teacher, ~early),
+        handback0=handed(0.0),
+        handback1=handed(1.0),
+        handback5=handed(5.0),
+        T_max=float(pilot.recipe.T_max),
+        turns_demo=float(shown.mean()) if len(shown) else None,
+        turns_tail=float(tails.mean()),
+        **pilot.surprise,
+        pilot=float(pilot.tokens),
+    )
+
+
+def pass_at_1(pilot: Pilot, episodes: Episodes) -> tuple[float, float]:
+    """Mean reward of the pilot's rollouts or demonstrations and its standard error; NaN without rewards."""
+    known = np.isfinite(episodes.R)
+    if not known.any():
+        return math.nan, math.nan
+    own, cluster = episodes.R[known], episodes.cluster[known]
+    mean, se = ratio(own, np.ones(len(own)), cluster=cluster, n_clusters=len(pilot.clusters))
+    return float(mean), float(se)
+
+
+def from_learner(pilot: Pilot) -> float:
+    """Success of whole continuations from the student's contexts, U_inf; NaN without rewards."""
+    known = np.isfinite(pilot.contexts.teacher)
+    won = pilot.contexts.teacher[known] >= pilot.recipe.success_at
+    return float(won.mean()) if known.any() else math.nan
+
+
+def accepted(pilot: Pilot) -> dict[str, float]:
+    """By recipe with a filter: share of what it buys, in tokens, that it trains on; NaN if it buys none."""
+    whole = per_context(pilot.contexts, pilot.contexts.turns.output, T_max=pilot.recipe.T_max)[:, -1]
+    return {recipe: _share(pilot, recipe, whole) for recipe in FILTERED}
+
+
+def _share(pilot: Pilot, recipe: str, tokens: Floats) -> float:
+    played, used = proposed(pilot, recipe) * tokens, kept(pilot, recipe) * tokens
+    return float(used.sum() / played.sum()) if played.sum() > 0 else math.nan

@@ -25,6 +25,16 @@ Float64 = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]
 
 
+def refuse_weights(weights: Floats) -> None:
+    """DataError for weights whose sum overflows, or whose squares vanish."""
+    with np.errstate(over="ignore", under="ignore"):
+        total = float(weights.sum(dtype=np.float64))
+        lost = (weights > 0) & (weights.astype(np.float64) ** 2 == 0)
+    if not np.isfinite(total) or lost.any():
+        which = f"weight {weights[lost][0]}" if lost.any() else f"weights that add up to {total}"
+        raise DataError(f"{which}: expected 0, or numbers whose squares and sum a float64 can hold")
+
+
 @dataclass(frozen=True)
 class Trajectories:
     """Variable-length trajectories in compressed-sparse-row form, validated once.
@@ -115,6 +125,7 @@ class Trajectories:
             if bad.any():
                 at = int(np.argmax(bad))
                 raise DataError(f"weight {self.weights[at]} at turn {at}: expected a finite number >= 0")
+            refuse_weights(self.weights)
 
     def __len__(self) -> int:
         """B, empty trajectories included."""

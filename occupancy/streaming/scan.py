@@ -24,7 +24,7 @@ from occupancy.kernels.fixed_point import carry
 from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
 from occupancy.record.errors import DataError
 from occupancy.record.reading import reading
-from occupancy.record.types import Float64, Int32, Int64
+from occupancy.record.types import Float64, Int32, Int64, refuse_weights
 from occupancy.statistics.exact import Occupancy
 from occupancy.statistics.tallies import Tally
 from occupancy.streaming.estimate import StreamEstimate, require_positive
@@ -197,6 +197,7 @@ def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
             if not (np.isfinite(w) & (w >= 0)).all():
                 bad = w[~(np.isfinite(w) & (w >= 0))][0]
                 raise DataError(f"column {columns.weight!r} holds {bad}: expected finite weights >= 0")
+            refuse_weights(w)
             weighted = grown(weighted, int(s.max()) + 1 if len(s) else 0)
             weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
             squares += float(w @ w)

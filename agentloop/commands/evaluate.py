@@ -60,7 +60,7 @@ async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
 
 
 def _shown(summary: dict[str, Any]) -> Iterator[Any]:
-    errors_by = ("SE by task", "SE over evaluations\n(sampling noise only)")
+    errors_by = ("SE by task", "SE over evaluations")
     heads = ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations")
     rows = []
     for name, row in (("all", summary["success"]), ("with a reward", summary["success_of_scored"])):
@@ -72,5 +72,6 @@ def _shown(summary: dict[str, Any]) -> Iterator[Any]:
             rows.append((name, f"{row['mean']:.4f}", between + method, *errors, *counts))
     yield table(f"{summary['folder']}: {summary['policy']}", heads, rows, left=("of",))
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
+    yield "The SE over evaluations measures sampling noise only."
     yield f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns"
     yield from summary["cautions"]

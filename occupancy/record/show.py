@@ -87,7 +87,7 @@ def table(
 
     made = Table(title=Text(title) if title else None)
     for head in heads:
-        made.add_column(Text(head), justify="left" if head in left else "right", overflow="fold")
+        made.add_column(Text(head), justify="left" if head in left else "right")
     for row in rows:
         made.add_row(*(Text(str(cell)) for cell in row))
     return made

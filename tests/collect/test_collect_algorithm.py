@@ -177,7 +177,9 @@ def test_a_changed_world_is_noticed_before_the_teacher_is_paid(tmp_path: Path) -
         ask.env.length = 9  # type: ignore[attr-defined]
         return await drunk(ask)
 
-    run = run_of(tmp_path / "run", preset("op-short", K=2, n=1, T_max=12), student=moody)
+    with pytest.raises(RunError, match="the replay failed in all 8 episodes"):
+        run_of(tmp_path / "run", preset("op-short", K=2, n=1, T_max=12), student=moody)
+    run = open_run(tmp_path / "run")
     desynced = [e for e in rows(run, "episodes") if e["status"] == "replay_desync"]
     assert desynced
     assert not attempts(run)

@@ -33,8 +33,10 @@ FORMATS = (
     "verl",
     "verl-rollouts",
 )
-_DATA = re.compile(r"\.(jsonl?|parquet|eval|traj)(\.(gz|zst))?$")
+_DATA = re.compile(r"\.(jsonl?|parquet|arrow|eval|traj)(\.(gz|zst))?$")
 """Names of data files, in a folder."""
+_ABOUT = ("dataset_info.json", "dataset_dict.json", "state.json", "result.json", "config.json")
+"""Files in a folder that are about its data: of `datasets`, and of Harbor's trials."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -149,12 +151,14 @@ def _files(names: list[str]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, names):
         inside = (
-            sorted(f for f in path.rglob("*") if f.is_file() and _DATA.search(f.name))
+            sorted(
+                f for f in path.rglob("*") if f.is_file() and _DATA.search(f.name) and f.name not in _ABOUT
+            )
             if path.is_dir()
             else []
         )
         if path.is_dir() and not inside:
-            raise InputError(f"{path}: no .json, .jsonl, .parquet, .eval or .traj file in the folder")
+            raise InputError(f"{path}: no .json, .jsonl, .parquet, .arrow, .eval or .traj file in the folder")
         found += inside or [path]
     if twice := [file for file in found if found.count(file) > 1] if len(found) < 1000 else []:
         raise InputError(f"{twice[0]} is given twice: name each file once")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.files import Place, head_of, json_records
+from occupancy.importers.parquet import is_table, names_of
 from occupancy.record.errors import DataError
 
 _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
@@ -39,8 +40,9 @@ _NAME = re.compile(r'"(\w+)"\s*:')
 def format_of(file: Path) -> str:
     """The format of a file; refused where no rule fits."""
     whole = Place(file, "whole file")
-    if head_of(file, 4) == b"PAR1":
-        return _table(file)
+    if is_table(head_of(file, 8)):
+        verl = {"responses", "extra_info", "trace"} & names_of(file)
+        return "verl" if verl else "trl"
     if zipfile.is_zipfile(file):
         return "inspect"
     record = _first_record(file)
@@ -65,10 +67,3 @@ def _first_record(file: Path) -> Any:
     while isinstance(record, list) and record:
         record = record[0]
     return record
-
-
-def _table(file: Path) -> str:
-    import pyarrow.parquet as pq
-
-    names = set(pq.read_schema(file).names)
-    return "verl" if "responses" in names or "extra_info" in names or "trace" in names else "trl"

@@ -1,4 +1,4 @@
-"""Parquet files of TRL (`messages`, or `prompt` with `completion`) and verl (or with `responses`).
+"""Parquet and Arrow files of TRL (`messages`, or `prompt` with `completion`) and verl (or with `responses`).
 
 A struct column has a cell for every field that any row has: a null there is a field that the row lacks, and
 is left out. Entries of `extra_info` count as columns.
@@ -6,13 +6,17 @@ is left out. Entries of `extra_info` count as columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, field_of, reward
 from occupancy.importers.files import Place, Progress
 from occupancy.importers.records import episode_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TRL = ("prompt", "completion", "extra_info", "data_source", "trace")
 _VERL = ("prompt", "responses", "extra_info", "data_source", "trace")
@@ -65,26 +69,56 @@ def _responses(row: dict[str, Any], settings: ImportSettings, place: Place) -> I
         yield episode_of(row, messages, settings, place, used=(*_VERL, name), R=R)
 
 
+def is_table(head: bytes) -> bool:
+    """Whether a file begins like Parquet, an Arrow file, or an Arrow stream (what `datasets` saves)."""
+    return head.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"))
+
+
+def names_of(file: Path) -> set[str]:
+    """Names of the columns of a table."""
+    with _table(file) as (schema, _, _):
+        return set(schema.names)
+
+
 def _rows(file: Path, progress: Progress | None = None) -> Iterator[tuple[dict[str, Any], Place]]:
-    """Rows with their numbers, from 1.
-
-    A struct column has a cell for every field that any row has: a null there is a field that the row lacks.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        parquet = pq.ParquetFile(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise Place(file, "whole file").refuse(f"not Parquet ({error})") from error
-    number, size = 0, file.stat().st_size / max(parquet.metadata.num_rows, 1)
-    with parquet:
-        for batch in parquet.iter_batches(256):
+    """Rows with their numbers, from 1."""
+    number, size = 0, file.stat().st_size
+    with _table(file) as (_, batches, rows):
+        for batch in batches:
             for row in batch.to_pylist():
                 number += 1
                 yield _without_nulls(row), Place(file, f"row {number}")
-            if progress is not None:
-                progress(int(len(batch) * size))
+            if progress is not None and rows:
+                progress(len(batch) * size // rows)
+
+
+@contextmanager
+def _table(file: Path) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch], int]]:
+    """Schema, batches and number of rows (0 where unknown) of a Parquet or Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with file.open("rb") as handle:
+        head = handle.read(8)
+    try:
+        if head.startswith(b"PAR1") or not is_table(head):
+            with pq.ParquetFile(file) as parquet:
+                yield parquet.schema_arrow, parquet.iter_batches(256), parquet.metadata.num_rows
+            return
+        with pa.memory_map(str(file)) as mapped:
+            if head.startswith(b"ARROW1"):
+                reader = pa.ipc.open_file(mapped)
+                batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+                yield reader.schema, _small(batches), 0
+            else:
+                stream = pa.ipc.open_stream(mapped)
+                yield stream.schema, _small(stream), 0
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Place(file, "whole file").refuse(f"not Parquet or Arrow ({error})") from error
+
+
+def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch.slice(at, 256) for batch in batches for at in range(0, len(batch), 256))
 
 
 def _unpacked(row: dict[str, Any]) -> dict[str, Any]:

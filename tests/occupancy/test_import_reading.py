@@ -134,3 +134,18 @@ def test_what_has_no_place_is_counted(tmp_path, capsys):
     assert main(["import", str(file), "--author", "teacher", "--out", str(tmp_path / "run"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["left_out"] == {"message field 'annotations'": 1, "record field 'note'": 1}
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_folder_that_datasets_saved_is_read(tmp_path, kind, capsys):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "state.json").write_text("{}")
+    table = pa.Table.from_pylist([{"task_id": str(n), "messages": PAIR} for n in range(600)])
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    with new(str(folder / "data-00000-of-00001.arrow"), table.schema) as sink:
+        sink.write_table(table)
+    given = ["import", str(folder), "--author", "teacher", "--out", str(tmp_path / "run"), "--json"]
+    assert main(given) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == 600

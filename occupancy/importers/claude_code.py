@@ -1,4 +1,4 @@
-"""Claude Code session logs: entries that name their parents, a line each; a session is an episode.
+"""Claude Code session logs, and its `stream-json`: entries, a line each; a session is an episode.
 
 What was taken back (a branch that was left) and subagents (`isSidechain`) are left out. After a compaction
 the conversation begins anew, with the summary as its prompt: that is an episode of its own.
@@ -6,6 +6,7 @@ the conversation begins anew, with the summary as its prompt: that is an episode
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,29 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """Episodes of a file; the task is the session's id."""
     entries: dict[str, tuple[Entry, Place]] = {}
     for number, (entry, place) in enumerate(json_objects(file, settings.progress)):
-        if entry.get("isSidechain"):
+        if entry.get("isSidechain") or entry.get("parent_tool_use_id"):
             settings.left_out["entry of a subagent"] += 1
         else:
             entries[str(entry.get("uuid") or number)] = (entry, place)
     said = {
         key: e for key, (e, _) in entries.items() if e.get("type") in ("user", "assistant") and "message" in e
     }
-    roots: dict[str, str] = {}
-    for key in said:  # the last entry of each conversation, by its first
-        roots[_path(key, entries)[-1]] = key
-    for number, last in enumerate(roots.values(), start=1):
+    if said and not any("parentUuid" in entry for entry in said.values()):  # the stream of `--print`
+        chain: list[str] = list(said)
+        for before, after in itertools.pairwise(chain):
+            said[after]["parentUuid"] = before
+    first: dict[str, str] = {}
+    for key, (entry, _) in entries.items():  # the first entry of the conversation of each
+        first[key] = first.get(str(entry.get("parentUuid")), key)
+    lasts = {first[key]: key for key in said}
+    for number, last in enumerate(lasts.values(), start=1):
         messages = _messages(set(_path(last, entries)), said, settings)
         if not any(m.get("role") == "assistant" for m in messages):
             continue
         entry, place = entries[last]
-        task = str(entry.get("sessionId") or file.name.partition(".")[0]) + (
+        if messages[0].get("role") == "assistant":
+            raise place.refuse("no user's message before the first turn: import the session's log instead")
+        task = str(entry.get("sessionId") or entry.get("session_id") or file.name.partition(".")[0]) + (
             "" if number == 1 else f"/{number}"
         )
         yield episode_of({}, messages, settings, Place(file, "whole file"), task_id=task, R=None)
@@ -63,6 +71,7 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
         p.get("id") for e in said.values() if _id(e) in ids for p in _blocks(e) if p.get("type") == "tool_use"
     }
     messages: list[Entry] = []
+    begun: dict[Any, Entry] = {}
     for key, entry in said.items():
         answers = any(
             p.get("type") == "tool_result" and p.get("tool_use_id") in calls for p in _blocks(entry)
@@ -71,8 +80,8 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
             settings.left_out["entry of a branch that was left"] += 1
             continue
         message = dict(entry["message"])
-        before = next((m for m in messages if _same(m, message)), None)
-        if before is None:
+        before = begun.setdefault(_id(entry), message)
+        if before is message or _id(entry) is None:
             messages.append(message)
             continue
         before["content"] = [*_parts(before["content"]), *_parts(message.get("content"))]
@@ -81,12 +90,6 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
         for name in ("container", "context_management", "stop_sequence", "diagnostics", "stop_details"):
             message.pop(name, None)
     return messages
-
-
-def _same(a: Entry, b: Entry) -> bool:
-    return (
-        a.get("role") == b.get("role") == "assistant" and a.get("id") is not None and a["id"] == b.get("id")
-    )
 
 
 def _id(entry: Entry) -> Any:

@@ -19,8 +19,9 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     session: dict[str, Any] = {}
     for line, place in json_objects(file, settings.progress):
         kind, payload = line.get("type"), line.get("payload")
-        if not isinstance(payload, dict):
-            payload = {}
+        if not isinstance(payload, dict):  # lines of early versions are the items themselves
+            payload = line
+            kind = "session_meta" if "instructions" in line else "response_item" if kind else ""
         if kind == "session_meta":
             session = session or payload
         elif kind == "turn_context":

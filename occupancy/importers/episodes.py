@@ -14,6 +14,18 @@ from occupancy.record.rows import AUTHORS, Key, storable
 REWARDS = ("reward", "R")
 """Fields that hold R where the settings name none."""
 NO_REWARD = "none"
+_TASKS = (
+    "instance_id",
+    "session_id",
+    "example_id",
+    "problem_id",
+    "question_id",
+    "task",
+    "id",
+    "uid",
+    "index",
+)
+"""Fields that often name the task, for a hint."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,7 @@ def task_of(record: Mapping[str, Any], settings: ImportSettings, place: Place) -
     task = field_of(record, settings.task)
     if not isinstance(task, str | int) or isinstance(task, bool) or task == "":
         nested = [f"{n}.{settings.task}" for n, v in record.items() if field_of(v, settings.task) is not None]
+        nested += [name for name in _TASKS if isinstance(record.get(name), str | int)]
         hint = f"give --task {nested[0]}" if nested else "--task FIELD names another field"
         raise place.refuse(
             f"field {settings.task!r} is {task!r}: expected the task's name; {hint}, and --task line makes "

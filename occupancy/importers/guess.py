@@ -18,6 +18,8 @@ _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("swe-agent", lambda r: isinstance(r.get("trajectory"), list) and "info" in r),
     ("mini-swe-agent", lambda r: isinstance(r.get("messages"), list) and isinstance(r.get("info"), Mapping)),
     ("codex", lambda r: r.get("type") in ("session_meta", "response_item", "event_msg", "turn_context")),
+    ("codex", lambda r: {"id", "timestamp", "instructions"} <= set(r)),
+    ("claude-code", lambda r: "session_id" in r and r.get("type") in ("system", "user", "assistant")),
     (
         "claude-code",
         lambda r: "sessionId" in r or ("parentUuid" in r and "type" in r) or r.get("type") == "summary",

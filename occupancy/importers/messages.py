@@ -49,6 +49,7 @@ _KEPT = {
     "stop_reason",
     "weight",
     "loss",
+    "loss_weight",
     "train",
     "trainable",
     "error",
@@ -128,7 +129,8 @@ def calls_of(calls: Any, place: Place) -> list[tuple[str, str]]:
     if isinstance(calls, str):
         calls = parse(calls, place)
     found = []
-    for call in calls if isinstance(calls, Iterable) else ():
+    for given_call in calls if isinstance(calls, Iterable) else ():
+        call = parse(given_call, place) if isinstance(given_call, str) else given_call
         if not isinstance(call, Mapping):
             raise place.refuse(f"tool call {call!r}: expected an object")
         inner = call.get("function") or call.get("custom") or call
@@ -250,7 +252,7 @@ def _thought(value: Any, settings: ImportSettings, place: Place) -> str:
 
 
 def _trained(message: Mapping[str, Any], place: Place) -> bool:
-    for name in ("weight", "loss", "train", "trainable"):
+    for name in ("weight", "loss", "loss_weight", "train", "trainable"):
         value = message.get(name)
         if value is not None:
             if value not in (0, 1):
@@ -272,10 +274,11 @@ def _parts(content: Any, settings: ImportSettings, place: Place) -> tuple[str, l
     thoughts: list[str] = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if isinstance(part, str):
-            texts.append(part)
-        elif kind in _TEXT and isinstance(part.get("text"), str):
-            texts.append(part["text"])
+        said = _part_text(part, kind)
+        if said is not None:
+            texts.append(said)
+        elif kind == "tool_call":  # of LLaMA-Factory v1
+            calls += calls_of([part.get("value")], place)
         elif kind == "refusal" and isinstance(part.get("refusal"), str):
             texts.append(part["refusal"])
         elif kind == "tool_use":
@@ -284,12 +287,22 @@ def _parts(content: Any, settings: ImportSettings, place: Place) -> tuple[str, l
             separator = "\n" if texts else ""
             texts.append(separator + content_text(part.get("content"), settings, place))
         elif kind in ("thinking", "reasoning"):
-            thoughts.append(str(part.get("thinking") or part.get("reasoning") or part.get("text") or ""))
+            thoughts.append(
+                str(next((part[k] for k in ("thinking", "reasoning", "text", "value") if part.get(k)), ""))
+            )
         elif kind == "redacted_thinking":
             settings.left_out["redacted thinking"] += 1
         else:
             raise place.refuse(f"content part of type {kind!r}: only text can be imported")
     return "".join(texts), calls, "\n".join(filter(None, thoughts)) if settings.thinking == "keep" else ""
+
+
+def _part_text(part: Any, kind: str | None) -> str | None:
+    """The text of a part that is text, or a refusal; None for other parts."""
+    if isinstance(part, str):
+        return part
+    names = ("text", "value") if kind in _TEXT else ("refusal",) if kind == "refusal" else ()
+    return next((part[name] for name in names if isinstance(part.get(name), str)), None)
 
 
 def _tool_results(message: Mapping[str, Any]) -> bool:

@@ -89,7 +89,9 @@ def _messages(events: Sequence[Any], settings: ImportSettings, place: Place) -> 
     messages: list[Message] = []
     tools: Any = None
     responses: set[str] = set()
-    for number, event in enumerate(events, start=1):
+    # Early versions stored pairs of an action and its observation.
+    flat = [e for event in events for e in (event if isinstance(event, list) else [event])]
+    for number, event in enumerate(flat, start=1):
         here = place.within(f"event {number}")
         if not isinstance(event, Mapping):
             raise here.refuse(f"a {type(event).__name__}: expected an event")

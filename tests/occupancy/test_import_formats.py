@@ -94,6 +94,45 @@ def test_a_harbor_trial_has_its_task_reward_and_error_beside_the_trajectory(tmp_
         list(read_episodes({str(beside): "atif"}, settings=ImportSettings(author="teacher")))
 
 
+def test_variants_of_a_format(tmp_path):
+    stream = [{**e, "session_id": "key"} for e in CLAUDE if e.get("uuid") not in (None, "x", "s")]
+    stream = [{k: v for k, v in e.items() if k not in ("parentUuid", "sessionId")} for e in stream]
+    old = [
+        {"id": "key", "timestamp": "", "instructions": None},
+        *(e["payload"] for e in CODEX if e["type"] == "response_item"),
+    ]
+    pairs = {
+        "instance_id": "key",
+        "history": [[OPENHANDS[1], {"observation": "null"}], OPENHANDS[3:5], OPENHANDS[5:]],
+    }
+    said = {
+        **VERIFIERS,
+        "completion": [
+            {**m, "tool_calls": [json.dumps(c) for c in m.get("tool_calls", ())]}
+            for m in VERIFIERS["completion"]
+        ],
+    }
+    parts = [
+        {"type": "text", "value": "Let me look."},
+        {"type": "tool_call", "value": '{"name": "bash", "arguments": {"cmd": "ls"}}'},
+    ]
+    llamafactory = {
+        "task_id": "key",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "value": "Which file?"}], "loss_weight": 0.0},
+            {"role": "assistant", "content": parts, "loss_weight": 0.0},
+            {"role": "tool", "content": [{"type": "text", "value": "a.py"}]},
+            {"role": "assistant", "content": [{"type": "text", "value": "It is a.py."}], "loss_weight": 1.0},
+        ],
+    }
+    for records in (stream, old, [pairs], [said], [llamafactory]):
+        (episode,) = read(write(tmp_path, "a.jsonl", lines(records)))
+        assert [(turn.text, turn.observation) for turn in episode.turns] == TOOL_TURNS
+    assert [turn.train for turn in episode.turns] == [False, True]
+    with pytest.raises(DataError, match="no user's message before the first turn"):
+        read(write(tmp_path, "a.jsonl", lines(stream[1:])))
+
+
 REFUSED = [
     ("a.jsonl", {**ROLLOUT, "input": "user\nq\nassistant\n"}, "without its special tokens"),
     (

@@ -136,12 +136,18 @@ def metered(policy: Policy, meter: Meter) -> Policy:
     InputError where a budget is set and nothing bounds what a call can cost.
     """
     most_output = traits_of(policy).most_output or meter.turn_tokens
-    if meter.bounded and most_output is None:
-        raise InputError(
-            f"{meter.role} {meter.name!r} has no limit on the tokens of a turn, so a budget could be "
-            f"exceeded: give --turn-tokens, or max_tokens in its name"
-        )
+    if meter.bounded:
+        refuse_unbounded(meter.role, meter.name, most_output)
     return _Metered(policy, meter, most_output)
+
+
+def refuse_unbounded(role: str, name: str, most_output: int | None) -> None:
+    """InputError where nothing limits the tokens of a call that a budget has to bound."""
+    if most_output is None:
+        raise InputError(
+            f"{role} {name!r} has no limit on the tokens of a turn, so a budget could be exceeded: give "
+            f"--turn-tokens, or max_tokens in its name"
+        )
 
 
 class _Metered:

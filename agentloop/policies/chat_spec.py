@@ -18,6 +18,7 @@ from occupancy.record.errors import InputError
 from occupancy.record.specs import Count, NotNegative, Positive, Range, check, read
 
 PREFIX = "openai:"
+_BOUNDED = (PREFIX, "vllm:", "transformers:")
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ def identity(spec: str) -> str:
     head, *pairs = spec.split(",")
     kept = [pair for pair in pairs if pair.partition("=")[0] not in ("timeout_s", "key_env")]
     return ",".join([re.sub(r"@\w+://.*", "", head), *kept])
+
+
+def bounds_a_turn(policy: str) -> bool:
+    """Whether a policy's name holds the most tokens of a turn, as a model's does."""
+    return policy.startswith(_BOUNDED)
 
 
 def address(spec: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentloop.ledger.budget import Budget, ContinuationBudget, Continuations
-from agentloop.ledger.metered import Billing, LocalBilling, Meter, metered
+from agentloop.ledger.metered import Billing, LocalBilling, Meter, metered, refuse_unbounded
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import named
@@ -47,6 +47,7 @@ async def collect(
         RunError: A disk or a server failed: the same call resumes the run once that is repaired.
     """
     settings, spending = setup.settings, setup.spending
+    _refuse_budget(setup)
     run, units = begin_run(folder, settings, setup.environments)
     with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
         billing = billing_of(settings, spending, ledger)
@@ -154,6 +155,18 @@ def _refuse(settings: Settings, environments: Environments) -> None:
         )
 
 
+def _limited(spending: SpendingLimits) -> bool:
+    """Whether the budget limits every call, not only whole continuations."""
+    return spending.budget is not None and not spending.by_continuation
+
+
+def _refuse_budget(setup: Setup) -> None:
+    """Refuse a budget that the teacher could exceed, before a folder is begun."""
+    if _limited(setup.spending):
+        most = traits_of(setup.teacher).most_output or setup.spending.turn_tokens
+        refuse_unbounded("teacher", setup.settings.teacher, most)
+
+
 def billing_of(settings: Settings, spending: SpendingLimits, ledger: Ledger) -> dict[str, LocalBilling]:
     """The billing of both roles, with one budget where money is limited."""
     limit = _call_budget(spending, ledger)
@@ -207,7 +220,7 @@ def _metered(role: str, setup: Setup, billing: Callable[[str], Billing]) -> Poli
     name, policy = (setup.settings.student, setup.student)
     if role == "teacher":
         name, policy = (setup.settings.teacher, setup.teacher)
-    limited = spending.budget is not None and not spending.by_continuation
+    limited = _limited(spending)
     meter = Meter(
         billing(role),
         role,

@@ -65,6 +65,8 @@ class PlanFile:
     T_max: int
     success_at: float
     parts: tuple[Part, ...]
+    turn_tokens: int | None = None
+    """Most output tokens of a teacher's turn; None where the teacher's name says it."""
     contenders: tuple[Mapping[str, Any], ...] = ()
     """Candidates that were not excluded, the most expected first: recipe, K, r_tokens, pilot_traces."""
 
@@ -90,7 +92,7 @@ class PlanFile:
         """The plan as TOML text; `read_plan` reads it back to an equal value."""
         import tomli_w
 
-        plain = asdict(self)
+        plain = {name: value for name, value in asdict(self).items() if value is not None}
         for part in plain["parts"]:
             part["K"] = K_text(part["K"])
         return tomli_w.dumps({"format": FORMAT, **plain})
@@ -104,7 +106,7 @@ def read_plan(file: str | Path) -> PlanFile:
             f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"
         )
     known = {f.name for f in fields(PlanFile)}
-    wrong = sorted(set(given) - known) or sorted(known - {"contenders"} - set(given))
+    wrong = sorted(set(given) - known) or sorted(known - {"contenders", "turn_tokens"} - set(given))
     if wrong:
         raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
     with reading(f"the plan {file}", then="write it anew", error=InputError):
@@ -127,6 +129,7 @@ def fill_collect(given: argparse.Namespace) -> None:
     given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
     given.budget = given.budget or part.budget
     given.axis = plan.axis
+    given.turn_tokens = given.turn_tokens or plan.turn_tokens
     given.recipe = given.recipe or [part.recipe]
     depth = [] if part.recipe == "pure-bc" else [f"K={K_text(part.K)}"]
     start = [] if plan.success_at == 1 else [f"success_at={plan.success_at}"]

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from agentloop.policies.chat_spec import bounds_a_turn
 from analysis.plan.costs import AXES, Prices
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
@@ -239,10 +240,6 @@ def _depths(guesses: Guesses) -> tuple[int, ...]:
     return tuple(k for k in (*DEPTHS, *deeper) if k < (guesses.T_max or math.inf))
 
 
-_BOUNDED = ("openai:", "vllm:", "transformers:")
-"""Teachers whose name holds the most tokens of a turn."""
-
-
 def _command(
     size: Size,
     depths: tuple[int, ...],
@@ -259,7 +256,7 @@ def _command(
     start = () if success == 1 else ("--set", f"success_at={success}")
     limit: tuple[str, ...] = () if cap is None else ("--budget", str(math.floor(PILOT_SHARE * cap)))
     teacher = str(run.get("teacher") or "TEACHER")
-    if limit and not teacher.startswith((*_BOUNDED, "TEACHER")):
+    if limit and teacher != "TEACHER" and not bounds_a_turn(teacher):
         # Nothing bounds a turn of a teacher that is a function, and a budget needs a bound.
         limit += ("--turn-tokens", str(max(1024, math.ceil(8 * guesses.turn_tokens))))
     return shlex.join(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from agentloop.policies.chat_spec import bounds_a_turn
 from agentloop.run.plan_file import Part, PlanFile
 from analysis.plan.report import Plan
 from occupancy.record.drafts import write_whole
+from occupancy.runs import open_run
 
 
 def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
@@ -38,9 +40,16 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         pool=made["pool"],
         T_max=made["T_max"],
         success_at=made["success_at"],
+        turn_tokens=None if bounds_a_turn(made["teacher"]) else _turn_limit(pilot),
         parts=tuple(parts),
         contenders=tuple(c.arm.to_dict() | {"pass_at_1": c.pass_at_1} for c in plan.not_worse[:12]),
     )
+
+
+def _turn_limit(pilot: str | Path) -> int:
+    """A limit for a teacher that names none, which a budget needs: far above the pilot's longest turn."""
+    turns = open_run(pilot).read("turns", columns=["author", "output_tokens"]).to_pylist()
+    return 8 * max((turn["output_tokens"] for turn in turns if turn["author"] == "teacher"), default=128)
 
 
 def write_plan(plan: Plan, pilot: str | Path, file: str | Path) -> Path:

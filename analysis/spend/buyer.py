@@ -60,6 +60,7 @@ class ProductBuyer:
         given = ["--env", self.plan.environment.split()[0], "--recipe", str(out.with_suffix(".recipe.toml"))]
         given += ["--student", student, "--teacher", self.plan.teacher, "--tasks", f"@{tasks}"]
         given += ["--budget", str(int(budget)), "--seed", str(seed), "--out", str(out)]
+        given += [] if self.plan.turn_tokens is None else ["--turn-tokens", str(self.plan.turn_tokens)]
         given += [f"--env-set={setting}" for setting in self.env_set]
         given += [] if self.workers is None else ["--workers", str(self.workers)]
         command = [sys.executable, "-m", "analysis.cli", "collect", *given]

@@ -82,6 +82,7 @@ def test_C_tr_stops_within_one_continuation(tmp_path: Path) -> None:
 def test_a_teacher_without_a_limit_is_refused_a_budget(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--turn-tokens"):
         run_of(tmp_path / "run", RECIPE, spending=SpendingLimits(100))
+    assert not (tmp_path / "run").exists(), "the same folder takes other settings"
     stopped(tmp_path / "given", SpendingLimits(100, turn_tokens=Bounded.most), teacher=expert)
 
 

@@ -69,10 +69,21 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
     assert (given.recipe, given.tasks) == (["op-short"], f"train:{best.tasks}")
     assert given.set == ["K=3", f"n={best.n}", "T_max=24"]
     assert given.budget == pytest.approx((5e5 - found.pilot["price"]) / 2)
+    turns = [t for t in open_run(folder).read("turns").to_pylist() if t["author"] == "teacher"]
+    assert given.turn_tokens == 8 * max(t["output_tokens"] for t in turns), "the budget needs a limit"
     with pytest.raises(InputError, match="name the student that was trained"):
         fill_collect(parser.parse_args([*asked, "--part", "continuations"]))
     with pytest.raises(InputError, match="expected one of demonstrations, continuations"):
         fill_collect(parser.parse_args(asked))
+
+
+def test_a_teacher_whose_name_holds_its_limit_gets_no_other(found: Plan, folder: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    model = replace(found, pilot=found.pilot | {"teacher": "openai:m@http://h/v1"})
+    file = write_plan(model, folder, tmp_path / "PLAN.toml")
+    assert "turn_tokens" not in file.read_text()
+    assert read_plan(file).turn_tokens is None
 
 
 def test_train_gets_the_pilots_own_traces(found: Plan, folder: Path, tmp_path: Path) -> None:

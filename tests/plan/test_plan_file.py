@@ -77,7 +77,9 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
         fill_collect(parser.parse_args(asked))
 
 
-def test_a_teacher_whose_name_holds_its_limit_gets_no_other(found: Plan, folder: Path, tmp_path: Path) -> None:
+def test_a_teacher_whose_name_holds_its_limit_gets_no_other(
+    found: Plan, folder: Path, tmp_path: Path
+) -> None:
     from dataclasses import replace
 
     model = replace(found, pilot=found.pilot | {"teacher": "openai:m@http://h/v1"})

@@ -188,3 +188,46 @@ def test_traces_exported_for_a_trainer_come_back_as_the_same_traces(run, tmp_pat
         )
 
     assert traces(open_run(tmp_path / "again")) == traces(run)
+
+
+SAID = st.fixed_dictionaries(
+    {
+        "role": st.just("assistant"),
+        "content": st.sampled_from(["go", "", "<think>only</think>", "stop here"]),
+        "author": st.sampled_from(["student", "teacher"]),
+        "weight": st.sampled_from([0, 1]),
+        "finish_reason": st.sampled_from(["stop", "length", "odd"]),
+    }
+)
+
+
+@given(st.lists(SAID, min_size=1, max_size=5))
+def test_every_trace_of_an_import_renders(said):
+    """Whatever is cut, empty, excluded or the student's: targets are the teacher's whole turns alone."""
+    pytest.importorskip("transformers", exc_type=ImportError)
+    from families import codec
+
+    from agentloop.render.traces import render_run
+
+    turns = [message for m in said for message in (m, {"role": "user", "content": "ok"})]
+    record = {"task_id": "a", "messages": [{"role": "user", "content": "q"}, *turns]}
+    with TemporaryDirectory() as folder:
+        file = text_file(Path(folder) / "a.jsonl", json.dumps(record))
+        assert main(["import", str(file), "--out", f"{folder}/run", "--json"]) == 0
+        run = open_run(f"{folder}/run")
+        (row,) = run.read("traces").to_pylist() or [None]
+        rendered = list(render_run(run, codec("chatml")))
+    wanted = [
+        m
+        for m in said
+        if m["author"] == "teacher"
+        and m["weight"]
+        and m["finish_reason"] == "stop"
+        and m["content"] in ("go", "stop here")
+    ]
+    if row is None:
+        cut = [i for i, m in enumerate(said) if m["author"] == "teacher" and m["finish_reason"] != "stop"]
+        assert not wanted or cut
+    else:
+        assert [len(trace.rendered.kept) for trace in rendered] == [len(wanted)] == [row["target_turns"]]
+        assert row["C_tr"] == rendered[0].C_tr

@@ -148,7 +148,7 @@ async def _endless(mode: str, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
         await asyncio.sleep(0.05)
     while mode == "endless":
-        writer.write(b"a" * (1 << 20))
+        writer.write(b"a" * (1 << 16))
         await writer.drain()
 
 

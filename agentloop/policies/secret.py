@@ -23,11 +23,17 @@ class Secret:
         )
         self._rest = letters[ENOUGH:]
         start = "".join(letter.pattern for letter in letters[:ENOUGH])
-        encoded = "|".join(re.escape(form) for form in _base64(key))
+        self._plain, self._encoded = key[:ENOUGH].lower(), _base64(key)
+        codes = {ord(c) for c in key[:ENOUGH]}
+        forms = ("u00{0:02x}", "\\x{0:02x}", "%{0:02x}", "%25", "&#x", "&#0", "&#{0};")
+        self._escaped = {form.format(code) for code in codes for form in forms}
+        encoded = "|".join(re.escape(form) for form in self._encoded)
         self._start = re.compile(f"(?P<start>{start})|{encoded}", re.IGNORECASE) if letters else None
 
     def hidden(self, text: str) -> str:
         """The text with [key] in the place of the key."""
+        if not self._may_hold(text):
+            return text
         parts: list[str] = []
         done = 0
         for found in () if self._start is None else self._start.finditer(text):
@@ -41,6 +47,16 @@ class Secret:
             parts += [text[done : found.start()], SHOWN]
             done = end
         return "".join([*parts, text[done:]])
+
+    def _may_hold(self, text: str) -> bool:
+        """A fast test that no form of the key passes unseen: most answers end here."""
+        if self._start is None:
+            return False
+        lower = text.lower()
+        together = self._plain in lower or self._plain in "".join(lower.split())
+        return (
+            together or any(form in lower for form in self._escaped) or any(f in text for f in self._encoded)
+        )
 
 
 def _letter(c: str, *, blanks: bool) -> str:

@@ -166,8 +166,9 @@ def test_no_attempts_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_table_says_which_error_is_sampling_noise_only(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     seams = ["--env", "toy_world:open_corridors", "--policy", "drunk", "--tasks", "4", "--attempts", "2"]
     assert main(["evaluate", *seams, "--out", str(tmp_path / "run")]) == 0
     assert "sampling noise" in " ".join(capsys.readouterr().out.split())

@@ -5,7 +5,7 @@ The size of a data set is its teacher tokens (C_i), the pilot's own included, di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, Literal
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from occupancy.record.errors import InputError
-from occupancy.record.recipe import INF, K_text, Recipe, preset
+from occupancy.record.recipe import INF, K_text, Recipe, parse_K, preset
 
 Array = NDArray[np.float64]
 Traces = Literal["all", "success"]
@@ -100,6 +100,11 @@ class Arm:
             "r_tokens": self.r,
             "pilot_traces": self.pilot_traces,
         }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Arm:
+        """The arm of `to_dict`."""
+        return cls(told["recipe"], parse_K(told["K"]), told["r_tokens"], told["pilot_traces"])
 
 
 def arms_of(T_max: int, *, depths: Sequence[float] = DEPTHS) -> list[Arm]:

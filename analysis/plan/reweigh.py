@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.curves.arms import FILTERED
 from analysis.plan.costs import costs_of_contexts
 from analysis.plan.handback import gains
 from analysis.plan.pilot import Floats, Pilot, ratio
@@ -21,7 +22,6 @@ LAWS = ("trajectory", "pooled", "task_pooled", "op-success", "op-critical", "oec
 """Occupancies first, then recipes that differ from op-short in more than K."""
 NOT_IDENTIFIED = {"leap": "the teacher chooses the switch, which no uniform draw of t' shows"}
 NOTES = {"oec": "without its filter on repetition"}
-SUCCESS_ONLY = ("op-success", "op-critical", "oec")
 
 
 def proposed(pilot: Pilot, law: str) -> Floats:
@@ -41,7 +41,7 @@ def proposed(pilot: Pilot, law: str) -> Floats:
 def kept(pilot: Pilot, law: str) -> Floats:
     """[C] and in what is trained on."""
     weight = proposed(pilot, law)
-    if law not in SUCCESS_ONLY:
+    if law not in FILTERED:
         return weight
     return np.where(pilot.contexts.teacher >= pilot.recipe.success_at, weight, 0.0)
 

@@ -30,7 +30,7 @@ from analysis.curves.prior import Facts
 from analysis.plan.read import NO_DATA
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import INF, parse_K
+from occupancy.record.recipe import INF
 from occupancy.runs import Run, only_writer, open_run
 
 Rewards = Mapping[str, Sequence[float]]
@@ -346,10 +346,9 @@ def _key(run: Run, option: Option, trainer: str) -> str:
 
 
 def _training(told: Mapping[str, Any], attempts: pd.DataFrame) -> Training:
-    arm = told["arm"]
     by_task = attempts.groupby("cluster_id")["score"].agg(["sum", "count"])
     return Training(
-        arm=Arm(arm["recipe"], parse_K(arm["K"]), arm["r_tokens"], arm["pilot_traces"]),
+        arm=Arm.from_dict(told["arm"]),
         demo_tokens=int(told["demo_tokens"]),
         continuation_tokens=int(told["continuation_tokens"]),
         seed=int(told["seed"]),

@@ -26,7 +26,7 @@ import numpy as np
 from agentloop.cuts.cut import own_traces
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.curves import posterior
-from analysis.curves.draws import drawn
+from analysis.curves.draws import band, drawn
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
 from analysis.plan.facts import accepted, facts_of
@@ -170,13 +170,14 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
     J = drawn(posterior(trained, facts), arms, budgets, pilot=facts.pilot, seed=rounds.seed).at(tokens)
     mean = J.mean(0)
     best = int(mean.argmax())
+    low, high = band(J[:, [best]])[:, 0].tolist()
     rivals = _rivals(arms, mean, best)
     sure = float(min((J[:, best] > J[:, other]).mean() for other in rivals)) if rivals else 1.0
     return {
         "arm": arms[best].to_dict(),
         "pass_at_1": float(mean[best]),
-        "low": float(np.quantile(J[:, best], 0.05)),
-        "high": float(np.quantile(J[:, best], 0.95)),
+        "low": low,
+        "high": high,
         "beats_every_other_recipe": sure,
         "clear": sure >= CLEAR,
         "trainings": [
@@ -286,9 +287,7 @@ def _buy_part(rounds: Rounds, state: State, part: str) -> State:
 
 
 def _winner(state: State) -> Arm:
-    chosen = state["steps"].get("decide", state["steps"]["plan"])["arm"]
-    K = INF if chosen["K"] == "inf" else float(chosen["K"])
-    return Arm(chosen["recipe"], K, chosen["r_tokens"], chosen["pilot_traces"])
+    return Arm.from_dict(state["steps"].get("decide", state["steps"]["plan"])["arm"])
 
 
 def _demonstrations(rounds: Rounds) -> list[Run]:

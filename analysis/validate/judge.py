@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.curves.arms import SHORT, Arm
 from occupancy import RunError, preset
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF, K_text
@@ -38,27 +39,13 @@ Trainer = Callable[[Sequence[Path], int], dict[str, list[float]]]
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One way to spend the budget, and what a planner predicts of it."""
+class Guess:
+    """An arm, and pass@1 as a planner predicts it, with its 90 % interval."""
 
-    recipe: str
-    K: float
-    r: float
-    """By tokens."""
-    traces: str = "all"
-    """Which of the pilot's traces are trained on: all or success."""
+    arm: Arm
     predicted: float | None = None
-    """pass@1, with its 90 % interval."""
     low: float | None = None
     high: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Label of the arm in tables."""
-        if self.recipe == "pure-bc":
-            return self.recipe
-        K = f" K={K_text(self.K)}" if self.recipe in ("op-short", "op-failed") else ""
-        return f"{self.recipe}{K} r={self.r:g}"
 
 
 @dataclass(frozen=True)
@@ -66,20 +53,20 @@ class Planned:
     """A plan: what it recommends among what it compared."""
 
     status: str
-    recommended: Arm
-    candidates: tuple[Arm, ...]
+    recommended: Guess
+    candidates: tuple[Guess, ...]
 
 
 Planner = Callable[[Path, int, int, int, Trainer | None], Planned]
 """(pilot folder, budget in teacher tokens, tasks on offer, seed, trainer or None) -> plan."""
-Rounds = Callable[[World, Path, int, int, Path], tuple[Arm, float, float]]
-"""(world, pilot folder, budget in teacher tokens, seed, folder to write) -> arm bought last, pass@1 of the
-final student, and C_i, the pilot's included."""
+Rounds = Callable[[World, Path, int, int, Path], tuple[Guess, float, float]]
+"""(world, pilot folder, budget in teacher tokens, seed, folder to write) -> what was bought last, pass@1 of
+the final student, and C_i, the pilot's included."""
 RULES = (
-    *(Arm("op-short", float(K), 0.5) for K in (1, 2, 3, 5, INF)),
-    *(Arm(recipe, INF, r) for recipe in ("op-success", "op-critical") for r in (0.75, 1.0)),
-    Arm("op-failed", INF, 1.0),
-    Arm("pure-bc", INF, 0.0),
+    *(Arm("op-short", float(K), 0.5, "all") for K in (1, 2, 3, 5, INF)),
+    *(Arm(recipe, INF, r, "all") for recipe in ("op-success", "op-critical") for r in (0.75, 1.0)),
+    Arm("op-failed", INF, 1.0, "all"),
+    Arm("pure-bc", INF, 0.0, "all"),
 )
 
 
@@ -199,20 +186,30 @@ def _write_pilots(world: World, pilot: Path, shuffled: Path, *, effort: Effort, 
 
 
 def _rows(play: _Played, found: Planned, *, seed: int) -> Iterator[Row]:
-    yield {"role": "planner"} | play(found.recommended, charged=True)
-    yield {"role": "free"} | play(found.recommended, charged=False)
+    best = found.recommended
+    yield {"role": "planner"} | play(best.arm, charged=True) | _predicted(best)
+    yield {"role": "free"} | play(best.arm, charged=False) | _predicted(None)
     for candidate in found.candidates:
-        yield {"role": "candidate"} | play(candidate, charged=True)
+        yield {"role": "candidate"} | play(candidate.arm, charged=True) | _predicted(candidate)
     for rule in RULES:
-        yield {"role": "rule"} | play(rule, charged=False)
-    yield {"role": "quarter"} | play(play.best_of_small_runs(seed), charged=False)
+        yield {"role": "rule"} | play(rule, charged=False) | _predicted(None)
+    yield {"role": "quarter"} | play(play.best_of_small_runs(seed), charged=False) | _predicted(None)
 
 
-def _row_of(outcome: tuple[Arm, float, float], whole: int) -> Row:
-    arm, J, spent = outcome
-    row: Row = {"arm": arm.name, "recipe": arm.recipe, "K": str(K_text(arm.K)), "r": arm.r}
-    row |= {"traces": arm.traces, "budget": whole, "J": J, "se": 0.0, "C_i": spent, "note": ""}
-    return row | {"predicted": arm.predicted, "low": arm.low, "high": arm.high}
+def _predicted(guess: Guess | None) -> Row:
+    return {name: getattr(guess, name, None) for name in ("predicted", "low", "high")}
+
+
+def _told(arm: Arm, budget: int) -> Row:
+    """What was bought, as columns."""
+    name = arm.recipe if arm.recipe == "pure-bc" else arm.name
+    row: Row = {"arm": name, "recipe": arm.recipe, "K": str(K_text(arm.K)), "r": arm.r}
+    return row | {"traces": arm.pilot_traces, "budget": budget}
+
+
+def _row_of(outcome: tuple[Guess, float, float], whole: int) -> Row:
+    guess, J, spent = outcome
+    return _told(guess.arm, whole) | {"J": J, "se": 0.0, "C_i": spent, "note": ""} | _predicted(guess)
 
 
 class _Played:
@@ -226,19 +223,16 @@ class _Played:
         self.known: dict[tuple[Arm, bool], Row] = {}
 
     def __call__(self, arm: Arm, *, charged: bool) -> Row:
-        """The arm, its prediction where the pilot is charged, and J; None if the budget cannot be spent."""
-        what = Arm(arm.recipe, arm.K, arm.r, arm.traces if charged else "all")
+        """The arm and its J, after the pilot where it is charged; None if the budget cannot be spent."""
+        what = arm if charged else replace(arm, pilot_traces="all")
         if (what, charged) not in self.known:
-            budget, owned = (self.left, self.owned[arm.traces]) if charged else (self.whole, None)
+            budget, owned = (self.left, self.owned[arm.pilot_traces]) if charged else (self.whole, None)
             self.known[what, charged] = self.outcome(what, budget, owned)
-        source = arm if charged else what
-        prediction = {"predicted": source.predicted, "low": source.low, "high": source.high}
-        return self.known[what, charged] | prediction
+        return self.known[what, charged]
 
     def outcome(self, arm: Arm, budget: int, owned: Owned | None) -> Row:
         """J of an arm with its standard error over seeds, and C_i."""
-        row: Row = {"arm": arm.name, "recipe": arm.recipe, "K": str(K_text(arm.K)), "r": arm.r}
-        row |= {"traces": arm.traces, "budget": budget}
+        row = _told(arm, budget)
         slow = self.world.student.in_tokens
         seeds = self.effort.log_linear_seeds if slow else self.effort.truth_seeds
         try:
@@ -249,7 +243,7 @@ class _Played:
 
     def truth(self, arm: Arm, budget: int, **settings: Any) -> Any:
         """`simulate.truth` of an arm."""
-        K = {"K": arm.K} if arm.recipe in ("op-short", "op-failed") else {}
+        K = {"K": arm.K} if arm.recipe in SHORT else {}
         recipe = preset(arm.recipe, T_max=self.world.horizon, **K)
         return truth(self.world, recipe, budget=budget, r=arm.r, **settings)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.plan.planner import plan
 from analysis.plan.report import Candidate
 from analysis.plan.trainer import Bench
-from analysis.validate.judge import Arm, Planned, Trainer
+from analysis.validate.judge import Guess, Planned, Trainer
 from occupancy.runs import open_run
 
 
@@ -15,8 +15,8 @@ def planned(folder: Path, budget: int, pool: int, seed: int, trainer: Trainer | 
     """What `fewsteps plan` says of a pilot, with trainings where it is given a trainer."""
     bench = None if trainer is None else Bench(open_run(folder), trainer, "world")
     found = plan(folder, budget=budget, pool=pool, seed=seed, bench=bench)
-    return Planned(found.status, _arm(found.recommended), tuple(_arm(c) for c in found.candidates))
+    return Planned(found.status, _guess(found.recommended), tuple(_guess(c) for c in found.candidates))
 
 
-def _arm(c: Candidate) -> Arm:
-    return Arm(c.recipe, c.K, c.r_tokens, c.pilot_traces, predicted=c.pass_at_1, low=c.low, high=c.high)
+def _guess(c: Candidate) -> Guess:
+    return Guess(c.arm, c.pass_at_1, c.low, c.high)

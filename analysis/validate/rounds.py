@@ -7,12 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentloop.cuts.cut import Cell, cut
+from analysis.curves.arms import Arm
 from analysis.plan.read import teacher_tokens
 from analysis.spend.rounds import Rounds, spend
-from analysis.validate.judge import Arm
+from analysis.validate.judge import Guess
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
-from occupancy.record.recipe import Recipe, parse_K
+from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Rows
 from occupancy.runs import create_run, open_run
 from simulate.pilots.playing import PilotSize, pilot_rows
@@ -53,25 +54,16 @@ class WorldBuyer:
             tasks *= 2
 
 
-def in_rounds(world: World, pilot: Path, budget: int, seed: int, folder: Path) -> tuple[Arm, float, float]:
-    """The arm bought last, the final student's pass@1, and C_i with the pilot's."""
+def in_rounds(world: World, pilot: Path, budget: int, seed: int, folder: Path) -> tuple[Guess, float, float]:
+    """What was bought last, the final student's pass@1, and C_i with the pilot's."""
     trainer = WorldTrainer(world)
     state = spend(
         Rounds(open_run(pilot), folder, budget, WorldBuyer(trainer), trainer, "world", seed=seed % 2**20)
     )
     steps = state["steps"]
     last = steps.get("decide", steps["plan"])
-    arm = last["arm"]
     J = trainer.exact([Path(name) for name in steps["final student"]["folders"]])
-    chosen = Arm(
-        arm["recipe"],
-        float(parse_K(arm["K"])),
-        arm["r_tokens"],
-        "success",
-        predicted=last["pass_at_1"],
-        low=last["low"],
-        high=last["high"],
-    )
+    chosen = Guess(Arm.from_dict(last["arm"]), last["pass_at_1"], last["low"], last["high"])
     spent = state["spent"] + sum(teacher_tokens(pilot))
     return chosen, J, float(spent)
 

@@ -9,11 +9,12 @@ import numpy as np
 import pilots
 import pytest
 
+from analysis.curves.arms import FILTERED
 from analysis.plan.offers import Purchase
 from analysis.plan.pilot import Pilot
 from analysis.plan.planner import plan_pilot
 from analysis.plan.read import read_pilot
-from analysis.plan.reweigh import LAWS, NOT_IDENTIFIED, SUCCESS_ONLY, kept, other_laws, proposed
+from analysis.plan.reweigh import LAWS, NOT_IDENTIFIED, kept, other_laws, proposed
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_costs_and_gains_are_those_of_naive_sums(pilot: Pilot, law: str) -> None
         tokens = turns.output[turns.offsets[c] : turns.offsets[c + 1]].sum()
         spent += w * tokens
         paid += w
-        if law not in SUCCESS_ONLY or contexts.teacher[c] == 1:
+        if law not in FILTERED or contexts.teacher[c] == 1:
             used, square = used + w, square + w * w
             gain += w * (contexts.teacher[c] - contexts.student[c])
     assert row["cost_inference"] == pytest.approx(spent / used)

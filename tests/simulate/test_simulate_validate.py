@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.curves.arms import Arm
 from analysis.plan.report import STATUSES
 from analysis.validate.commands import add_commands
-from analysis.validate.judge import RULES, Arm, Effort, Planned, judge_worlds, worlds_to_judge
+from analysis.validate.judge import RULES, Effort, Guess, Planned, judge_worlds, worlds_to_judge
 from analysis.validate.planner import planned
 from analysis.validate.rounds import in_rounds
 from analysis.validate.summary import PLANNERS, QUARTER, RANDOM, RIVALS, by_plan, frames, regrets, summary
@@ -126,8 +127,9 @@ def test_bands_and_ranks_are_those_of_hand_made_predictions():
 def by_training(folder, budget, pool, seed, trainer):
     """A planner of a few lines: both of its arms predicted by one training on the whole pilot."""
     J = float(np.mean(list(trainer([folder], seed).values()))) if trainer else None
-    arms = (Arm("op-critical", INF, 1.0, "success", J, J, J), Arm("pure-bc", INF, 0.0, "all", J, J, J))
-    return Planned("no_preference", arms[0], arms)
+    arms = (Arm("op-critical", INF, 1.0, "success"), Arm("pure-bc", INF, 0.0, "all"))
+    guesses = tuple(Guess(arm, J, J, J) for arm in arms)
+    return Planned("no_preference", guesses[0], guesses)
 
 
 def test_any_planner_of_five_arguments_can_be_judged_and_given_a_trainer(worlds):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from analysis.plan.answer import shown
 from occupancy.record.recipe import K_text
@@ -66,8 +65,9 @@ def _curve(axes: Axes, plan: Plan) -> None:
     axes.axvline(plan.budget, color=REST, linewidth=1)
     axes.set(title="What budgets are worth", xlabel=f"budget, {MEASURES[plan.axis]}", ylabel="pass@1")
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    ticks = sorted({float(budgets[0]), float(plan.budget), float(budgets[-1])})
+    axes.set_xticks(ticks, [f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in ticks])
+    axes.minorticks_off()
     axes.set_ylim(0, 1)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
 
@@ -79,7 +79,7 @@ def _candidates(axes: Axes, plan: Plan) -> None:
         axes.plot([c.low, c.high], [at, at], color=colour, linewidth=4, solid_capstyle="butt")
         axes.plot(c.pass_at_1, at, "o", color=INK, markersize=4)
     axes.set_yticks(range(len(rows)), [_label(c) for c in rows])
-    axes.set(title=f"At {plan.budget:,.0f}", xlabel="pass@1, 90 % bands")
+    axes.set(title=f"Best of each recipe at {plan.budget:,.0f}", xlabel="pass@1, 90 % bands")
 
 
 def _cost(axes: Axes, plan: Plan) -> None:

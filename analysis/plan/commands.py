@@ -27,7 +27,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "plan",
         help="which K to buy for a budget, from a pilot",
         description="Say which recipe a budget should buy, from a pilot that `fewsteps collect --pilot` "
-        "recorded, and which others cannot be told from it.",
+        "recorded, and which others cannot be excluded.",
     )
     plan.add_argument(
         "run", nargs="?", metavar="RUN", help="the pilot's run folder; with --design any earlier run, or none"

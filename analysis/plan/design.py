@@ -297,7 +297,7 @@ def table(found: Design) -> RenderableType:
     title = f"Pilots for a budget of {_number(found.budget)} ({unit})"
     rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rows.add_column("")
-    names = ("tasks", "contexts", "demos", "price", "of budget", "SE J", "SE G(K)", "episodes")
+    names = ("tasks", "contexts", "demos", "cost", "of budget", "SE J", "SE G(K)", "episodes")
     for name in names:
         rows.add_column(name, justify="right", no_wrap=True)
     for size in found.sizes:
@@ -331,11 +331,11 @@ def sentences(found: Design) -> Sequence[str]:
         )
     else:
         said = f"Buy no pilot: {found.reason}. Fall back on {FALL_BACK}."
-    pays = f"A pilot pays from a budget of {_number(found.smallest_budget)} on (! takes more than "
-    small = f"{size.continuations} contexts are few: {ADVISED} are advised, so expect wide sets."
+    least = f"A pilot is cost-effective from a budget of {_number(found.smallest_budget)} on (!: more than "
+    small = f"{size.continuations} contexts are few: {ADVISED} are advised; expect that few candidates can be excluded."
     return [
         said + (f" {small}" if found.status == "designed" and size.continuations < ADVISED else ""),
-        f"{pays}{PILOT_SHARE:.0%}). Larger ones halve the errors for four times the price.",
+        f"{least}{PILOT_SHARE:.0%} of it). Four times the cost halves the standard errors.",
         f"Assumed: {guessed}.",
     ]
 

@@ -178,15 +178,15 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
         "pass_at_1": float(mean[best]),
         "low": low,
         "high": high,
-        "beats_every_other_recipe": sure,
+        "beats_each_other_recipe": sure,
         "clear": sure >= CLEAR,
         "trainings": [
             t.arm.to_dict() | {"tokens": t.tokens, "seed": t.seed, "pass_at_1": t.pass_at_1, "se": t.se}
             for t in trained
         ],
         "price": 0.0,
-        "said": f"{arms[best].name} is expected to reach {mean[best]:.3f}; it beats every other recipe with "
-        f"probability {sure:.0%}, from {len(trained)} trainings",
+        "said": f"{arms[best].name} is expected to reach {mean[best]:.3f}; it beats each other recipe with "
+        f"probability {sure:.0%} or more, from {len(trained)} trainings",
     }
 
 

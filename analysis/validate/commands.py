@@ -17,7 +17,7 @@ _EXAMPLE = "fewsteps simulate validate --worlds short,middle,long,any --seeds 40
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `validate` below `simulate`, which is defined before."""
     simulate = commands.choices["simulate"]
-    actions = simulate.add_subparsers(metavar="validate", help="evaluate the planner instead")
+    actions = simulate.add_subparsers(title="instead of comparing recipes", metavar="validate")
     validate = actions.add_parser(
         "validate",
         help="compare the planner with fixed rules in worlds whose outcome is known",

@@ -174,7 +174,7 @@ def test_too_small_names_the_way_out(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out.replace("\n", " ")
     assert "Buy no pilot" in shown
     assert "Fall back on" in shown
-    assert "A pilot pays from a budget of" in shown
+    assert "A pilot is cost-effective from a budget of" in shown
     assert "fewsteps collect" not in shown
 
 

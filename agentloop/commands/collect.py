@@ -141,6 +141,7 @@ def _collect(given: argparse.Namespace) -> int:
             teacher=identity(given.teacher),
             served_by={"student": address(given.student), "teacher": address(given.teacher)},
             tasks=given.tasks,
+            env=given.env,
             seed=given.seed,
             n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
             wall_s=given.wall,

@@ -244,8 +244,8 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
         raise DataError(
             f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
             f"{recorded.law!r}, T_max={run.recipe.T_max} and success_at={run.recipe.success_at:g}, and the "
-            f"recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it with `fewsteps "
-            f"collect --recipe {recipe.name}`"
+            f"recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it with "
+            f"`fewsteps collect --recipe {recipe.name}`"
         )
 
 

@@ -41,8 +41,8 @@ def refuse_lost_ledger(run: Run) -> None:
     """DataError where the tables hold teacher turns that the ledger lacks: their cost is unknown."""
     if run.info.get("kind") == "import":
         raise DataError(
-            f"{run.folder} was imported: nothing was bought in it, so it has no account; ask `fewsteps ledger` "
-            f"about a run of `fewsteps collect`"
+            f"{run.folder} was imported: nothing was bought in it, so it has no account; name a run of "
+            f"`fewsteps collect`"
         )
     bought = run.read("turns", columns=["author"])["author"].to_pylist().count("teacher")
     file, known = run.folder / "ledger.sqlite", 0

@@ -73,7 +73,8 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
         "n_units": len(units),
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
-    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers)
+    named = {"env": settings.env} if settings.env else {}
+    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers | named)
     refuse_lost_ledger(run)
     return run, units
 

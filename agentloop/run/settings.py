@@ -33,6 +33,8 @@ class Settings:
     """Proposals of single tasks, by task id; every other task gets the recipe's n."""
     served_by: Mapping[str, str] = field(default_factory=dict)
     """Addresses of the models' servers: recorded, and free to change at a resume."""
+    env: str = ""
+    """What `--env` named, for the commands that a plan writes: recorded, and not compared at a resume."""
     wall_s: float | None = None
     """Seconds for one episode; None = no limit."""
     end_on: tuple[str, ...] = ()

@@ -107,7 +107,10 @@ def _buy(plan: Plan) -> str:
 
 def _brings(plan: Plan) -> str:
     best, bc = plan.recommended, plan.demonstrations
-    level = f"Expected pass@1 at a budget of {plan.budget:,.10g}: {best.pass_at_1:.3f} (90 % interval {best.low:.3f} to {best.high:.3f})"
+    level = (
+        f"Expected pass@1 at a budget of {plan.budget:,.10g}: {best.pass_at_1:.3f} "
+        f"(90 % interval {best.low:.3f} to {best.high:.3f})"
+    )
     if bc is None or best.recipe == "pure-bc":
         return f"{level}."
     more = 100 * (best.pass_at_1 - bc.pass_at_1)

@@ -218,7 +218,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         progress=say,
     )
     found = planned(pool=arguments.pool)
-    if arguments.pool is None and found.recommended.n > MANY and (pool := _pool(found)):
+    if arguments.pool is None and found.recommended.n > MANY and (pool := _pool(found, arguments.run)):
         say(f"--pool {pool}: the tasks of the split {found.pilot['task_spec'].partition(':')[0]!r}")
         found = planned(pool=pool)
     if arguments.page:
@@ -234,16 +234,19 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
 
 
-def _pool(found: Plan) -> int | None:
+def _pool(found: Plan, pilot: str) -> int | None:
     """Tasks of the pilot's split, where its environment can be opened here; else the plan warns."""
     from analysis.plan.pool import task_ids
+    from analysis.plan.purchase import environment_name
     from occupancy.record.errors import FewstepsError
+    from occupancy.runs import open_run
 
     split = str(found.pilot["task_spec"]).partition(":")[0]
     if split[:1] in ("", "@"):
         return None
+    environment = environment_name(open_run(pilot)) or str(found.pilot["environment"])
     try:
-        return max(len(task_ids(str(found.pilot["environment"]), split)), int(found.pilot["tasks"]))
+        return max(len(task_ids(environment, split)), int(found.pilot["tasks"]))
     except FewstepsError:
         return None
 

@@ -331,8 +331,8 @@ def sentences(found: Design) -> Sequence[str]:
         )
     else:
         said = f"Buy no pilot: {found.reason}. Fall back on {FALL_BACK}."
-    least = f"A pilot is cost-effective from a budget of {_number(found.smallest_budget)} on (!: more than "
-    small = f"{size.continuations} contexts are few: {ADVISED} are advised; expect that few candidates can be excluded."
+    least = f"A pilot is cost-effective from a budget of {_number(found.smallest_budget)} (!: above "
+    small = f"{size.continuations} contexts are few: {ADVISED} are advised, fewer exclude few candidates."
     return [
         said + (f" {small}" if found.status == "designed" and size.continuations < ADVISED else ""),
         f"{least}{PILOT_SHARE:.0%} of it). Four times the cost halves the standard errors.",

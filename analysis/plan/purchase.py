@@ -9,7 +9,7 @@ from agentloop.policies.chat_spec import bounds_a_turn
 from agentloop.run.plan_file import Part, PlanFile
 from analysis.plan.report import Plan
 from occupancy.record.drafts import write_whole
-from occupancy.runs import open_run
+from occupancy.runs import Run, open_run
 
 
 def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
@@ -33,7 +33,7 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         pilot_charged=made["charged"],
         pilot_traces=best.pilot_traces,
         r_tokens=best.r_tokens,
-        environment=made["environment"],
+        environment=environment_name(open_run(pilot)) or made["environment"],
         student=made["student"],
         teacher=made["teacher"],
         tasks="" if split[:1] == "@" else split,
@@ -44,6 +44,11 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         parts=tuple(parts),
         contenders=tuple(c.arm.to_dict() | {"pass_at_1": c.pass_at_1} for c in plan.not_worse[:12]),
     )
+
+
+def environment_name(run: Run) -> str:
+    """What `--env` named when the run was collected; empty where that was not recorded."""
+    return str(run.info.get("made_with", {}).get("env", ""))
 
 
 def _turn_limit(pilot: str | Path) -> int:

@@ -77,6 +77,14 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
         fill_collect(parser.parse_args(asked))
 
 
+def test_a_plan_names_an_own_environment_as_the_command_line_did(found: Plan, tmp_path: Path) -> None:
+    """Its `version` is free text and opens nothing."""
+    env = "toy_world:open_corridors"
+    asked = ["--env", env, "--student", "drunk", "--teacher", "expert", "--tasks", "4", "--pilot"]
+    assert main(["collect", *asked, "--out", str(tmp_path / "pilot")]) == 0
+    assert plan_file(found, tmp_path / "pilot").environment == env
+
+
 def test_a_teacher_whose_name_holds_its_limit_gets_no_other(
     found: Plan, folder: Path, tmp_path: Path
 ) -> None:

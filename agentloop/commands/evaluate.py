@@ -60,18 +60,20 @@ async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
 
 
 def _shown(summary: dict[str, Any]) -> Iterator[Any]:
-    errors_by = ("SE by task", "SE over evaluations")
-    heads = ("of", "success", "95 %", *errors_by, "attempts", "tasks", "evaluations")
-    rows = []
-    for name, row in (("all", summary["success"]), ("with a reward", summary["success_of_scored"])):
+    heads = ("of", "success", "95 %", "SE task", "SE runs", "attempts", "tasks", "runs")
+    rows, intervals = [], set[str]()
+    for name, row in (("all", summary["success"]), ("scored", summary["success_of_scored"])):
         if row is not None:
             errors = ("-" if row[e] is None else f"{row[e]:.4f}" for e in ("cluster_se", "evaluation_se"))
             counts = (row[count] for count in ("n", "clusters", "evaluations"))
-            between = "-" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
-            method = "" if row["interval"] == "t" else f" ({row['interval']})"
-            rows.append((name, f"{row['mean']:.4f}", between + method, *errors, *counts))
+            between = "-" if row["low"] is None else f"{row['low']:.3f}-{row['high']:.3f}"
+            rows.append((name, f"{row['mean']:.4f}", between, *errors, *counts))
+            intervals.add(str(row["interval"]))
     yield table(f"{summary['folder']}: {summary['policy']}", heads, rows, left=("of",))
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
-    yield "The SE over evaluations measures sampling noise only."
+    yield "scored: attempts with a reward. SE task: clustered by task. A run is one attempt at every task."
+    yield "SE runs: over runs, sampling noise only."
+    if "wilson" in intervals:
+        yield "95 %: Wilson's interval, as all tasks had the same success."
     yield f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns"
     yield from summary["cautions"]

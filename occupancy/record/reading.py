@@ -37,6 +37,8 @@ def reading(
     except FewstepsError:
         raise
     except _UNREADABLE as cause:
+        if isinstance(cause, FileNotFoundError):
+            raise error(f"{file} cannot be read: there is no such file") from cause
         deep = isinstance(cause, RecursionError)
         told = "it is nested too deep" if deep else " ".join(f"{cause or type(cause).__name__}".split())
         raise error(f"{file} cannot be read ({told[:300]}): {then}") from cause

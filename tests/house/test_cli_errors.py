@@ -48,6 +48,7 @@ WRONG = [
     (collect("--set", "teacher=foo"), 2, "with --teacher alone"),
     (collect("--budget", "inf"), 2, "--budget: 'inf': expected a number above 0"),
     (collect("--budget", "nan"), 2, "--budget: 'nan'"),
+    (["spend", "nosuch.toml", "--out", "z"], 2, "nosuch.toml cannot be read: there is no such file"),
     (collect("--turn-tokens", "0"), 2, "--turn-tokens: '0': expected a whole number of at least 1"),
     (collect("--workers", "0"), 2, "--workers: '0'"),
     (collect("--ray", "-2"), 2, "--ray: '-2'"),

@@ -88,7 +88,9 @@ def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:
 
 def _buy(plan: Plan) -> str:
     best = plan.recommended
-    traces = "only its successful traces" if best.pilot_traces == "success" else "all of its traces"
+    traces = (
+        "the pilot's successful traces" if best.pilot_traces == "success" else "all of the pilot's traces"
+    )
     what = {
         "pure-bc": f"{count(best.demos)} more demonstrations",
     }.get(
@@ -102,7 +104,7 @@ def _buy(plan: Plan) -> str:
         "no_preference": "No preference; the best guess is",
         "pilot_too_small": "The pilot is too small for this budget; the best guess is",
     }[plan.status]
-    return f"{lead} {what}. Train on it beside the pilot, {traces}."
+    return f"{lead} {what}. Train on them and on {traces}."
 
 
 def _brings(plan: Plan) -> str:
@@ -186,6 +188,12 @@ def _worth(plan: Plan) -> str:
     )
     said = f"What budgets are worth (pass@1 of the best): {points}."
     least = f"{100 * curve.least_gain:g} points"
+    lowest = curve.budgets[0]
+    if curve.enough is not None and curve.enough <= lowest:
+        return (
+            f"{said} Over all of this range the next 1,000 teacher tokens bring less than {least}: a budget "
+            f"of {number(lowest)} would do as well."
+        )
     if curve.enough is None:
         return f"{said} The next 1,000 teacher tokens bring more than {least} over all of this range."
     return f"{said} Beyond {number(curve.enough)} the next 1,000 teacher tokens bring less than {least}."

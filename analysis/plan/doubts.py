@@ -16,6 +16,8 @@ PILOT_SHARE = 0.2
 MANY = 20
 """Rollouts of one task from which on a plan asks for the task pool."""
 FEW_DEMOS = 10
+FARTHEST = 20.0
+"""Pilot costs up to which learning curves are known."""
 
 
 def doubts(
@@ -28,9 +30,10 @@ def doubts(
     teaches: bool,
     n: int,
 ) -> tuple[str, ...]:
-    """Warnings of a plan; own_price: what the pilot takes of the budget; n: rollouts of each task."""
+    """Warnings of a plan; own_price: cost of the pilot on the budget's axis; n: rollouts of each task."""
     return (
-        *_about_size(pilot, own_price, purchase.budget),
+        *_about_size(pilot, own_price * purchase.charged, purchase.budget),
+        *_about_reach(own_price, purchase.budget),
         *_about_teacher(pilot, gain, teaches),
         *_about_tasks(pilot, n),
         *pilot.warnings,
@@ -51,6 +54,15 @@ def _about_size(pilot: Pilot, own_price: float, budget: float) -> Iterator[str]:
             f"The pilot's own cost of {own_price:,.6g} is {own_price / budget:.0%} of the budget, and more "
             f"than {PILOT_SHARE:.0%} rarely pays: name the pilot in --already if it is sunk, or raise the "
             f"budget."
+        )
+
+
+def _about_reach(own_price: float, budget: float) -> Iterator[str]:
+    if budget > FARTHEST * own_price > 0:
+        yield (
+            f"The budget is {budget / own_price:,.0f} times the pilot's cost, and learning curves are known "
+            f"up to {FARTHEST:g} times ({FARTHEST * own_price:,.6g}): beyond that pass@1 is taken as "
+            f"constant, so compare recipes and not budgets, or collect a larger pilot."
         )
 
 

@@ -161,7 +161,7 @@ def plan_pilot(
             gain,
             price,
             purchase=purchase,
-            own_price=own_price * purchase.charged,
+            own_price=own_price,
             teaches=teaches,
             n=candidates[best].n,
         ),

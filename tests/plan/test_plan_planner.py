@@ -203,6 +203,13 @@ def test_beliefs_are_draws_of_every_arm_at_every_budget(pilot: Pilot) -> None:
     assert np.allclose(between, 1 / (1 + np.exp(-middle)))
 
 
+def test_a_budget_far_beyond_the_pilot_is_named(folder: Path) -> None:
+    cost = plan(folder, budget=1e6).pilot["tokens"]
+    near, far = (plan(folder, budget=times * cost) for times in (19, 200))
+    assert not any("taken as constant" in warning for warning in near.warnings)
+    assert any("200 times the pilot's cost" in warning for warning in far.warnings)
+
+
 def test_many_rollouts_of_one_task_are_named(folder: Path) -> None:
     found = plan(folder, budget=1e7)
     assert any("give --pool N" in w for w in found.warnings)

@@ -156,7 +156,8 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
         if spec.stop and isinstance(ended_by, str) and not text.endswith(ended_by):
             text += ended_by  # the server names what was sampled and cuts it off all the same
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise _malformed(f"the response lacks {error}", usage) from error
+        told = f"the response has no choice with a message ({type(error).__name__}: {error})"
+        raise _malformed(told, usage) from error
     if finish in ("content_filter", "error"):
         kind = "filtered" if finish == "content_filter" else "server"
         raise CallFailed(

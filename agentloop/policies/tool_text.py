@@ -23,26 +23,49 @@ from occupancy.record.calls import turn_text
 
 __all__ = ["calls_in", "plain_messages", "tool_messages", "turn_text"]
 
-_CALL = re.compile(r"\n?<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_START = re.compile(r"\n?<tool_call>\s*")
+_END = re.compile(r"\s*</tool_call>")
 _PARTS = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(.*)\}', re.DOTALL)
 
 
 def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
     """What a turn says, and its calls; a block that is no call stays in the text."""
-    calls: list[tuple[str, str]] = []
+    said, calls, at = "", [], 0
+    while start := _START.search(text, at):
+        found = _call_from(text, start.end())
+        if found is None:
+            said += text[at : start.end()]
+            at = start.end()
+            continue
+        said += text[at : start.start()]
+        call, at = found
+        calls.append(call)
+    return said + text[at:], calls
 
-    def take(block: re.Match[str]) -> str:
-        parts = _PARTS.fullmatch(block[1])
-        if parts is None:
-            return block[0]
-        try:
-            name = json.loads(parts[1])
-        except ValueError:
-            return block[0]
-        calls.append((name, parts[2].strip()))
-        return ""
 
-    return _CALL.sub(take, text), calls
+def _call_from(text: str, begin: int) -> tuple[tuple[str, str], int] | None:
+    """The call that begins there, and where it ends: arguments may hold an end tag themselves.
+
+    It ends at the first tag that leaves arguments in JSON, else at the first that leaves the form of a call.
+    """
+    first = None
+    for end in _END.finditer(text, begin):
+        parts = _PARTS.fullmatch(text, begin, end.start())
+        if parts is None or not _is_json(parts[1]):
+            continue
+        found = (json.loads(parts[1]), parts[2].strip()), end.end()
+        if _is_json(parts[2]):
+            return found
+        first = first or found
+    return first
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def plain_messages(context: Sequence[Message]) -> list[dict[str, Any]]:

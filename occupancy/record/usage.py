@@ -22,7 +22,8 @@ def read_counts(given: Any) -> Counts | None:
 
     Output includes reasoning: where the parts add up to the total only with the reasoning beside the
     completion, the provider counts it apart, and it is added. A total that the parts do not add up to, or
-    more reasoning than output, may hide output that is billed: such usage is unknown.
+    more reasoning than output, may hide output that is billed: such usage is unknown, and so is one with more
+    cached tokens than its prompt has.
     """
     if not isinstance(given, Mapping):
         return None
@@ -36,7 +37,8 @@ def read_counts(given: Any) -> Counts | None:
     if reasoning and prompt is not None and total == prompt + output + reasoning:
         output += reasoning
     hidden = total is not None and prompt is not None and total > prompt + output
-    return None if hidden or reasoning > output else Counts(output, reasoning, prompt, cached)
+    too_many = cached is not None and prompt is not None and cached > prompt
+    return None if hidden or too_many or reasoning > output else Counts(output, reasoning, prompt, cached)
 
 
 def whole(value: Any) -> int | None:

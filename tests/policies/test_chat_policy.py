@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from http_runs import RECIPE, collected
+from hypothesis import given
+from hypothesis import strategies as st
 from toy_runs import attempts, rows, run_of
 
 from agentloop.ledger.metered import ServerLost
@@ -61,7 +63,8 @@ def test_a_teachers_ids_are_kept_only_in_the_students_own_tokenizer(tmp_path: Pa
 def test_no_failure_of_the_server_is_lost_or_retried_by_the_client(tmp_path: Path) -> None:
     shares = dict.fromkeys(("busy", "server", "drop", "after", "malformed", "no_usage"), 0.04)
     mock = Mock(shares)
-    run = asyncio.run(collected(tmp_path / "run", mock))
+    patient = SpendingLimits(backoff_s=0, retries=20)
+    run = asyncio.run(collected(tmp_path / "run", mock, spending=patient))
     written = attempts(run)
     assert len(written) == mock.requests, "one row a request: the client retries nothing"
     assert all(mock.told[name] for name in shares)
@@ -253,6 +256,18 @@ def test_what_is_no_answer_is_a_failed_call(body: Any) -> None:
     with pytest.raises(CallFailed) as failed:
         read_answer(body, SPEC)
     assert (failed.value.kind, failed.value.billed) == ("malformed", "perhaps")
+
+
+@given(
+    said=st.sampled_from(["", "Look.", "a\n"]),
+    values=st.lists(
+        st.text(st.sampled_from('a"}{\\\n <>/')) | st.just("x} </tool_call>"), min_size=1, max_size=3
+    ),
+)
+def test_an_end_tag_inside_arguments_ends_no_call(said: str, values: list[str]) -> None:
+    calls = [("f", json.dumps({"text": value, "tag": "</tool_call>"})) for value in values]
+    text = turn_text(said, calls)
+    assert calls_in(text) == (said, calls)
 
 
 def test_tool_calls_become_text_and_text_becomes_tool_calls() -> None:

@@ -156,6 +156,7 @@ def test_a_turn_without_text_stays_in_the_context_of_the_targets_after_it(tmp_pa
         ({"completion_tokens": 34, "prompt_tokens": 20, "total_tokens": 502}, None),
         ({"completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 50}}, None),
         ({"completion_tokens": 0, "prompt_tokens": 0, "total_tokens": 0}, None),
+        ({"completion_tokens": 2, "prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}}, None),
     ],
 )
 def test_usage_that_contradicts_itself_is_unknown(usage: Any, known: int | None) -> None:

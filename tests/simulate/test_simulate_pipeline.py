@@ -10,6 +10,7 @@ from occupancy.record.errors import InputError
 from occupancy.record.recipe import PRESETS
 from simulate import LogLinear, Recovery, Tabular, accepted_law, answers, recovery_world, sweep, truth
 from simulate.pipelines.lanes import with_K
+from simulate.pipelines.order import C_I_BC, PROPOSALS, TASKS_BC, TASKS_OP
 from simulate.pipelines.outcome import pipeline_keys
 
 INF = float("inf")
@@ -59,7 +60,7 @@ def test_every_recipe_spends_the_same_on_its_axis(axis):
 
 def test_more_teacher_turns_extend_the_same_continuations():
     one, all_ = (truth(SMALL, preset("op-short", K=K, T_max=30), budget=4000, r=1, seeds=8) for K in (1, INF))
-    assert (one.ledger[:, 5] >= all_.ledger[:, 5]).all()
+    assert (one.ledger[:, PROPOSALS] >= all_.ledger[:, PROPOSALS]).all()
     dear = truth(SMALL, preset("op-short", K=1, T_max=30), budget=8000, r=1, seeds=8)
     assert (dear.ledger >= one.ledger).all()
 
@@ -68,7 +69,7 @@ def test_more_teacher_turns_extend_the_same_continuations():
 def test_what_a_pipeline_pays_is_what_the_exact_law_says(recipe):
     if recipe.rho == "teacher":
         bought = truth(SMALL, recipe, budget=100_000, r=0, seeds=10)
-        found = bought.ledger[:, 0] / bought.ledger[:, 3]
+        found = bought.ledger[:, C_I_BC] / bought.ledger[:, TASKS_BC]
         assert found.mean() == pytest.approx(accepted_law(SMALL, recipe).C_i, rel=0.03)
         return
     law = accepted_law(SMALL, recipe)
@@ -129,7 +130,7 @@ def test_keys_are_those_of_the_shared_generator():
 def test_n_proposals_share_a_task():
     recipe = preset("op-short", K=1, T_max=30, n=3)
     outcome = truth(SMALL, recipe, budget=6000, r=1, seeds=4)
-    np.testing.assert_array_equal(outcome.ledger[:, 4], np.ceil(outcome.ledger[:, 5] / 3))
+    np.testing.assert_array_equal(outcome.ledger[:, TASKS_OP], np.ceil(outcome.ledger[:, PROPOSALS] / 3))
     assert outcome.r_tasks == outcome.r_tokens == 1.0
 
 

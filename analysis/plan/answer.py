@@ -154,8 +154,8 @@ def _evidence(plan: Plan) -> str:
         )
     return (
         "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; nothing was "
-        "trained. About an hour of small trainings on this pilot (--trainer or --train) would measure levels "
-        "and most of the order."
+        "trained. An hour of small trainings on this pilot (--trainer or --train) would narrow the bands and "
+        "show whether on-policy data beat demonstrations; filtered recipes they hardly tell apart."
     )
 
 

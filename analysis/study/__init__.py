@@ -1,0 +1,1 @@
+"""Studies: a prediction is written down, then the money is spent, then both are compared."""

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
-from agentloop.environments.terminal.images import open_image
-from agentloop.environments.terminal.launch import Layers
-from agentloop.environments.terminal.limits import left_groups
-from agentloop.environments.terminal.sandbox import Sandbox, open_sandbox
-from agentloop.environments.terminal.screen import open_screen
+from agentloop.environments.terminal.sandbox.images import open_image
+from agentloop.environments.terminal.sandbox.launch import Layers
+from agentloop.environments.terminal.sandbox.limits import left_groups
+from agentloop.environments.terminal.sandbox.sandbox import Sandbox, open_sandbox
+from agentloop.environments.terminal.terminus.screen import open_screen
 from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import ReplayDesync, replay
 from agentloop.types import Author

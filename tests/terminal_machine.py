@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentloop.environments.terminal.images import Image, cache_folder, open_image
-from agentloop.environments.terminal.sandbox import open_sandbox
+from agentloop.environments.terminal.sandbox.images import Image, cache_folder, open_image
+from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
 from agentloop.types import EnvironmentFailed
 from occupancy.record.errors import InputError
 

@@ -44,8 +44,8 @@ def _doctor(given: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from agentloop.environments.terminal.images import make_debian
     from agentloop.environments.terminal.machine import check_sandbox
+    from agentloop.environments.terminal.sandbox.images import make_debian
     from occupancy.record.errors import InputError
 
     if given.make_image:

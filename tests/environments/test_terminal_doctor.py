@@ -10,8 +10,9 @@ import pytest
 from terminal_machine import host_image
 
 from agentloop.commands import doctor
-from agentloop.environments.terminal import launch, machine
-from agentloop.environments.terminal.images import make_debian
+from agentloop.environments.terminal import machine
+from agentloop.environments.terminal.sandbox import launch
+from agentloop.environments.terminal.sandbox.images import make_debian
 from analysis.cli import main
 from occupancy.record.errors import InputError, MissingExtra
 

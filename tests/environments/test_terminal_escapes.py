@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from terminal_machine import finished, host_image
 
-from agentloop.environments.terminal.changes import changes
-from agentloop.environments.terminal.limits import Limits
-from agentloop.environments.terminal.sandbox import Sandbox, SandboxFailed, open_sandbox
-from agentloop.environments.terminal.screen import open_screen
-from agentloop.environments.terminal.system_calls import SOCKETS, forbidden
+from agentloop.environments.terminal.sandbox.changes import changes
+from agentloop.environments.terminal.sandbox.limits import Limits
+from agentloop.environments.terminal.sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox
+from agentloop.environments.terminal.sandbox.system_calls import SOCKETS, forbidden
+from agentloop.environments.terminal.terminus.screen import open_screen
 
 WON = "ESCAPED"
 SECRET = "a secret of the machine"

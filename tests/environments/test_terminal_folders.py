@@ -11,11 +11,11 @@ import pytest
 from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
-from agentloop.environments.terminal.dockerfile import read_steps
-from agentloop.environments.terminal.folders import read_task
-from agentloop.environments.terminal.protocol import turn_text
-from agentloop.environments.terminal.tasks import GradeFailed
-from agentloop.environments.terminal.verifier import pytest_reward
+from agentloop.environments.terminal.tasks.dockerfile import read_steps
+from agentloop.environments.terminal.tasks.folders import read_task
+from agentloop.environments.terminal.tasks.task import GradeFailed
+from agentloop.environments.terminal.tasks.verifier import pytest_reward
+from agentloop.environments.terminal.terminus.protocol import turn_text
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
 

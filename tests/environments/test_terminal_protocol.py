@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.episode import Rules, TerminalEpisode
-from agentloop.environments.terminal.launch import Layers
-from agentloop.environments.terminal.limits import Limits
-from agentloop.environments.terminal.prompts import Template, load_template
-from agentloop.environments.terminal.protocol import (
+from agentloop.environments.terminal.sandbox.launch import Layers
+from agentloop.environments.terminal.sandbox.limits import Limits
+from agentloop.environments.terminal.sandbox.sandbox import Sandbox
+from agentloop.environments.terminal.tasks.task import TerminalTask
+from agentloop.environments.terminal.terminus.prompts import Template, load_template
+from agentloop.environments.terminal.terminus.protocol import (
     LONGEST_S,
     MOST_BYTES,
     after_commands,
@@ -23,9 +25,7 @@ from agentloop.environments.terminal.protocol import (
     shortened,
     turn_text,
 )
-from agentloop.environments.terminal.sandbox import Sandbox
-from agentloop.environments.terminal.screen import Screen, last_printed, new_lines
-from agentloop.environments.terminal.tasks import TerminalTask
+from agentloop.environments.terminal.terminus.screen import Screen, last_printed, new_lines
 from agentloop.types import Task
 from occupancy.record.errors import InputError
 

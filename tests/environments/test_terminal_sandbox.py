@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from terminal_machine import finished, host_image
 
-from agentloop.environments.terminal.changes import MANY, changes, state_hash
-from agentloop.environments.terminal.launch import Layers
-from agentloop.environments.terminal.limits import Limits, left_groups, sweep
-from agentloop.environments.terminal.sandbox import SandboxFailed, open_sandbox
-from agentloop.environments.terminal.system_calls import call_filter
+from agentloop.environments.terminal.sandbox.changes import MANY, changes, state_hash
+from agentloop.environments.terminal.sandbox.launch import Layers
+from agentloop.environments.terminal.sandbox.limits import Limits, left_groups, sweep
+from agentloop.environments.terminal.sandbox.sandbox import SandboxFailed, open_sandbox
+from agentloop.environments.terminal.sandbox.system_calls import call_filter
 from occupancy.record.errors import InputError
 
 
@@ -101,8 +101,8 @@ def test_a_killed_process_takes_its_sandboxes_along() -> None:
     host_image()
     code = (
         "import asyncio\n"
-        "from agentloop.environments.terminal.images import open_image\n"
-        "from agentloop.environments.terminal.sandbox import open_sandbox\n"
+        "from agentloop.environments.terminal.sandbox.images import open_image\n"
+        "from agentloop.environments.terminal.sandbox.sandbox import open_sandbox\n"
         "async def main():\n"
         "    async with open_sandbox(open_image().layers) as sandbox:\n"
         "        print(sandbox.pid, flush=True)\n"
@@ -226,11 +226,11 @@ ORDINARY = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from agentloop.environments.terminal.changes import changes
-from agentloop.environments.terminal.images import open_image
-from agentloop.environments.terminal.launch import find_bubblewrap
-from agentloop.environments.terminal.sandbox import open_sandbox
-from agentloop.environments.terminal.screen import open_screen
+from agentloop.environments.terminal.sandbox.changes import changes
+from agentloop.environments.terminal.sandbox.images import open_image
+from agentloop.environments.terminal.sandbox.launch import find_bubblewrap
+from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
+from agentloop.environments.terminal.terminus.screen import open_screen
 
 async def main(place):
     layers = open_image(cache=place / "cache").layers

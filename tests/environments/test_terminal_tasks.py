@@ -11,12 +11,12 @@ import pytest
 from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
-from agentloop.environments.terminal.nl2bash import normalised, solves, typed
-from agentloop.environments.terminal.protocol import turn_text
-from agentloop.environments.terminal.sandbox import open_sandbox
-from agentloop.environments.terminal.screen import open_screen
-from agentloop.environments.terminal.student import StudentSettings, parse_student, without_a_part
-from agentloop.environments.terminal.tasks import Expected
+from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
+from agentloop.environments.terminal.scripted.student import StudentSettings, parse_student, without_a_part
+from agentloop.environments.terminal.tasks.nl2bash import normalised, solves, typed
+from agentloop.environments.terminal.tasks.task import Expected
+from agentloop.environments.terminal.terminus.protocol import turn_text
+from agentloop.environments.terminal.terminus.screen import open_screen
 from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author, Policy, Task

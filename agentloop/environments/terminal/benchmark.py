@@ -12,16 +12,16 @@ from agentloop.policies import scripted
 from agentloop.types import Policy, Replay, Task
 from occupancy.record.errors import InputError
 
-from . import student, teacher
 from .episode import Rules, TerminalEpisode
-from .folders import FolderTasks
-from .images import HOST, open_image
-from .launch import check_machine
-from .limits import Limits, sweep
-from .nl2bash import NaturalLanguageToBash, find_data
-from .prompts import load_template
-from .screen import SETTLED, TIMED
-from .tasks import TaskSet
+from .sandbox.images import HOST, open_image
+from .sandbox.launch import check_machine
+from .sandbox.limits import Limits, sweep
+from .scripted import student, teacher
+from .tasks.folders import FolderTasks
+from .tasks.nl2bash import NaturalLanguageToBash, find_data
+from .tasks.task import TaskSet
+from .terminus.prompts import load_template
+from .terminus.screen import SETTLED, TIMED
 
 NL2BASH = "nl2bash"
 ALL = "all"

@@ -17,13 +17,13 @@ from typing import Any
 from agentloop.types import Message, Reply
 from occupancy.record.errors import InputError
 
-from .changes import before, changes, state_hash
-from .limits import Limits
-from .prompts import Template
-from .protocol import Parsed, after_commands, after_error, parse_turn, shortened
-from .sandbox import Sandbox, open_sandbox
-from .screen import Screen, open_screen
-from .tasks import SCRATCH, Expected, TerminalTask
+from .sandbox.changes import before, changes, state_hash
+from .sandbox.limits import Limits
+from .sandbox.sandbox import Sandbox, open_sandbox
+from .tasks.task import SCRATCH, Expected, TerminalTask
+from .terminus.prompts import Template
+from .terminus.protocol import Parsed, after_commands, after_error, parse_turn, shortened
+from .terminus.screen import Screen, open_screen
 
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _CHANGING = (

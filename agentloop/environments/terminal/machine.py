@@ -13,12 +13,12 @@ from pathlib import Path
 from agentloop.types import EnvironmentFailed
 from occupancy.record.errors import FewstepsError
 
-from .images import open_image
-from .launch import find_bubblewrap, is_root, needed_tools
-from .limits import Limits, make_group
-from .sandbox import open_sandbox
-from .screen import open_screen
-from .system_calls import call_filter
+from .sandbox.images import open_image
+from .sandbox.launch import find_bubblewrap, is_root, needed_tools
+from .sandbox.limits import Limits, make_group
+from .sandbox.sandbox import open_sandbox
+from .sandbox.system_calls import call_filter
+from .terminus.screen import open_screen
 
 LEAST_KERNEL = (6, 6)
 """First Linux whose tmpfs keeps the attributes that overlayfs needs of an unprivileged user."""

@@ -15,13 +15,13 @@ from typing import Any
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError, MissingExtra
 
+from ..sandbox.images import Image, cache_folder, network_layer
+from ..sandbox.launch import Layers
+from ..sandbox.limits import Limits
+from ..sandbox.sandbox import Sandbox
+from ..terminus.screen import Screen
 from .dockerfile import Built, Step, build, content_hash
-from .images import Image, cache_folder, network_layer
-from .launch import Layers
-from .limits import Limits
-from .sandbox import Sandbox
-from .screen import Screen
-from .tasks import TerminalTask
+from .task import TerminalTask
 from .verifier import HARBOR, TERMINAL_BENCH, Verifier, verify
 
 SPLIT = "test"

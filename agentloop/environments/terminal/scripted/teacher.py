@@ -13,10 +13,10 @@ import shlex
 from agentloop.policies.scripted import scripted_turn
 from agentloop.types import Answer, Ask, Policy, PolicyFailed
 
-from .changes import DELETED
-from .episode import View
-from .nl2bash import typed
-from .protocol import turn_text
+from ..episode import View
+from ..sandbox.changes import DELETED
+from ..tasks.nl2bash import typed
+from ..terminus.protocol import turn_text
 
 NAME = "expert"
 LOOK_S, RUN_S = 0.1, 1.0

@@ -21,13 +21,13 @@ from agentloop.environments.task_specs import data_folders
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
 
-from .changes import find_changes
-from .images import Image, unpacked
-from .launch import Layers
-from .limits import Limits
-from .sandbox import Sandbox, open_sandbox
-from .screen import Screen, open_screen
-from .tasks import SCRATCH, Expected, TerminalTask
+from ..sandbox.changes import find_changes
+from ..sandbox.images import Image, unpacked
+from ..sandbox.launch import Layers
+from ..sandbox.limits import Limits
+from ..sandbox.sandbox import Sandbox, open_sandbox
+from ..terminus.screen import Screen, open_screen
+from .task import SCRATCH, Expected, TerminalTask
 
 VERSION = "nl2bash-1"
 HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"

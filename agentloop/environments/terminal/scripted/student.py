@@ -18,9 +18,9 @@ from agentloop.policies.scripted import scripted_turn, settings_from
 from agentloop.types import Answer, Ask, Message, Policy
 from occupancy.record.errors import InputError
 
-from .episode import View
-from .nl2bash import typed
-from .protocol import parse_turn, turn_text
+from ..episode import View
+from ..tasks.nl2bash import typed
+from ..terminus.protocol import parse_turn, turn_text
 from .teacher import RUN_S, look_around
 
 ELSEWHERE = ("ls -la /\n", "pwd\n", "ls -la /root\n", "df -h | head -3\n", "id\n")

@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 
-from .sandbox import Sandbox, SandboxFailed
+from ..sandbox.sandbox import Sandbox, SandboxFailed
 from .waiting import ACCEPTED, PROMPT, Terminal, inside_number, process
 
 WIDTH, HEIGHT, HISTORY = 160, 40, 10_000_000

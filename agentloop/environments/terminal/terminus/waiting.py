@@ -19,6 +19,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..sandbox.sandbox import open_inside
+
 POLL_S = (0.001, 0.05)
 """Seconds between two looks: the first, and the most."""
 CALM_S = 0.05
@@ -153,25 +155,6 @@ class Terminal:
             return found.st_size, os.pread(opened, most, max(0, found.st_size - most))
         finally:
             os.close(opened)
-
-
-def open_inside(root: Path, path: str, flags: int) -> int | None:
-    """Open a file of a sandbox without following any link that somebody may have put there."""
-    try:
-        place = os.open(root, os.O_PATH | os.O_DIRECTORY)
-    except OSError:
-        return None
-    *folders, name = path.strip("/").split("/")
-    try:
-        for folder in folders:
-            inner = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = inner
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
-    except OSError:
-        return None
-    finally:
-        os.close(place)
 
 
 def process(pid: int) -> Process | None:

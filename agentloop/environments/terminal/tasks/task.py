@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from agentloop.types import EnvironmentFailed, Task
 
-from .launch import VARIABLES, Layers
-from .sandbox import Sandbox
-from .screen import Screen
+from ..sandbox.launch import VARIABLES, Layers
+from ..sandbox.sandbox import Sandbox
+from ..terminus.screen import Screen
 
 HOME = VARIABLES["HOME"]
 SCRATCH = ("/tmp/", "/var/tmp/", f"{HOME}/.")

@@ -18,12 +18,11 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .images import give_to_sandboxes
-from .launch import Layers
-from .limits import Limits
-from .sandbox import Sandbox, SandboxFailed, open_sandbox
-from .tasks import GradeFailed
-from .waiting import open_inside
+from ..sandbox.images import give_to_sandboxes
+from ..sandbox.launch import Layers
+from ..sandbox.limits import Limits
+from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox
+from .task import GradeFailed
 
 SYSTEM = frozenset(
     {"bin", "sbin", "lib", "lib32", "lib64", "etc", "usr", "boot", "dev", "proc", "run", "sys"}

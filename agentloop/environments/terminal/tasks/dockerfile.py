@@ -21,10 +21,10 @@ from pathlib import Path
 
 from occupancy.record.errors import DataError, InputError
 
-from .images import Image, give_to_sandboxes, network_layer
-from .launch import Layers
-from .limits import Limits
-from .sandbox import open_sandbox
+from ..sandbox.images import Image, give_to_sandboxes, network_layer
+from ..sandbox.launch import Layers
+from ..sandbox.limits import Limits
+from ..sandbox.sandbox import open_sandbox
 
 PASSED_OVER = {"CMD", "ENTRYPOINT", "EXPOSE", "LABEL", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "SHELL"}
 BUILD_S = 600.0

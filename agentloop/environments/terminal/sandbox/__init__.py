@@ -1,0 +1,1 @@
+"""Sandboxes without a container engine: started over read-only layers, limited, forked, and compared."""

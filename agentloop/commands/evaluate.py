@@ -40,6 +40,7 @@ async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
     from agentloop.commands.arguments import environment_settings, opened_policies
     from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import identity
+    from agentloop.run.collect import tasks_of
     from agentloop.run.evaluate import Evaluation, evaluate
     from agentloop.types import Cautions
 
@@ -55,7 +56,7 @@ async def _run(given: argparse.Namespace) -> tuple[Any, list[str]]:
                 policy=policy,
                 progress=lambda done, total, rows: advance(done, total),
             )
-        tasks = environments.tasks(given.tasks, seed=given.seed)
+        tasks = tasks_of(environments, given.tasks, seed=given.seed)
         return evaluated, list(environments.cautions(tasks)) if isinstance(environments, Cautions) else []
 
 

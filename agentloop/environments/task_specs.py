@@ -5,6 +5,7 @@ train:60          60 tasks of `train`, drawn with a seed, without replacement
 train:60-120      the next 60 of the same draw: disjoint from train:60
 train/medium:60   the same among the tasks of one level, for a benchmark that has levels
 @file             one task id a line
+a+b               the tasks of both (`agentloop.run.collect.tasks_of`)
 """
 
 from __future__ import annotations

@@ -102,11 +102,14 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
 
 
 def tasks_of(environments: Environments, spec: str, *, seed: int) -> Sequence[Task]:
-    """The tasks that `spec` names; InputError where there is none, or one twice, or one without a name, or
-    where none could be played."""
+    """The tasks that `spec` names, of several specs joined by `+`.
+
+    Raises InputError where there is none, or one twice, or one without a name, or where none could be played.
+    """
     if environments.capacity < 1:
         raise InputError(f"{environments.capacity} tasks at a time: expected at least 1, see --workers")
-    tasks = environments.tasks(spec, seed=seed)
+    parts = [spec] if spec.startswith("@") else spec.split("+")
+    tasks = [task for part in parts for task in environments.tasks(part, seed=seed)]
     if not tasks:
         raise InputError(f"--tasks {spec} names no task: name a split with tasks in it")
     seen: set[str] = set()

@@ -79,6 +79,41 @@ def next_training(
     return _first(of_these, options) if begun < ENOUGH else None
 
 
+def next_trainings(
+    trainings: Sequence[Training],
+    facts: Facts,
+    arms: Sequence[Arm],
+    options: Sequence[Option],
+    budget: float,
+    *,
+    begun: int,
+    n: int,
+) -> list[Option]:
+    """Up to `n` distinct trainings to make at the same time; fewer where further ones are worth nothing.
+
+    Each is chosen as if those before it had come out as expected (the "kriging believer" of Ginsbourger,
+    Le Riche and Carraro, 2010). Arguments as of `next_training`.
+    """
+    known, left, chosen = list(trainings), list(options), list[Option]()
+    while len(chosen) < n:
+        option = next_training(known, facts, arms, left, budget, begun=begun + len(chosen))
+        if option is None:
+            break
+        chosen.append(option)
+        left.remove(option)
+        if len(chosen) < n:
+            known.append(_as_expected(option, known, facts))
+    return chosen
+
+
+def _as_expected(option: Option, trainings: Sequence[Training], facts: Facts) -> Training:
+    tasks = int(np.mean([len(t.attempts) for t in trainings])) if trainings else EPISODES
+    x = features(option.arm, option.budget / facts.pilot)
+    p = float(expit(x @ posterior(trainings, facts).mean))
+    parts = (1 - option.arm.r) * option.budget, option.arm.r * option.budget
+    return Training(option.arm, *parts, option.seed, (p,) * tasks, (1,) * tasks)
+
+
 def worth(
     post: Posterior,
     arms: Sequence[Arm],

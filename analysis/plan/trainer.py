@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -23,13 +24,13 @@ from agentloop.cuts.cut import Cell, buy, cut, own_traces
 from agentloop.cuts.cut import supply as supply_of
 from agentloop.cuts.whole import Whole
 from agentloop.run.episode import boundary
-from analysis.curves.acquisition import Option, next_training
+from analysis.curves.acquisition import Option, next_trainings
 from analysis.curves.arms import PILOT_TRACES, Arm
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
 from analysis.plan.read import NO_DATA
 from occupancy.record.drafts import whole_folder
-from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.errors import DataError, FewstepsError, InputError, RunError
 from occupancy.record.recipe import INF
 from occupancy.runs import Run, only_writer, open_run
 
@@ -54,8 +55,12 @@ class Effort:
     """Kept ones among them."""
     minutes: float = INF
     """Of new trainings, as their trainer takes them."""
+    at_once: int = 1
+    """Trainings that the trainer can make at the same time; it is then called from several threads."""
 
     def __post_init__(self) -> None:
+        if self.at_once < 1:
+            raise InputError(f"at_once={self.at_once}: expected at least 1 training at a time")
         if self.trainings < 0 or not self.minutes > 0:
             raise InputError(
                 f"--trainings {self.trainings}, --gpu-minutes {self.minutes:g}: expected 0 or more trainings "
@@ -142,46 +147,74 @@ class Bench:
         return Cell(recipe, r=option.arm.r, budget=option.budget, seed=option.seed)
 
     def train(self, option: Option) -> Training:
-        """Train and evaluate, or read what was kept.
+        """Train and evaluate, or read what was kept; errors as of `train_all`."""
+        return self.train_all([option])[0]
+
+    def train_all(self, options: Sequence[Option]) -> list[Training]:
+        """Train and evaluate several at the same time, or read what was kept; each is kept when it is done.
 
         Raises RunError where the trainer fails, DataError where its rewards are no evidence; trainings made
-        before are kept.
+        before, and the others of these, are kept.
         """
-        key = _key(self.run, option, self.name)
         with only_writer(self.run.folder):
-            if earlier := self._kept_as(key):
-                return earlier[0]
-            cell = self._cell(option)
+            keys = {option: _key(self.run, option, self.name) for option in options}
+            found = {option: kept[0] for option in options if (kept := self._kept_as(keys[option]))}
+            cells = {option: self._cell(option) for option in options if option not in found}
+            failed: list[Exception] = []
+            for option, answer, seconds in self._answers(cells):
+                try:
+                    found[option] = self._keep(keys[option], option, cells[option], answer, seconds)
+                except FewstepsError as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+        return [found[option] for option in options]
+
+    def _answers(self, cells: Mapping[Option, Run]) -> Iterator[tuple[Option, Any, float]]:
+        """What the trainer returns for each, or the error that it raises, as they come."""
+
+        def ask(option: Option) -> tuple[Option, Any, float]:
             began = time.monotonic()
-            with boundary(
-                RunError,
-                f"the trainer {self.name} on {option.arm.name} ({cell.folder}; trainings before are kept)",
-            ):
-                answer = self.trainer([cell.folder], option.seed)
-            seconds = time.monotonic() - began
-            rows = evidence(answer, own_tasks=self.own_tasks, like=self.run, trainer=self.name)
-            made = cell.info["cut"]
-            told = {
-                "arm": option.arm.to_dict(),
-                "demo_tokens": made["demo_tokens"],
-                "continuation_tokens": made["continuation_tokens"],
-                "seed": option.seed,
-                "cell": str(cell.folder.relative_to(self.run.folder)),
-                "evaluation": str(answer) if isinstance(answer, str | Path) else None,
-                "seconds": seconds,
-            }
-            self._refuse_same_folder(told["evaluation"])
-            tokens = sum(cell.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
-            row = {
-                "training_id": key,
-                "base": self.name,
-                "data": json.dumps(told),
-                "target_tokens": tokens,
-                "sequence_tokens": tokens,
-                "gpu_s": seconds,
-                "held_out_nll": json.dumps(None),
-            }
-            self.run.commit({"trainings": [row], "evaluations": [one | {"training_id": key} for one in rows]})
+            what = f"the trainer {self.name} on {option.arm.name} ({cells[option].folder}; trainings before "
+            try:
+                with boundary(RunError, f"{what}are kept)"):
+                    return option, self.trainer([cells[option].folder], option.seed), time.monotonic() - began
+            except FewstepsError as error:
+                return option, error, time.monotonic() - began
+
+        if len(cells) == 1:
+            yield from map(ask, cells)
+            return
+        with ThreadPoolExecutor(max(len(cells), 1)) as threads:
+            for done in as_completed([threads.submit(ask, option) for option in cells]):
+                yield done.result()
+
+    def _keep(self, key: str, option: Option, cell: Run, answer: Any, seconds: float) -> Training:
+        if isinstance(answer, FewstepsError):
+            raise answer
+        rows = evidence(answer, own_tasks=self.own_tasks, like=self.run, trainer=self.name)
+        made = cell.info["cut"]
+        told = {
+            "arm": option.arm.to_dict(),
+            "demo_tokens": made["demo_tokens"],
+            "continuation_tokens": made["continuation_tokens"],
+            "seed": option.seed,
+            "cell": str(cell.folder.relative_to(self.run.folder)),
+            "evaluation": str(answer) if isinstance(answer, str | Path) else None,
+            "seconds": seconds,
+        }
+        self._refuse_same_folder(told["evaluation"])
+        tokens = sum(cell.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
+        row = {
+            "training_id": key,
+            "base": self.name,
+            "data": json.dumps(told),
+            "target_tokens": tokens,
+            "sequence_tokens": tokens,
+            "gpu_s": seconds,
+            "held_out_nll": json.dumps(None),
+        }
+        self.run.commit({"trainings": [row], "evaluations": [one | {"training_id": key} for one in rows]})
         return _training(told, pd.DataFrame(rows))
 
     def _kept_as(self, key: str) -> list[Training]:
@@ -231,20 +264,20 @@ def train_more(
     """
     own, options, minutes = bench.kept(), bench.options(arms), 0.0
     while len(own) < effort.trainings and minutes < effort.minutes:
-        option = next_training([*known, *own], facts, arms, options, tokens, begun=len(own))
-        if option is None:
+        n = min(effort.at_once, effort.trainings - len(own))
+        made = [*known, *own]
+        batch = next_trainings(made, facts, arms, options, tokens, begun=len(own), n=n)
+        if not batch:
             progress("a further training is not expected to change what to buy")
             break
-        options.remove(option)
-        if bench.is_empty(option):
-            continue
-        training = bench.train(option)
-        own.append(training)
-        minutes += training.seconds / 60
-        progress(
-            f"training {len(own)} of at most {effort.trainings}: {training.arm.name}, {training.tokens:,} "
-            f"teacher tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
-        )
+        options = [option for option in options if option not in batch]
+        for training in bench.train_all([option for option in batch if not bench.is_empty(option)]):
+            own.append(training)
+            minutes += training.seconds / 60
+            progress(
+                f"training {len(own)} of at most {effort.trainings}: {training.arm.name}, "
+                f"{training.tokens:,} teacher tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
+            )
     return [*known, *own]
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from agentloop.cuts.cut import own_traces
+from agentloop.cuts.pooled import pooled
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.curves import posterior
 from analysis.curves.draws import band, drawn
@@ -36,7 +37,7 @@ from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
 from occupancy.record.drafts import whole_folder, write_whole
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe, preset
-from occupancy.runs import Run, create_run, open_run
+from occupancy.runs import Run, open_run
 
 Buyer = Callable[[Recipe, float, int, Path, list[Path]], object]
 """Collects with a recipe for at most a budget of teacher tokens into a run folder: (recipe, budget, seed,
@@ -238,34 +239,12 @@ def _pool(rounds: Rounds) -> list[Run]:
     folder = rounds.folder / "pool"
     if not (folder / "run.json").exists():
         parts = [rounds.pilot, *_open(rounds, ("first-demos", "first-contexts"))]
-        _refuse_same_episodes(parts)
-        with whole_folder(folder) as draft:
-            info = {name: value for name, value in rounds.pilot.info.items() if name != "n_tasks"}
-            pool = create_run(
-                draft, rounds.pilot.recipe, info | {"pooled": [str(part.folder) for part in parts]}
-            )
-            for part in parts:
-                tables = {name: part.read(name) for name in ("episodes", "turns", "proposals", "traces")}
-                pool.commit_tables({name: rows for name, rows in tables.items() if len(rows)})
+        pooled(parts, folder)
     return [open_run(folder)]
 
 
 def _open(rounds: Rounds, names: Sequence[str]) -> list[Run]:
     return [open_run(rounds.folder / name) for name in names if (rounds.folder / name / "run.json").exists()]
-
-
-def _refuse_same_episodes(parts: Sequence[Run]) -> None:
-    every = [
-        row
-        for part in parts
-        for row in part.read("episodes", columns=["episode_id"])["episode_id"].to_pylist()
-    ]
-    if len(set(every)) < len(every):
-        twice = next(name for name in every if every.count(name) > 1)
-        raise DataError(
-            f"episode {twice!r} is in the pilot and in a purchase, or in two purchases: expected the buyer "
-            f"to take other tasks each time"
-        )
 
 
 def _buy_part(rounds: Rounds, state: State, part: str) -> State:

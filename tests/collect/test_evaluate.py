@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_world import Corridors, drunk, expert
 
+from agentloop.run.collect import tasks_of
 from agentloop.run.evaluate import Evaluation, evaluate, success, summarise_evaluation
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Reply, Task
 from analysis.cli import main
@@ -172,3 +173,14 @@ def test_the_table_says_which_error_is_sampling_noise_only(
     seams = ["--env", "toy_world:open_corridors", "--policy", "drunk", "--tasks", "4", "--attempts", "2"]
     assert main(["evaluate", *seams, "--out", str(tmp_path / "run")]) == 0
     assert "sampling noise" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_spec_of_several_splits_names_the_tasks_of_all() -> None:
+    class Split(Corridors):
+        def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+            return [Task(f"{spec}/{i}", f"{spec}/{i}", spec) for i in range(2)]
+
+    named = tasks_of(Split(), "seen+unseen", seed=0)
+    assert [task.task_id for task in named] == ["seen/0", "seen/1", "unseen/0", "unseen/1"]
+    with pytest.raises(InputError, match="named before"):
+        tasks_of(Split(), "seen+seen", seed=0)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pilots
 import pytest
 
 from analysis.cli import main
-from analysis.curves.acquisition import Option
-from analysis.curves.arms import Arm
+from analysis.curves.acquisition import FIRST, Option
+from analysis.curves.arms import Arm, arms_of
+from analysis.curves.evidence import Training
+from analysis.plan.facts import facts_of
 from analysis.plan.planner import plan
-from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer
+from analysis.plan.read import read_pilot
+from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer, train_more
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run
@@ -166,3 +170,37 @@ def test_cuts_too_small_for_an_episode_are_not_trained_on(run: Run) -> None:
     assert bench.is_empty(replace(OPTION, budget=5.0))
     assert not bench.is_empty(OPTION)
     assert not bench.is_empty(Option(Arm("pilot", INF, 0.5), 1.0, 0))
+
+
+def test_several_trainings_are_distinct_and_made_at_the_same_time(run: Run) -> None:
+    barrier = Barrier(4, timeout=20)
+
+    def train(folders: list[Path], seed: int) -> Rewards:
+        barrier.wait()
+        return GOOD
+
+    bench = Bench(run, train, "mine:train")
+    made = trained(bench, Effort(8, at_once=4))
+    assert len({(t.arm.form, t.tokens, t.seed) for t in made}) == 8
+    assert {t.arm.form for t in made[:3]} == {arm.form for arm in FIRST}
+    again = Bench(open_run(run.folder), train, "mine:train")
+    assert len(trained(again, Effort(8, at_once=4))) == 8, "nothing is trained twice"
+
+
+def test_where_one_of_several_trainings_fails_the_others_are_kept(run: Run) -> None:
+    def train(folders: list[Path], seed: int) -> Rewards:
+        if "traces" not in open_run(folders[0]).info["cut"]:
+            return GOOD
+        raise ValueError("out of memory")
+
+    bench = Bench(run, train, "mine:train")
+    with pytest.raises(RunError, match="out of memory"):
+        trained(bench, Effort(3, at_once=3))
+    assert len(bench.kept()) == 2
+
+
+def trained(bench: Bench, effort: Effort) -> list[Training]:
+    pilot = read_pilot(bench.run.folder)
+    arms = arms_of(pilot.recipe.T_max)
+    quiet = lambda line: None  # noqa: E731
+    return train_more([], bench, effort, facts=facts_of(pilot), arms=arms, tokens=9000.0, progress=quiet)

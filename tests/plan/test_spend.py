@@ -13,6 +13,7 @@ import pilots
 import pytest
 from test_plan_trainer import GOOD
 
+from agentloop.cuts.pooled import pooled
 from analysis.cli import main
 from analysis.plan.read import teacher_tokens
 from analysis.plan.trainer import Effort
@@ -147,10 +148,9 @@ def test_other_settings_on_the_same_folder_are_refused(pilot: Run, tmp_path: Pat
 
 
 def test_the_same_episode_twice_is_refused(pilot: Run, tmp_path: Path) -> None:
-    from analysis.spend.rounds import _refuse_same_episodes
-
-    with pytest.raises(DataError, match="take other tasks"):
-        _refuse_same_episodes([pilot, open_run(pilot.folder)])
+    with pytest.raises(DataError, match="other tasks each time"):
+        pooled([pilot, open_run(pilot.folder)], tmp_path / "pool")
+    assert not (tmp_path / "pool").exists()
     assert np.isfinite(teacher_tokens(pilot.folder)).all()
 
 

@@ -1,0 +1,72 @@
+"""Several runs of one collection as one run folder: their rows and their ledgers together."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from occupancy.record.drafts import whole_folder
+from occupancy.record.errors import DataError
+from occupancy.record.tables import TABLES
+from occupancy.runs import Run, create_run, open_run
+
+_OF_ONE = ("n_tasks", "task_hash", "n_units", "recipe_hash", "schema_version")
+"""Entries of run.json that are true of a single part."""
+_KEPT = tuple(name for name in TABLES if name not in ("trainings", "evaluations", "trained_turns"))
+
+
+def pooled(parts: Sequence[Run], folder: Path, **info: Any) -> Run:
+    """The runs as one, in `folder`: with the recipe of the first, and its run.json but for `info`.
+
+    Raises DataError where an episode is in two of them: its price and its turns would count twice.
+    """
+    _refuse_same_episodes(parts)
+    of_all = {name: value for name, value in parts[0].info.items() if name not in _OF_ONE}
+    if all("n_tasks" in part.info for part in parts):
+        of_all["n_tasks"] = sum(part.info["n_tasks"] for part in parts)
+    of_all["pooled"] = [part.folder.name for part in parts]
+    with whole_folder(folder) as draft:
+        pool = create_run(draft, parts[0].recipe, of_all | info)
+        for part in parts:
+            tables = {name: part.read(name) for name in _KEPT}
+            pool.commit_tables({name: rows for name, rows in tables.items() if len(rows)})
+        _pool_ledgers([part.folder / "ledger.sqlite" for part in parts], draft / "ledger.sqlite")
+    return open_run(folder)
+
+
+def _refuse_same_episodes(parts: Sequence[Run]) -> None:
+    seen: dict[str, Path] = {}
+    for part in parts:
+        for name in part.read("episodes", columns=["episode_id"])["episode_id"].to_pylist():
+            if name in seen:
+                raise DataError(
+                    f"episode {name!r} is in {seen[name]} and in {part.folder}: expected runs on other tasks "
+                    f"each time"
+                )
+            seen[name] = part.folder
+
+
+def _pool_ledgers(files: Sequence[Path], target: Path) -> None:
+    """One ledger with the attempts of all; none where a part has none, since costs would be lacking."""
+    if not all(file.exists() for file in files):
+        return
+    with sqlite3.connect(target) as new:
+        for at, file in enumerate(files):
+            with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as old:
+                if at == 0:
+                    old.backup(new)
+                else:
+                    _add(new, old)
+            old.close()
+    new.close()
+
+
+def _add(new: sqlite3.Connection, old: sqlite3.Connection) -> None:
+    cursor = old.execute("select * from attempts")
+    names: Mapping[int, str] = {at: column[0] for at, column in enumerate(cursor.description)}
+    kept = [at for at, name in names.items() if name != "id"]
+    columns, holes = ", ".join(names[at] for at in kept), ", ".join("?" * len(kept))
+    query = f"insert into attempts ({columns}) values ({holes})"
+    new.executemany(query, ([row[at] for at in kept] for row in cursor))

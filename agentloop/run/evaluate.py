@@ -153,22 +153,38 @@ def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
     by_attempt = _by_attempt(rows, at)
     E = len(by_attempt)
     evaluation_se = stdev(by_attempt) / sqrt(E) if E > 1 else None
-    return Estimate(mean, *_interval(mean, cluster_se, C), cluster_se, evaluation_se, len(rows), C, E)
+    return Estimate(mean, *interval(mean, cluster_se, C), cluster_se, evaluation_se, len(rows), C, E)
 
 
-def _interval(mean: float, cluster_se: float | None, C: int) -> tuple[float | None, float | None, str]:
-    """95 % interval of a success rate over C clusters; Wilson (1927) with the clusters as trials."""
-    from scipy.stats import norm, t
+def interval(
+    mean: float, cluster_se: float | None, C: int, *, df: float | None = None
+) -> tuple[float | None, float | None, str]:
+    """95 % interval of a success rate over C clusters, and its method: t, wilson or none.
+
+    Args:
+        mean: The rate.
+        cluster_se: Its clustered standard error, None with a single cluster.
+        C: Clusters, the trials of Wilson's interval where the error is 0.
+        df: Degrees of freedom of t; C - 1 by default.
+    """
+    from scipy.stats import t
 
     if cluster_se is None:
         return None, None, "none"
     if cluster_se > 0:
-        half = float(t.ppf(0.975, C - 1)) * cluster_se
+        half = float(t.ppf(0.975, C - 1 if df is None else df)) * cluster_se
         return max(mean - half, 0.0), min(mean + half, 1.0), "t"
+    return *wilson(mean, C), "wilson"
+
+
+def wilson(rate: float, trials: int) -> tuple[float, float]:
+    """95 % interval of a rate over `trials` (Wilson 1927); finite at rates of 0 and 1."""
+    from scipy.stats import norm
+
     z2 = float(norm.ppf(0.975)) ** 2
-    middle = (mean + z2 / (2 * C)) / (1 + z2 / C)
-    half = sqrt(z2 / C * (mean * (1 - mean) + z2 / (4 * C))) / (1 + z2 / C)
-    return max(middle - half, 0.0), min(middle + half, 1.0), "wilson"
+    middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = sqrt(z2 / trials * (rate * (1 - rate) + z2 / (4 * trials))) / (1 + z2 / trials)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
 def _by_attempt(rows: Sequence[dict[str, Any]], at: float) -> list[float]:

@@ -1,0 +1,12 @@
+"""Comparing evaluations: `scores` reads attempts, `paired` computes differences, `commands` the command.
+
+from analysis.compare import compare
+
+found = compare({"bc": "EVAL_BC", "op-short": ["EVAL_OP_SEED_0", "EVAL_OP_SEED_1"]}, k=(1, 4))
+found.to_pandas()            # one row a difference
+found.rates_to_pandas()      # one row an arm and k
+"""
+
+from analysis.compare.paired import Comparison, Difference, Rate, compare
+
+__all__ = ["Comparison", "Difference", "Rate", "compare"]

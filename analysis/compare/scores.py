@@ -1,0 +1,96 @@
+"""Attempts of evaluations as one tidy frame: a row an attempt, whatever the evaluations came as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.plan.read import NO_DATA
+from occupancy.record.errors import DataError, InputError
+from occupancy.runs import open_run
+
+Source = str | Path | Mapping[str, Sequence[float]]
+"""The folder of an evaluation, or {task_id: [rewards]}."""
+COLUMNS = ("arm", "training", "task_id", "cluster_id", "attempt", "success", "no_data")
+
+
+def read_scores(
+    arms: Mapping[str, Source | Sequence[Source]], *, success_at: float | None = None
+) -> pd.DataFrame:
+    """Every attempt of every arm.
+
+    Args:
+        arms: Name of an arm -> its evaluation, or several: trainings of one arm that differ in their seed.
+        success_at: Success is a reward of at least this; by default what each evaluation's run says, and 1
+            for rewards that are given as numbers.
+
+    Returns:
+        A frame with the columns COLUMNS: arm, training (from 0 in each arm), task_id, cluster_id, attempt,
+        success (0 or 1), no_data (the attempt ended in an error, and counts as a failure).
+
+    Raises:
+        DataError: An evaluation that is empty, broken or holds a task's attempt twice; arms that were
+            evaluated in different environments, or with different thresholds of success.
+    """
+    frames, said = [], dict[str, tuple[Any, float]]()
+    for arm, given in arms.items():
+        trainings = [given] if isinstance(given, str | Path | Mapping) else list(given)
+        if not trainings:
+            raise InputError(f"arm {arm!r} has no evaluation: expected a folder, or several")
+        for training, source in enumerate(trainings):
+            if isinstance(source, Mapping):
+                rows, at = list(_of_rewards(source, arm)), 1.0 if success_at is None else success_at
+            else:
+                rows, environment, own = _of_folder(Path(source))
+                at = own if success_at is None else success_at
+                said[str(source)] = environment, at
+            frame = pd.DataFrame(rows)
+            frame = frame.assign(arm=arm, training=training, success=(frame["score"] >= at).astype(float))
+            frames.append(frame[list(COLUMNS)])
+    if len(set(said.values())) > 1:
+        (one, of_one), (other, of_other) = _two_that_differ(said)
+        raise DataError(
+            f"{one} was evaluated in {of_one[0]!r} with success at R >= {of_one[1]:g}, {other} in "
+            f"{of_other[0]!r} with success at R >= {of_other[1]:g}: compare evaluations of one environment, "
+            f"and give --success-at if only the thresholds differ"
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _of_folder(folder: Path) -> tuple[list[dict[str, Any]], Any, float]:
+    run = open_run(folder)
+    found = run.read("evaluations").to_pandas()
+    if found.empty:
+        raise DataError(f"{folder} holds no evaluation: expected the --out of `fewsteps evaluate`")
+    if (many := found["training_id"].nunique()) > 1:
+        raise DataError(
+            f"{folder} holds evaluations of {many} trainings: expected the --out of `fewsteps evaluate`"
+        )
+    if found.duplicated(["task_id", "attempt"]).any():
+        raise DataError(f"{folder} holds an attempt at a task twice: a part was copied; remove one of them")
+    rows = found.assign(no_data=found["status"].isin(NO_DATA)).to_dict("records")
+    return rows, run.info.get("environment"), run.recipe.success_at
+
+
+def _of_rewards(rewards: Mapping[str, Sequence[float]], arm: str) -> Iterator[dict[str, Any]]:
+    for task, scores in rewards.items():
+        if not len(scores) or not all(0 <= float(score) <= 1 for score in scores):
+            raise DataError(
+                f"arm {arm!r} has {scores!r} for task {task!r}: expected a list of rewards from 0 to 1"
+            )
+        for attempt, score in enumerate(scores):
+            yield {
+                "task_id": str(task),
+                "cluster_id": str(task),
+                "attempt": attempt,
+                "score": float(score),
+                "no_data": False,
+            }
+
+
+def _two_that_differ(said: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    first = next(iter(said.items()))
+    return [first, next(item for item in said.items() if item[1] != first[1])]

@@ -7,6 +7,6 @@ found.to_pandas()            # one row a difference
 found.rates_to_pandas()      # one row an arm and k
 """
 
-from analysis.compare.paired import Comparison, Difference, Rate, compare
+import lazy_loader as lazy
 
-__all__ = ["Comparison", "Difference", "Rate", "compare"]
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

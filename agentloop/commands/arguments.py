@@ -50,18 +50,25 @@ def environment_settings(given: argparse.Namespace) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened_policies(environments: Environments, *specs: str) -> AsyncIterator[list[Policy]]:
-    """The policies that `specs` name; they and the environment are closed at the end."""
+async def opened_policies(
+    environments: Environments, *specs: str, one_engine: bool = False
+) -> AsyncIterator[list[Policy]]:
+    """The policies that `specs` name; they and the environment are closed at the end.
+
+    one_engine  all models in this process play one after another, in an engine that stays up
+    """
     from agentloop.policies.by_name import open_policy
+    from agentloop.policies.one_engine import OneEngine
     from agentloop.types import Closes
 
+    engine = OneEngine() if one_engine else None
     policies: list[Policy] = []
     try:
         for spec in specs:
-            policies.append(open_policy(spec, environments))
+            policies.append(open_policy(spec, environments, engine=engine))
         yield policies
     finally:
-        for opened in (environments, *policies):
+        for opened in (environments, *policies, engine):
             if isinstance(opened, Closes):
                 await opened.close()
 

@@ -14,12 +14,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentloop.run.episode import boundary
 from agentloop.types import Environments, OffersTools, Policy, Stops
 from occupancy.record.errors import InputError
 from occupancy.record.specs import parameters, settings
+
+if TYPE_CHECKING:
+    from agentloop.policies.one_engine import OneEngine
+    from agentloop.policies.token_policy import TokenPolicy
 
 ENVIRONMENTS = {
     "alfworld": "agentloop.environments.alfworld.pool:open_alfworld",
@@ -56,8 +60,11 @@ def takes(name: str, setting: str) -> bool:
     return setting in known or "**" in known
 
 
-def open_policy(spec: str, environments: Environments) -> Policy:
-    """The policy that `spec` names: the benchmark's own, or what 'package.module:function' returns."""
+def open_policy(spec: str, environments: Environments, *, engine: OneEngine | None = None) -> Policy:
+    """The policy that `spec` names: the benchmark's own, or what 'package.module:function' returns.
+
+    engine  serves every model in this process that is opened with it, one after another
+    """
     policy = environments.policy(spec)
     if policy is not None:
         return policy
@@ -76,7 +83,7 @@ def open_policy(spec: str, environments: Environments) -> Policy:
         stop = environments.stop if isinstance(environments, Stops) else ()
         return ChatPolicy(parse_chat(spec), tools=tools, stop=stop)
     if kind in ("vllm", "transformers"):
-        return open_token_policy(spec)
+        return open_token_policy(spec, engine=engine)
     if kind == "replay":
         from agentloop.policies.recorded import open_recorded
 
@@ -95,19 +102,20 @@ def open_own_policy(spec: str) -> Policy:
     return own
 
 
-def open_token_policy(spec: str) -> Policy:
-    """The policy that `vllm:FOLDER…` or `transformers:FOLDER…` names."""
+def open_token_policy(spec: str, *, engine: OneEngine | None = None) -> TokenPolicy:
+    """The policy that `vllm:FOLDER…` or `transformers:FOLDER…` names; `engine` as in `open_policy`."""
     from agentloop.policies.token_policy import Opening, TokenPolicy, parse_tokens
     from agentloop.render.codec import load_codec
 
-    engine, _, rest = spec.partition(":")
+    kind, _, rest = spec.partition(":")
     parsed = parse_tokens(rest)
     opening: Opening
-    if engine == "vllm":
+    if kind == "vllm":
         from agentloop.policies.vllm_engine import open_vllm as opening
     else:
         from agentloop.policies.transformers_engine import open_transformers as opening
-    return TokenPolicy(parsed, load_codec(parsed.folder, hub=parsed.hub), opening)
+    codec = load_codec(parsed.folder, hub=parsed.hub)
+    return TokenPolicy(parsed, codec, opening if engine is None else engine.serve(parsed, codec, opening))
 
 
 def named(spec: str) -> Callable[..., Any]:

@@ -69,6 +69,10 @@ class Engine(Protocol):
         """Sample one turn; it ends at a stop token or at the spec's max_tokens."""
         ...
 
+    async def load(self, folder: str) -> None:
+        """Take the weights of another checkpoint of this model; no request is in flight."""
+        ...
+
     async def close(self) -> None:
         """Give the memory back."""
         ...

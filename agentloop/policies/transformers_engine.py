@@ -7,6 +7,7 @@ seeds do not give equal turns. Greedy turns are the same in any batch.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from agentloop.policies.token_policy import Sampled, TokenSpec, stop_ids
@@ -32,16 +33,6 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
     cuda = torch.cuda.is_available()
     # bfloat16 is several times slower than float32 on most CPUs.
     dtype = spec.dtype if spec.dtype != "auto" or cuda else "float32"
-    try:
-        model = await asyncio.to_thread(
-            transformers.AutoModelForCausalLM.from_pretrained,
-            spec.folder,
-            dtype=dtype,
-            device_map="cuda" if cuda else None,
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{spec.folder} holds no model that transformers can load: {error}") from error
-    model.eval()
     sampling = transformers.GenerationConfig(
         max_new_tokens=spec.max_tokens,
         do_sample=spec.temperature > 0,
@@ -57,12 +48,27 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
         max_requests_per_batch=spec.at_once or None,
         return_logprobs=bool(spec.logprobs),
     )
-    manager = model.init_continuous_batching(generation_config=sampling, continuous_batching_config=batching)
-    manager.start()
-    window = spec.window or int(getattr(model.config, "max_position_embeddings", 0))
-    if window < 1:
-        raise InputError(f"{spec.folder} does not say how long its contexts may be: give window=TOKENS")
-    return TransformersEngine(manager, window, logprobs=bool(spec.logprobs))
+
+    def start(folder: str) -> tuple[Any, int]:
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, device_map="cuda" if cuda else None
+            )
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} holds no model that transformers can load: {error}") from error
+        model.eval()
+        window = spec.window or int(getattr(model.config, "max_position_embeddings", 0))
+        if window < 1:
+            raise InputError(f"{folder} does not say how long its contexts may be: give window=TOKENS")
+        manager = model.init_continuous_batching(
+            generation_config=sampling, continuous_batching_config=batching
+        )
+        manager.start()
+        return manager, window
+
+    return TransformersEngine(
+        *await asyncio.to_thread(start, spec.folder), start=start, logprobs=bool(spec.logprobs)
+    )
 
 
 class TransformersEngine:
@@ -70,8 +76,10 @@ class TransformersEngine:
 
     seeded = False
 
-    def __init__(self, manager: Any, window: int, *, logprobs: bool) -> None:
-        self._manager, self.window, self._logprobs = manager, window, logprobs
+    def __init__(
+        self, manager: Any, window: int, *, start: Callable[[str], tuple[Any, int]], logprobs: bool
+    ) -> None:
+        self._manager, self.window, self._start, self._logprobs = manager, window, start, logprobs
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
         """Sample one turn; `seed` changes nothing."""
@@ -101,6 +109,14 @@ class TransformersEngine:
             f"command again"
         )
 
+    async def load(self, folder: str) -> None:
+        """Load a checkpoint in the place of the old one, with a new cache."""
+        await self.close()
+        self._manager = None
+        self._manager, self.window = await asyncio.to_thread(self._start, folder)
+
     async def close(self) -> None:
         """Stop the batch."""
+        if self._manager is None:
+            return
         await asyncio.to_thread(self._manager.stop, block=True, timeout=30.0)

@@ -7,6 +7,7 @@ import gc
 from typing import Any
 
 from agentloop.policies.token_policy import Sampled, TokenSpec, stop_ids
+from agentloop.policies.vllm_weights import EXTENSION
 from agentloop.render.codec import Codec
 from agentloop.types import PolicyFailed
 from occupancy.record.errors import MissingExtra, RunError
@@ -30,6 +31,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
         "enforce_eager": bool(spec.eager),
         # Its statistics are not used, and the thread that plays the episodes would compute them.
         "disable_log_stats": True,
+        "worker_extension_cls": EXTENSION,
     }
     given |= {"max_model_len": spec.window} if spec.window else {}
     given |= {"gpu_memory_utilization": spec.memory} if spec.memory else {}
@@ -79,6 +81,16 @@ class VllmEngine:
             raise PolicyFailed(f"the engine failed: {type(error).__name__}: {error}") from error
         (turn,) = output.outputs
         return Sampled(tuple(turn.token_ids), turn.cumulative_logprob)
+
+    async def load(self, folder: str) -> None:
+        """Take a checkpoint's weights, in place; keys and values of the old ones are forgotten."""
+        try:
+            await self._engine.collective_rpc("take_weights", args=(folder,))
+            forgotten = await self._engine.reset_prefix_cache()
+        except Exception as error:  # whatever was raised in the engine's own process
+            raise RunError(f"vLLM cannot take the weights of {folder}: {error}") from error
+        if not forgotten:
+            raise RunError(f"vLLM still plays: expected no request in flight when it takes {folder}")
 
     async def close(self) -> None:
         """End the engine's processes."""

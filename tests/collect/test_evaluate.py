@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -184,3 +185,21 @@ def test_a_spec_of_several_splits_names_the_tasks_of_all() -> None:
     assert [task.task_id for task in named] == ["seen/0", "seen/1", "unseen/0", "unseen/1"]
     with pytest.raises(InputError, match="named before"):
         tasks_of(Split(), "seen+seen", seed=0)
+
+
+def test_several_policies_are_evaluated_in_one_call_each_into_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--env", "toy_world:open_corridors", "--tasks", "4", "--attempts", "2", "--json"]
+    several = ["evaluate", *given, "--policy", "drunk", "--policy", "expert", "--out", str(tmp_path / "both")]
+    assert main(several) == 0
+    first = capsys.readouterr().out
+    drunk_summary, expert_summary = json.loads(first)["evaluations"]
+    assert expert_summary["success"]["mean"] == 1.0
+    assert main(["evaluate", *given, "--policy", "drunk", "--out", str(tmp_path / "one")]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert drunk_summary == alone | {"folder": str(tmp_path / "both" / "drunk")}
+    assert main(several) == 0
+    assert capsys.readouterr().out == first, "finished ones are not played again"
+    assert main([*several[:-2], "--policy", "drunk", *several[-2:]]) == 2
+    assert "would share the folder" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from families import codec
 from tiny_model import save_tiny_model
 
 from agentloop.policies.by_name import open_token_policy
+from agentloop.policies.one_engine import OneEngine
 from agentloop.policies.prompt_ids import PromptIds
 from agentloop.types import Answer, Ask, Message
 
@@ -52,3 +53,40 @@ def test_vllm_gives_ids_logprobs_and_seeded_turns(tmp_path: Path) -> None:
             scores = model(ids).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
         own = scores.gather(1, ids[0, len(prompt) :, None]).sum().item()
         assert answer.logprob == pytest.approx(own, abs=1e-2)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["two matrices", "tied embeddings"])
+def test_an_engine_that_takes_other_weights_gives_the_turns_of_a_fresh_one(
+    tmp_path: Path, tied: bool
+) -> None:
+    folders = [
+        save_tiny_model(tmp_path / f"{seed}", seed=seed, tie_word_embeddings=tied) for seed in range(3)
+    ]
+    settings = "max_tokens=8,temperature=0,window=128,at_once=16,dtype=float32,eager=1"
+
+    async def turns(policy: Any) -> list[Any]:
+        answers = await asyncio.gather(*(policy(ask) for ask in asks(6)))
+        return [(answer.token_ids, round(answer.logprob, 3)) for answer in answers]
+
+    async def fresh(folder: Path) -> list[Any]:
+        policy = open_token_policy(f"vllm:{folder},{settings}")
+        try:
+            return await turns(policy)
+        finally:
+            await policy.close()
+
+    async def shared() -> list[list[Any]]:
+        engine = OneEngine()
+        try:
+            order = (0, 1, 2, 0)
+            return [
+                await turns(open_token_policy(f"vllm:{folders[i]},{settings}", engine=engine)) for i in order
+            ]
+        finally:
+            await engine.close()
+
+    first, second, third, again = asyncio.run(shared())
+    assert first == again
+    assert second != first != third
+    assert second == asyncio.run(fresh(folders[1])), "as a fresh engine"
+    assert third == asyncio.run(fresh(folders[2]))

@@ -28,6 +28,7 @@ MOUNTED = (
     "analysis.compare.commands",
     "sft.commands",
     "agentloop.commands.ledger",
+    "analysis.view.commands",
     "agentloop.commands.traces",
     "agentloop.commands.export",
     "occupancy.import_commands",

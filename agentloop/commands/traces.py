@@ -30,7 +30,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     _add_rendering(look)
     look.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
     look.add_argument("--limit", type=option(Size), default=3, help="most traces to show, 0 = all")
-    look.add_argument("--html", metavar="FILE", help="write a page instead, to look at in a browser")
     look.set_defaults(handler=show_traces)
     render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
     _add_rendering(render)
@@ -79,9 +78,7 @@ def write_traces(arguments: argparse.Namespace) -> int:
 def show_traces(arguments: argparse.Namespace) -> int:
     """Print the rendered traces of a run."""
     from agentloop.render import LengthRule, Overflow, load_codec
-    from agentloop.render.trace_page import trace_page
     from agentloop.render.traces import count, render_run
-    from occupancy.record.pages import write
     from occupancy.runs import open_run
 
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
@@ -95,9 +92,6 @@ def show_traces(arguments: argparse.Namespace) -> int:
                 f"{arguments.run} has no accepted trace {arguments.trace!r}: see its table traces"
             )
     shown = [as_json(trace, codec) for trace in traces[: arguments.limit or None]]
-    if arguments.html and not arguments.json:
-        write(Path(arguments.html), trace_page(shown, counts, title=f"Traces of {arguments.run}"))
-        return 0
     show(arguments, {"counts": counts, "traces": shown}, lambda: _shown(shown, counts))
     return 0
 

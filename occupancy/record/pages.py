@@ -1,10 +1,13 @@
-"""Self-contained HTML pages from templates: one frame, one style sheet, every value escaped, no script.
+"""Self-contained HTML pages from templates: one frame, one style sheet, every value escaped, no network.
 
-A template extends `page.html`, beside this module, and fills its blocks `title` and `body`.
+A template extends `page.html`, beside this module, and fills its blocks `title` and `body`. The frame forbids
+every script and every request; a page with a script of ours names its hash in the block `policy`.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from typing import Any
 def render(template: Path, **values: Any) -> str:
     """The page that a template makes of `values`; whatever is inserted is escaped, and must be given."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=FileSystemLoader([template.parent, Path(__file__).parent]),
@@ -20,6 +24,7 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals.update(script_hash=_script_hash, trusted=Markup)
     return str(environment.get_template(template.name).render(values))
 
 
@@ -27,3 +32,8 @@ def write(file: Path, page: str) -> Path:
     """Write a page as UTF-8, lone surrogates as question marks; returns its path."""
     file.write_text(page, "utf-8", errors="replace")
     return file
+
+
+def _script_hash(script: str) -> str:
+    """What a Content-Security-Policy calls a script."""
+    return f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"

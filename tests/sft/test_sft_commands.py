@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import zlib
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
@@ -145,22 +147,24 @@ def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.Capt
     assert "Reach the end." in printed
 
 
-def test_the_page_shows_every_token_and_marks_targets(op: Run, base: Path, tmp_path: Path) -> None:
-    command = ["traces", "show", str(op.folder), "--tokenizer", str(base), "--limit", "0"]
-    assert main([*command, "--html", str(tmp_path / "traces.html")]) == 0
-    text = (tmp_path / "traces.html").read_text("utf-8")
-    page = ElementTree.fromstring("<main>" + text.partition("<main>")[2].partition("</main>")[0] + "</main>")
+def test_the_viewer_shows_every_token_and_marks_targets(op: Run, base: Path, tmp_path: Path) -> None:
     traces = list(render_run(op, codec()))
-    blocks = page.findall("details/pre")
-    assert len(blocks) == sum(len(t.rendered.rows) for t in traces)
+    file = tmp_path / "op.html"
+    assert main(["view", str(op.folder), "--tokenizer", str(base), "--out", str(file)]) == 0
+    packed = re.search('id="data">([^<]*)<', file.read_text("utf-8"))
+    assert packed is not None
+    data = json.loads(zlib.decompress(b64decode(packed[1])))
     marked = 0
-    for block, row in zip(blocks, (r for t in traces for r in t.rendered.rows), strict=True):
-        whole = codec().tokenizer.decode(row.ids.tolist(), clean_up_tokenization_spaces=False)
-        assert "".join(block.itertext()) == whole
-        targets = [s for s in block if "target" in s.attrib["class"].split()]
-        assert all("teacher" in s.attrib["class"].split() for s in targets)
-        marked += sum(int(s.attrib["title"].split(", ")[1].removesuffix(" ids")) for s in targets)
-    assert marked == sum(t.rendered.target_tokens for t in traces)
+    for trace in traces:
+        place = data["episodes"]["episode_id"].index(trace.episode_id)
+        shown = data["rendered"][str(place)]["rows"]
+        for row, rendered in zip(shown, trace.rendered.rows, strict=True):
+            whole = codec().tokenizer.decode(rendered.ids.tolist(), clean_up_tokenization_spaces=False)
+            assert "".join(piece["text"] for piece in row["pieces"]) == whole
+            targets = [piece for piece in row["pieces"] if piece["target"]]
+            assert {piece["author"] for piece in targets} == {"teacher"}
+            marked += sum(piece["ids"] for piece in targets)
+    assert marked == sum(trace.rendered.target_tokens for trace in traces)
 
 
 def test_show_names_a_trace_that_is_not_there(

@@ -1,0 +1,51 @@
+"""`fewsteps view RUN --out FILE`: a page with every episode of a run, to look at in a browser."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from occupancy.record.errors import InputError
+from occupancy.record.show import add_json, show
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `view`."""
+    command = subparsers.add_parser(
+        "view",
+        help="a page with every episode: turns, switch, targets, costs, verdicts",
+        description="Write one self-contained page of a run: who wrote each turn, where the teacher took "
+        "over, what is trained on, its cost, the filters' verdicts; hand-backs beside their continuation.",
+    )
+    add = command.add_argument
+    add("run", help="run folder: collected, imported, or an evaluation")
+    add("--out", required=True, metavar="FILE", help="the page, an HTML file")
+    add("--tokenizer", metavar="FOLDER", help="show traces as they are trained on, token by token")
+    add("--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub")
+    add_json(command)
+    command.set_defaults(handler=_view)
+
+
+def _view(given: argparse.Namespace) -> int:
+    from analysis.view.page import view
+
+    out = Path(given.out)
+    if not given.out.strip() or out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"--out {given.out!r}: expected the name of an HTML file in a folder that exists")
+    view(given.run, out, rendered=_rendered(given))
+    size = out.stat().st_size
+    show(given, {"out": given.out, "bytes": size}, f"{given.out}: {size / 1e6:.1f} MB; open it in a browser")
+    return 0
+
+
+def _rendered(given: argparse.Namespace) -> dict[str, Any]:
+    if given.tokenizer is None:
+        return {}
+    from agentloop.commands.traces import as_json
+    from agentloop.render import load_codec
+    from agentloop.render.traces import render_run
+    from occupancy.runs import open_run
+
+    codec = load_codec(given.tokenizer, hub=given.hub)
+    return {trace.episode_id: as_json(trace, codec) for trace in render_run(open_run(given.run), codec)}

@@ -1,0 +1,177 @@
+"""A run as the viewer reads it: columns of episodes and turns, every text once."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import pandas as pd
+
+from agentloop.ledger.store import Ledger
+from occupancy.record.errors import DataError
+from occupancy.record.prices import PICO
+from occupancy.record.reading import reading
+from occupancy.record.tables import KEY
+from occupancy.runs import Run
+
+EPISODE = (
+    "episode_id",
+    "task_id",
+    "task_kind",
+    "kind",
+    "prefix_policy",
+    "policy",
+    "teacher",
+    "parent",
+    "switch_turn",
+    "K",
+    "length",
+    "R",
+    "status",
+    "error",
+    "phi",
+    "prompt",
+)
+TURN = (
+    "t",
+    "author",
+    "text",
+    "observation",
+    "output_tokens",
+    "reasoning_tokens",
+    "prompt_tokens",
+    "cached_tokens",
+    "finish_reason",
+    "parse_status",
+)
+WORDS = ("author", "text", "observation", "finish_reason", "parse_status")
+"""Columns of turns that are texts, kept as places in `texts`."""
+_COSTS = """
+select episode_id, t, count(*) as attempts, sum(charged_money) as money from attempts where t > 0
+group by episode_id, t
+"""
+
+
+class Texts:
+    """Texts, each once; a text is named by its place."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """Where a text is, which is added if it is new."""
+        at = self._places.setdefault(text, len(self.all))
+        if at == len(self.all):
+            self.all.append(text)
+        return at
+
+    def places(self, column: pd.Series) -> list[int]:
+        """The places of a column of texts."""
+        codes, found = pd.factorize(column)
+        at = [self.place(str(text)) for text in found]
+        return [at[code] for code in codes]
+
+
+def view_data(run: Run, *, rendered: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Everything that the viewer shows of a run, as plain values for JSON.
+
+    Args:
+        run: The run.
+        rendered: Traces as they are trained on, by episode, from `fewsteps traces`.
+
+    Raises:
+        DataError: The run has no episode, or its tables contradict each other.
+    """
+    texts = Texts()
+    episodes = run.read("episodes", columns=list(dict.fromkeys((*EPISODE, *KEY)))).to_pandas()
+    if episodes.empty:
+        raise DataError(f"{run.folder} holds no episode: there is nothing to look at")
+    turns = run.read("turns", columns=["episode_id", *TURN]).to_pandas()
+    place = {name: at for at, name in enumerate(episodes["episode_id"])}
+    turns["episode"] = turns["episode_id"].map(place)
+    if turns["episode"].isna().any():
+        lost = turns.loc[turns["episode"].isna(), "episode_id"].iloc[0]
+        raise DataError(
+            f"{run.folder} holds turns of {lost}, which is no episode of it: the run is not whole"
+        )
+    turns = turns.sort_values(["episode", "t"], kind="stable").reset_index(drop=True)
+    counts = turns.groupby("episode").size().reindex(range(len(episodes)), fill_value=0)
+    with reading(run.folder, then="restore it, or collect anew"):
+        columns = {name: _column(turns[name], texts, name in WORDS) for name in TURN}
+        columns |= {"target": _targets(run, turns), **_costs(run, turns)}
+        told = {name: _column(episodes[name], texts, name in ("prompt",)) for name in EPISODE}
+        told["parent"] = [place.get(parent, -1) for parent in episodes["parent"]]
+        told["phi"] = [json.loads(phi) for phi in episodes["phi"]]
+        proposals = _proposals(run, episodes)
+    return {
+        "folder": run.folder.name,
+        "info": {name: value for name, value in run.info.items() if isinstance(value, str | int | float)},
+        "recipe": run.recipe.to_toml(),
+        "success_at": run.recipe.success_at,
+        "first_turn": [0, *counts.cumsum().tolist()],
+        "episodes": told,
+        "turns": columns,
+        "proposals": proposals,
+        "rendered": {place[name]: trace for name, trace in (rendered or {}).items()},
+        "texts": texts.all,
+    }
+
+
+def _column(values: pd.Series, texts: Texts, words: bool) -> list[Any]:
+    if words:
+        return texts.places(values)
+    return [None if empty else value for value, empty in zip(values.tolist(), values.isna(), strict=True)]
+
+
+def _targets(run: Run, turns: pd.DataFrame) -> list[int]:
+    """1 for each turn that an accepted trace trains on."""
+    taught = defaultdict[str, list[int]](list)
+    for at, episode in _where(turns, turns["author"] == "teacher"):
+        taught[episode].append(at)
+    target = [0] * len(turns)
+    for trace in run.read("traces", columns=["episode_id", "messages"]).to_pylist():
+        said = [message for message in json.loads(trace["messages"]) if message["author"] == "teacher"]
+        # A trace ends with its last target; later turns of the teacher are not in it.
+        for at, message in zip(taught[trace["episode_id"]], said, strict=False):
+            target[at] = int(bool(message["train"]))
+    return target
+
+
+def _where(turns: pd.DataFrame, chosen: pd.Series) -> Iterable[tuple[int, str]]:
+    part = turns.loc[chosen, "episode_id"]
+    return zip(part.index.tolist(), part.tolist(), strict=True)
+
+
+def _costs(run: Run, turns: pd.DataFrame) -> dict[str, list[Any]]:
+    """Attempts at each turn, and their money in the currency; None where the ledger has none."""
+    file = run.folder / "ledger.sqlite"
+    known = dict[tuple[str, int], tuple[int, float | None]]()
+    if file.exists():
+        with closing(Ledger(file, read_only=True)) as ledger:
+            for row in ledger.query(_COSTS):
+                money = None if row["money"] is None else row["money"] / PICO
+                known[row["episode_id"], row["t"]] = row["attempts"], money
+    found = [known.get(key, (None, None)) for key in zip(turns["episode_id"], turns["t"], strict=True)]
+    return {"attempts": [attempts for attempts, _ in found], "money": [money for _, money in found]}
+
+
+def _proposals(run: Run, episodes: pd.DataFrame) -> dict[int, list[dict[str, Any]]]:
+    """Proposals of each rollout, continuation and demonstration: what was drawn and what became of it."""
+    names = [*KEY, "t_prime", "probability", "psi", "outcome"]
+    by_proposal = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
+    for row in run.read("proposals", columns=names).to_pylist():
+        told = {name: row[name] for name in ("proposal", "t_prime", "probability", "outcome")}
+        told["psi"] = json.loads(row["psi"])
+        by_proposal[row["task_id"], row["rollout"]].append(told)
+    found = dict[int, list[dict[str, Any]]]()
+    columns = episodes[["kind", "task_id", "rollout", "proposal"]].itertuples(index=False, name=None)
+    for at, (kind, task, rollout, proposal) in enumerate(columns):
+        all_ = by_proposal.get((task, rollout), ()) if kind in ("rollout", "continuation", "demo") else ()
+        own: Sequence[dict[str, Any]] = [p for p in all_ if kind == "rollout" or p["proposal"] == proposal]
+        if own:
+            found[at] = list(own)
+    return found

@@ -132,6 +132,8 @@ class Answer:
     """Sampled ids, where the policy knows them: they are what is trained."""
     logprob: float | None = None
     """Summed log probability of the sampled ids under the policy, in nats."""
+    cut_by: str = ""
+    """The server's word for a cut where it is not `length`, as the episode's error tells it."""
 
     def __post_init__(self) -> None:
         _check(isinstance(self.text, str), "text", self.text)

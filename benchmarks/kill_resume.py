@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import openai  # noqa: F401 -- before the fork, so that kills hit the run and not its imports
+import aiohttp  # noqa: F401 -- before the fork, so that kills hit the run and not its imports
 from toy_world import Corridors
 
 from agentloop.ledger.store import Ledger

@@ -50,6 +50,8 @@ _ORDER = (
 )
 
 
+_PART = ("part", "schema_version", "rows")
+"""What a part's list says of it; `rows` by table."""
 _BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
 """What a kill before run.json leaves behind."""
 _LIST = "part.json"
@@ -110,11 +112,13 @@ class Run:
         present = {file.stem for file in part.glob("*.parquet")}
         if not (part / _LIST).exists() and self.info.get("schema_version", SCHEMA_VERSION) < _LISTED_SINCE:
             return dict.fromkeys(present, -1)
-        with reading(part / _LIST, then="restore the part"):
-            listed = json.loads((part / _LIST).read_text("utf-8"))
-            number, version = int(listed["part"]), int(listed["schema_version"])
-            rows = {str(name): int(n) for name, n in listed["rows"].items()}
-        _refuse_later(part, version)
+        listed = read_json(part / _LIST, then="restore the part")
+        said = listed if isinstance(listed, dict) else {}
+        number, version, rows = (said.get(name) for name in _PART)
+        rows = rows if isinstance(rows, dict) else {"": None}
+        if not all(isinstance(count, int) for count in (number, version, *rows.values())):
+            raise DataError(f"{part / _LIST} has no {', '.join(_PART)} in whole numbers: restore the part")
+        _refuse_later(part, int(version or 0))
         if f"{number:06d}" != part.name:
             raise DataError(f"{part} is a copy of part {number:06d}: its rows would count twice; remove it")
         if lost := sorted(set(rows) - present):
@@ -194,6 +198,10 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
     return Run(folder, recipe, info)
 
 
+_INFO = {"handback": list, "n_tasks": int, "made_with": dict, "cut": dict, "student": str, "teacher": str}
+"""Type of what is read of run.json, where it is there."""
+
+
 def open_run(folder: str | Path) -> Run:
     """Open a run folder; drafts that a kill left behind are not rows and stay unread."""
     folder = Path(folder)
@@ -204,6 +212,11 @@ def open_run(folder: str | Path) -> Run:
     info = read_json(folder / "run.json", then="restore it, or collect anew")
     if not isinstance(info, dict):
         raise DataError(f"{folder}/run.json is no JSON object: restore it, or collect anew")
+    for name, kind in _INFO.items():
+        if not isinstance(info.get(name, kind()), kind):
+            raise DataError(
+                f"{folder}/run.json has {name} = {info[name]!r}: expected a {kind.__name__}; restore it"
+            )
     version = info.get("schema_version")
     if version not in range(1, SCHEMA_VERSION + 1):
         raise DataError(

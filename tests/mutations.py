@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
+from typing import Any
 
 HOSTILE = [
     *(b"nan", b"inf", b"-inf", b"NaN", b"Infinity", b"-1", b"0", b"1e999", b"1e26", b"1.5", b"true", b"null"),
@@ -23,6 +25,8 @@ HOSTILE = [
     *(str(2**31).encode(), str(2**63).encode(), str(-(2**63)).encode(), b"[" * 100_000, b'{"a":' * 50_000),
 ]
 """Values where others are expected."""
+_OTHERS = (None, True, 0, -1, 1.5, 10**400, "", "x", "\ud800", [], [[]], ["x"], [1], {}, {"x": 1}, [{}])
+"""The same, as JSON values."""
 _VALUE = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?\d[\d.eE+-]*|\btrue\b|\bfalse\b|\bnull\b|\[[^\[\]]*\]')
 
 
@@ -87,6 +91,31 @@ def _noise(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + rng.choice((b"\xff\xfe", b"\0", b"\xef\xbb\xbf", rng.randbytes(8))) + data[at:]
 
 
+def _node(data: bytes, rng: random.Random) -> bytes:
+    """One value of a JSON document or line, however deep, lost, doubled, or replaced by another."""
+    lines = data.split(b"\n")
+    whole = rng.random() < 0.5
+    at = rng.randrange(len(lines))
+    try:
+        value = json.loads(data if whole else lines[at])
+    except (ValueError, RecursionError):
+        return _value(data, rng)
+    root: Any = [value]
+    holder, place = root, 0
+    while isinstance(holder[place], dict | list) and holder[place] and rng.random() < 0.8:
+        holder = holder[place]
+        place = rng.choice(list(holder)) if isinstance(holder, dict) else rng.randrange(len(holder))
+    kind = rng.random() if holder is not root else 1.0
+    if kind < 0.2:
+        del holder[place]
+    elif kind < 0.3 and isinstance(holder, list):
+        holder.insert(place, holder[place])
+    else:
+        holder[place] = rng.choice(_OTHERS)
+    text = json.dumps(root[0] if root else None).encode()
+    return text if whole else b"\n".join([*lines[:at], text, *lines[at + 1 :]])
+
+
 DAMAGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (
-    *(_value, _value, _value, _value, _flip, _lose, _double, _move, _cut, _line, _noise),
+    *(_value, _value, _value, _node, _node, _node, _flip, _lose, _double, _move, _cut, _line, _noise),
 )

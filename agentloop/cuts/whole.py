@@ -10,6 +10,7 @@ from functools import cached_property
 
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
+from occupancy.record.reading import reading
 from occupancy.record.recipe import INF, K_text
 from occupancy.record.rows import Key, Row, trace_row
 from occupancy.record.tables import KEY
@@ -133,7 +134,9 @@ class Whole:
         return "user"
 
     def _trace_of_demo(self, episode: Row) -> Row:
-        messages = [message | {"train": False} for message in json.loads(episode["prompt"] or "[]")]
+        with reading(f"the prompt of {episode['episode_id']} in {self.run.folder}"):
+            prompt = json.loads(episode["prompt"] or "[]")
+        messages = [message | {"train": False} for message in prompt]
         taught = self.taught(episode["episode_id"])
         own = [turn for turn in taught if is_target(turn["text"], turn["finish_reason"])]
         for turn in taught[: taught.index(own[-1]) + 1]:

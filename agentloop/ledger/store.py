@@ -109,7 +109,7 @@ class Ledger:
                 self._read(file)
             else:
                 self._write_and_read(file)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise RunError(
                 f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or repair the disk"
             ) from error
@@ -326,4 +326,5 @@ def _answer(text: str) -> Answer:
         given["finish_reason"],
         None if ids is None else tuple(ids),
         given["logprob"],
+        given.get("cut_by", ""),
     )

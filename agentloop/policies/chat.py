@@ -176,6 +176,7 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
         read_finish(finish),
         ids,
         _logprob(choice.get("logprobs")),
+        _cut_by(finish),
     )
 
 
@@ -185,6 +186,13 @@ def read_usage(given: Any, model: str) -> Usage | None:
     if counts is None:
         return None
     return Usage(counts.output, model, counts.reasoning, counts.prompt, counts.cached)
+
+
+def _cut_by(finish: Any) -> str:
+    if finish is None or str(finish).strip() == "":
+        return "the server named no finish reason"
+    told = read_finish(finish) == "length" and str(finish).strip().lower() != "length"
+    return f"the server named {finish}" if told else ""
 
 
 def _said(message: Mapping[str, Any], thinking: str) -> str:

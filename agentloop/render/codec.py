@@ -8,18 +8,20 @@ would be one; what is unmarked in the rendered text is the template's own.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentloop.render.bounded import TooMuch, bounded
 from agentloop.render.types import TraceMessage
 from occupancy.record.errors import DataError, InputError, MissingExtra
 
 MARKS = tuple(chr(c) for c in range(0xFDD0, 0xFDF0))
 TEMPLATE_S = 20.0
-"""Seconds that a template has for a first prompt of one word."""
+"""Seconds that a template has for one prompt."""
+MOST_CHARACTERS = 64 << 20
+"""Of a prompt: more than any context holds."""
 _PROBE = "ok7"
 _REASONING = re.compile(
     r"(?:<(?P<tag>think|thinking|thought|reasoning|seed:think)>|\[(?P<square>THINK)\])\s*$"
@@ -162,32 +164,33 @@ def codec_of(tokenizer: Any) -> Codec:
 def _probed(tokenizer: Any, name: str) -> tuple[str, str]:
     """What the template writes for a question and an answer, and as the prompt after the question."""
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
-    texts: list[str] = []
-    failed: list[Exception] = []
 
-    def render() -> None:
-        try:
-            texts.append(str(tokenizer.apply_chat_template(chat, tokenize=False)))
-            texts.append(
-                str(tokenizer.apply_chat_template(chat[:1], tokenize=False, add_generation_prompt=True))
-            )
-        except Exception as error:  # a template is a program: it may raise anything
-            failed.append(error)
+    def render(messages: list[dict[str, str]], **more: Any) -> str:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, **more))
 
-    # A template may loop for ever, and only a thread of its own can be left behind.
-    working = threading.Thread(target=render, daemon=True)
-    working.start()
-    working.join(TEMPLATE_S)
-    if working.is_alive():
-        raise InputError(f"{name}: the chat template did not end in {TEMPLATE_S:g} s: it loops")
-    if failed:
-        why = f"{type(failed[0]).__name__}: {failed[0]}".splitlines()[0]
-        raise InputError(f"{name}: the chat template fails on a question and an answer ({why})") from failed[
-            0
-        ]
-    if _PROBE not in texts[0]:
+    try:
+        text = _bounded(lambda: render(chat))
+        prompt = _bounded(lambda: render(chat[:1], add_generation_prompt=True))
+    except Exception as error:  # a template is a program: it may raise anything
+        raise InputError(
+            f"{name}: the chat template fails on a question and an answer ({_why(error)})"
+        ) from error
+    if _PROBE not in text:
         raise InputError(f"{name}: the chat template leaves out what the assistant says")
-    return texts[0], texts[1]
+    return text, prompt
+
+
+def _bounded(render: Callable[[], str]) -> str:
+    """What a template writes, within the limits of time, memory and size."""
+    text = bounded(render, seconds=TEMPLATE_S)
+    if len(text) > MOST_CHARACTERS:
+        raise TooMuch(f"wrote {len(text):,} characters")
+    return text
+
+
+def _why(error: Exception) -> str:
+    told = [str(error)] if isinstance(error, TooMuch) else f"{type(error).__name__}: {error}".splitlines()
+    return "".join(told[:1])
 
 
 def _opened(prompt: str) -> Reasoning | None:
@@ -235,21 +238,28 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    try:
+    def render() -> str:
         texts, _ = render_jinja_template(
             conversations=[chat],
             chat_template=codec.template,
             add_generation_prompt=True,
             **codec.variables,
         )
+        return str(texts[0])
+
+    try:
+        return _bounded(render)
+    except TooMuch as error:
+        raise DataError(
+            f"the chat template {error} on {len(chat)} messages: it loops; correct the template that is "
+            f"saved with the tokenizer"
+        ) from error
     except Exception as error:  # a template is a program: it may raise anything
         roles = [message["role"] for message in chat]
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DataError(
-            f"the chat template refuses the roles {roles}: {why}; give the environment a prompt that the "
-            f"student's template accepts"
+            f"the chat template refuses the roles {roles}: {_why(error)}; give the environment a prompt that "
+            f"the student's template accepts"
         ) from error
-    return str(texts[0])
 
 
 def encode(codec: Codec, text: str, mark: str) -> Encoded:

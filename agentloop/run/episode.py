@@ -181,7 +181,8 @@ async def _turn(
 def _cut(t: int, author: Author, answer: Answer) -> tuple[Turn, Status, str]:
     """A turn cut at a limit has failed its task; what a server ended for reasons of its own is no data."""
     if answer.finish_reason == "length":
-        return _unanswered(t, author, answer, "turn_length"), Status.TURN_LENGTH, ""
+        told = f"turn {t} counts as cut: {answer.cut_by}" if answer.cut_by else ""
+        return _unanswered(t, author, answer, "turn_length"), Status.TURN_LENGTH, told
     status = _failed(author)
     told = f"turn {t} ended with a finish reason that is not known ({answer.finish_reason})"
     return _unanswered(t, author, answer, str(status)), status, told

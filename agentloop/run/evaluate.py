@@ -128,8 +128,8 @@ def summarise_evaluation(run: Run) -> dict[str, Any]:
     scored = [row for row in rows if (row["task_id"], row["attempt"]) not in without_reward]
     return {
         "folder": str(run.folder),
-        "policy": run.info["student"],
-        "environment": run.info["environment"],
+        "policy": run.info.get("student", ""),
+        "environment": run.info.get("environment", ""),
         "success": vars(success(rows, at=run.recipe.success_at)),
         "success_of_scored": vars(success(scored, at=run.recipe.success_at)) if scored else None,
         "by_evaluation": _by_attempt(rows, run.recipe.success_at),

@@ -1,6 +1,7 @@
 """The folder of a run that begins or is resumed: what is compared, what is refused, which units are left.
 
-Units whose environment did not open are tried again by the same command, even when all others are done.
+Units whose environment did not open are tried again by the same command, even when all others are done; so is
+a run in which a model failed in every first call.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -21,6 +22,8 @@ from occupancy.record.rows import Key, Rows
 from occupancy.runs import Run, create_run, open_run
 
 WITHDRAWN = ".withdrawn-"
+SKIPPED = ("invalid_switch", "prefix_filtered", "empty")
+"""Outcomes of proposals for which no teacher is asked to play."""
 BROKEN = (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)
 
 
@@ -72,11 +75,13 @@ def never_began(rows: Rows) -> str | None:
 def withdraw_unopened(run: Run) -> bool:
     """Take back the parts that say only what did not open; whether there are or have been any.
 
-    Nothing is deleted: such a part, which holds no turn, is renamed to `.withdrawn-…` and no longer read.
+    Where a model failed in every first call, these are all parts. Nothing is deleted: such a part is renamed
+    to `.withdrawn-…` and no longer read, and what was bought for it is answered from the ledger.
     """
     parts = run.folder / "parts"
+    failure = _failure(run)
     for part in sorted(parts.glob("[0-9]*")):
-        if _unopened(part):
+        if (failure is not None and not failure.begun) or _unopened(part):
             part.rename(parts / f"{WITHDRAWN}{part.name}-{len(list(parts.glob(WITHDRAWN + '*')))}")
     return any(parts.glob(WITHDRAWN + "*"))
 
@@ -91,7 +96,29 @@ def _unopened(part: Path) -> bool:
 def refuse_failures_alone(run: Run) -> None:
     """RunError where the environment, the teacher or the student failed in all of its episodes, or where no
     continuation could be replayed to its switch."""
-    rows = run.read("episodes", columns=["kind", "status", "error", "length"]).to_pylist()
+    failure = _failure(run)
+    if failure is not None:
+        # What never began is tried again by the same command; what was played is not played twice.
+        then = "collect into a new folder" if failure.begun else "run the same command again"
+        raise RunError(
+            f"the {failure.what} failed in all {failure.episodes} episodes of {run.folder} "
+            f"({failure.error}): repair it, and {then}"
+        )
+
+
+class _Failure(NamedTuple):
+    """What failed in all of its episodes."""
+
+    what: str
+    episodes: int
+    error: str
+    begun: bool
+    """One of them has a turn of its own."""
+
+
+def _failure(run: Run) -> _Failure | None:
+    columns = ["kind", "status", "error", "length", "switch_turn"]
+    rows = run.read("episodes", columns=columns).to_pylist()
     taught = [row for row in rows if row["kind"] in ("continuation", "demo")]
     replayed = [row for row in rows if row["kind"] == "continuation"]
     played = [row for row in rows if row["kind"] in ("rollout", "evaluation")]
@@ -102,17 +129,13 @@ def refuse_failures_alone(run: Run) -> None:
         ("replay", replayed, (Status.REPLAY_DESYNC,)),
     ):
         if ended and all(row["status"] in failures for row in ended):
-            # What never began is tried again by the same command; what was played is not played twice.
-            begun = any(row["length"] for row in ended)
-            then = (
-                "collect into a new folder"
-                if begun or what != "environment"
-                else "run the same command again"
-            )
-            raise RunError(
-                f"the {what} failed in all {len(ended)} episodes of {run.folder} ({ended[0]['error']}): "
-                f"repair it, and {then}"
-            )
+            begun = any(row["length"] >= (row["switch_turn"] or 1) for row in ended)
+            return _Failure(what, len(ended), ended[0]["error"], begun or what == "replay")
+    outcomes = [] if taught else run.read("proposals", columns=["outcome"])["outcome"].to_pylist()
+    failed = outcomes.count(Status.TEACHER_FAILED)
+    if failed and not set(outcomes) - {Status.TEACHER_FAILED, *SKIPPED}:
+        return _Failure("teacher", failed, "it named no switch turn; `fewsteps ledger` has why", False)
+    return None
 
 
 def _own_version() -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from agentloop.cuts.cut import own_traces
 from occupancy.record.errors import InputError
-from occupancy.record.reading import read_toml, reading
+from occupancy.record.reading import read_toml
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
 from occupancy.record.specs import check
 from occupancy.runs import open_run
@@ -109,9 +109,13 @@ def read_plan(file: str | Path) -> PlanFile:
     wrong = sorted(set(given) - known) or sorted(known - {"contenders", "turn_tokens"} - set(given))
     if wrong:
         raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
-    with reading(f"the plan {file}", then="write it anew", error=InputError):
-        parts = tuple(Part(**part) for part in given.pop("parts"))
-        return PlanFile(**given | {"parts": parts, "contenders": tuple(given.get("contenders", ()))})
+    parts, contenders = given.pop("parts"), given.get("contenders", ())
+    entries = {f.name for f in fields(Part)}
+    if not isinstance(contenders, Sequence) or not isinstance(parts, Sequence):
+        raise InputError(f"the plan {file} has no lists under parts and contenders: write it anew")
+    if any(not isinstance(part, dict) or set(part) != entries for part in parts):
+        raise InputError(f"the plan {file} has a part without {', '.join(entries)}, or more: write it anew")
+    return PlanFile(**given | {"parts": tuple(Part(**p) for p in parts), "contenders": tuple(contenders)})
 
 
 def fill_collect(given: argparse.Namespace) -> None:

@@ -13,7 +13,6 @@ import pandas as pd
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens
-from occupancy.record.reading import reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import TABLES
 from occupancy.runs import Run, open_run
@@ -35,11 +34,10 @@ def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
     turns = _frame(run, "turns")
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
-    with reading(folder, then="restore it, or collect anew"):
-        if T_max is None:
-            return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
-        within = shortened(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
-        return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
+    if T_max is None:
+        return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+    within = shortened(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
+    return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
 
 
 def pilot_of(
@@ -198,7 +196,7 @@ def _handbacks(
     recipe: Recipe, info: Mapping[str, Any], contexts: pd.DataFrame, rows: pd.DataFrame
 ) -> tuple[Ints, Floats, Ints]:
     """Depths (0 first), mean reward and replicates of each context; K >= T_max is the teacher's own."""
-    asked = {int(k) for k in info.get("handback", ())} if len(rows) else set()
+    asked = {k for k in info.get("handback", ()) if isinstance(k, int)} if len(rows) else set()
     depths = asked | {int(k) for k in rows["K"]}
     k = np.array(sorted({0, *(d for d in depths if 0 < d < recipe.T_max)}), np.int64)
     rows = rows[rows["value"].notna() & rows["K"].isin(k) & rows["parent"].isin(contexts["episode_id"])]

@@ -23,11 +23,17 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         if isinstance(record.get("query"), str):
             question, answer = record["query"], record.get("response")
         else:
-            question = "\n".join(filter(None, (record.get("instruction"), record.get("input"))))
+            asked = [record[name] for name in ("instruction", "input") if record.get(name)]
+            if not all(isinstance(text, str) for text in asked):
+                raise place.refuse(f"instruction and input are {asked!r}: expected texts")
+            question = "\n".join(asked)
             answer = record.get("output")
         if not isinstance(answer, str):
             raise place.refuse("no text under 'output' or 'response': expected the answer")
-        pairs = [*(record.get("history") or ()), (question, answer)]
+        history = record.get("history") or []
+        if not isinstance(history, list):
+            raise place.refuse(f"history is {history!r}: expected a list of questions with their answers")
+        pairs = [*history, (question, answer)]
         messages = []
         for pair in pairs:
             if not isinstance(pair, list | tuple) or len(pair) != 2:

@@ -27,7 +27,7 @@ from occupancy.importers.episodes import (
     reward_of,
     task_of,
 )
-from occupancy.importers.files import Place, json_document, json_records, mapping
+from occupancy.importers.files import Place, json_document, json_records, listed, mapping
 from occupancy.importers.messages import calls_of, content_text, replied, usage_of, with_tools
 from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.rows import KINDS, Key
@@ -137,7 +137,7 @@ def _turn(
 def _observation(observation: Any, settings: ImportSettings, place: Place) -> str:
     results = observation.get("results") if isinstance(observation, Mapping) else None
     texts = []
-    for result in results or ():
+    for result in listed(results):
         if result is not None and not isinstance(result, Mapping):
             raise place.refuse(f"observation result {result!r}: expected an object")
         texts.append(content_text((result or {}).get("content"), settings, place))

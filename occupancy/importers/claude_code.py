@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.files import Place, json_objects
+from occupancy.importers.files import Place, json_objects, listed, mapping
 from occupancy.importers.records import episode_of
 
 Entry = dict[str, Any]
@@ -68,23 +68,27 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
     """
     ids = {_id(said[key]) for key in path & set(said)} - {None}
     calls = {
-        p.get("id") for e in said.values() if _id(e) in ids for p in _blocks(e) if p.get("type") == "tool_use"
+        str(p.get("id"))
+        for e in said.values()
+        if _id(e) in ids
+        for p in _blocks(e)
+        if p.get("type") == "tool_use"
     }
     messages: list[Entry] = []
     begun: dict[Any, Entry] = {}
     for key, entry in said.items():
         answers = any(
-            p.get("type") == "tool_result" and p.get("tool_use_id") in calls for p in _blocks(entry)
+            p.get("type") == "tool_result" and str(p.get("tool_use_id")) in calls for p in _blocks(entry)
         )
         if key not in path and _id(entry) not in ids and not answers:
             settings.left_out["entry of a branch that was left"] += 1
             continue
-        message = dict(entry["message"])
+        message = dict(mapping(entry["message"]))
         before = begun.setdefault(_id(entry), message)
         if before is message or _id(entry) is None:
             messages.append(message)
             continue
-        before["content"] = [*_parts(before["content"]), *_parts(message.get("content"))]
+        before["content"] = [*_parts(before.get("content")), *_parts(message.get("content"))]
         before |= {name: message[name] for name in ("usage", "stop_reason") if message.get(name)}
     for message in messages:
         for name in ("container", "context_management", "stop_sequence", "diagnostics", "stop_details"):
@@ -94,7 +98,8 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
 
 def _id(entry: Entry) -> Any:
     message = entry.get("message")
-    return message.get("id") if isinstance(message, Mapping) and message.get("role") == "assistant" else None
+    name = mapping(message).get("id")
+    return name if mapping(message).get("role") == "assistant" and isinstance(name, str) else None
 
 
 def _blocks(entry: Entry) -> list[Mapping[str, Any]]:
@@ -103,4 +108,4 @@ def _blocks(entry: Entry) -> list[Mapping[str, Any]]:
 
 
 def _parts(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    return [{"type": "text", "text": content}] if isinstance(content, str) else listed(content)

@@ -85,6 +85,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def listed(value: Any) -> list[Any]:
+    """A list of a record; an empty one where there is another value or none."""
+    return value if isinstance(value, list) else []
+
+
 def json_text(value: Any) -> str:
     """A value as a JSON text in one line, numbers as they were read."""
     if isinstance(value, Number):

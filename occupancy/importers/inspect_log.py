@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import NO_REWARD, ImportedEpisode, ImportSettings
-from occupancy.importers.files import DOCUMENT_MB, Place, json_document, parse
+from occupancy.importers.files import DOCUMENT_MB, Place, json_document, listed, mapping, parse
 from occupancy.importers.messages import read_messages, usage_of
 from occupancy.record.finish import read_finish
 
@@ -25,7 +25,7 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         if not isinstance(sample, Mapping):
             raise place.refuse(f"a {type(sample).__name__}: expected a sample")
         messages, error = sample.get("messages"), sample.get("error")
-        if error and not any(m.get("role") == "assistant" for m in messages or ()):
+        if error and not any(mapping(m).get("role") == "assistant" for m in listed(messages)):
             raise place.refuse("the sample failed before its first turn: take it out of the log")
         messages = _attached(messages, sample.get("attachments"), place)
         prompt, turns = read_messages(messages, settings, place, model=model)
@@ -39,8 +39,15 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             None if error else _score(sample.get("scores"), settings.reward, place),
             _status(sample, place),
             text if error else "",
-            int(sample.get("epoch", 1)) - 1,
+            _epoch(sample, place) - 1,
         )
+
+
+def _epoch(sample: Mapping[str, Any], place: Place) -> int:
+    epoch = sample.get("epoch", 1)
+    if not isinstance(epoch, int) or not 1 <= epoch < 2**31:
+        raise place.refuse(f"epoch {epoch!r}: expected a whole number from 1")
+    return epoch
 
 
 def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, Place]]:
@@ -118,22 +125,23 @@ def _with_usage(turns: Any, sample: Mapping[str, Any]) -> Any:
         return turns
     found = []
     for turn, output in zip(turns, outputs, strict=True):
-        choices = output.get("choices") or [{}]
-        reason = choices[0].get("stop_reason") if isinstance(choices[0], Mapping) else None
+        choices = listed(output.get("choices")) or [{}]
+        reason = mapping(choices[0]).get("stop_reason")
         end = turn.finish_reason if reason is None else read_finish(reason)
         found.append(replace(turn, finish_reason=end, **usage_of(output.get("usage"), turn.text)))
     return tuple(found)
 
 
 def _model(log: Mapping[str, Any]) -> str:
-    return str((log.get("eval") or {}).get("model") or "")
+    return str(mapping(log.get("eval")).get("model") or "")
 
 
 def _score(scores: Any, scorer: str, place: Place) -> float | None:
     if scorer == NO_REWARD or (not scorer and not scores):
         return None
     if not scorer:
-        if len(scores) > 1:
+        scores = mapping(scores)
+        if len(scores) != 1:
             raise place.refuse(
                 f"scores of {', '.join(scores)}: name the reward's scorer with --reward, or 'none'"
             )
@@ -164,6 +172,6 @@ def _status(sample: Mapping[str, Any], place: Place) -> str:
     kind = limit.get("type") if isinstance(limit, Mapping) else limit
     if kind in ("time", "working", "cost", "operator", "custom"):
         return "budget_stopped"
-    if kind not in LIMITS:
+    if not isinstance(kind, str) or kind not in LIMITS:
         raise place.refuse(f"limit {kind!r}: expected one of {', '.join(LIMITS)}, time, working, cost")
     return LIMITS[kind]

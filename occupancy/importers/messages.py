@@ -158,7 +158,8 @@ def usage_of(usage: Any, text: str) -> dict[str, Any]:
     prompt, read = first("prompt_tokens", "input_tokens"), given.get("cache_read_input_tokens")
     created = given.get("cache_creation_input_tokens")
     if read is not None or created is not None:  # Anthropic counts what is cached beside the input
-        prompt = (prompt or 0) + (read or 0) + (created or 0)
+        parts = [part for part in (prompt, read, created) if part is not None]
+        prompt = sum(parts) if all(isinstance(part, int | float) for part in parts) else None
     details = {
         **mapping(given.get("output_tokens_details")),
         **mapping(given.get("completion_tokens_details")),

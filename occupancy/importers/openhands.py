@@ -160,7 +160,7 @@ def _add_v1(
     elif kind == "ActionEvent":
         call = event.get("tool_call") or {}
         name = str(event.get("llm_response_id"))
-        if name not in responses or messages[-1]["role"] != "assistant":
+        if name not in responses or messages[-1].get("role") != "assistant":
             responses.add(name)
             thought = event.get("reasoning_content")
             messages.append(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from occupancy.importers.episodes import ImportSettings
-from occupancy.importers.files import Place
+from occupancy.importers.files import Place, listed
 from occupancy.importers.messages import content_text
 
 Message = dict[str, Any]
@@ -30,7 +30,7 @@ def add_item(
         parts = [
             part
             for name in ("summary", "content")
-            for part in item.get(name) or ()
+            for part in listed(item.get(name))
             if isinstance(part, Mapping)
         ]
         thought = "\n".join(str(part["text"]) for part in parts if part.get("text"))
@@ -55,7 +55,7 @@ def add_item(
 
 def items_of(response: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """The items of a response."""
-    return [item for item in response.get("output") or () if isinstance(item, Mapping)]
+    return [item for item in listed(response.get("output")) if isinstance(item, Mapping)]
 
 
 def _open(messages: list[Message]) -> Message:

@@ -17,7 +17,7 @@ from occupancy.importers.episodes import (
     author_of,
     reward_of,
 )
-from occupancy.importers.files import Place, json_document
+from occupancy.importers.files import Place, json_document, listed, mapping
 from occupancy.importers.messages import Prompt, calls_of, content_text
 from occupancy.record.calls import turn_text, with_thought
 
@@ -44,8 +44,8 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     steps = log.get("trajectory") if isinstance(log, dict) else None
     if not isinstance(steps, list) or not steps:
         raise place.refuse("no list of steps under 'trajectory': expected a SWE-agent trajectory")
-    info: dict[str, Any] = log.get("info") or {}
-    history = [m for m in log.get("history") or () if isinstance(m, Mapping)]
+    info = mapping(log.get("info"))
+    history = [m for m in listed(log.get("history")) if isinstance(m, Mapping)]
     prompt, said = _history(history, settings, place)
     responses = [step.get("response") for step in steps if isinstance(step, dict)]
     aligned = [text for text, _, _ in said] == responses[: len(said)]

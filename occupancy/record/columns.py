@@ -95,7 +95,13 @@ def ids_of(batch: Any, column: str, names: Names) -> Any:
             raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
         values = values.dictionary_encode()
     codes = _plain(values.indices).astype(np.int64)
-    return names.number(codes, values.dictionary.to_pylist())
+    try:
+        texts = values.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"column {column!r} holds a text that is no UTF-8 ({error}): write it anew"
+        ) from error
+    return names.number(codes, texts)
 
 
 def numbers_of(batch: Any, column: str) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,7 +95,7 @@ class PriceTable:
 
 def read_prices(file: str | Path) -> PriceTable:
     """The price table in a TOML file; a missing or unknown entry is refused by name."""
-    given = read_toml(file, what="the price table", error=InputError, parse_float=Decimal)
+    given = read_toml(file, what="the price table", error=InputError, parse_float=_decimal)
     if "models" not in given:
         given = _from_flat(file, given)
     unknown = sorted(set(given) - {"currency", "models", "context"})
@@ -107,6 +107,13 @@ def read_prices(file: str | Path) -> PriceTable:
     models = {name: _price(file, name, row) for name, row in given["models"].items()}
     context = _pico(file, "context", given.get("context", 0), each=1)
     return PriceTable(str(given.get("currency", "money")), models, context)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise InputError(f"a price table holds the number {text[:40]}: expected a price") from error
 
 
 def _from_flat(file: str | Path, given: dict[str, Any]) -> dict[str, Any]:

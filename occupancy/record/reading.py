@@ -11,18 +11,18 @@ from typing import Any
 
 from occupancy.record.errors import DataError, FewstepsError
 
-_UNREADABLE = (
-    *(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
-    *(NotImplementedError, RecursionError, MemoryError, SystemError),
-)
-"""What readers raise on a file that is damaged or not what it claims to be; pyarrow's errors too."""
+_UNREADABLE = (OSError, UnicodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError)
+"""What parsers raise on bytes that are damaged or not what they claim to be; beside them pyarrow's errors."""
 
 
 @contextmanager
 def reading(
     file: str | Path, *, then: str = "restore it", error: Callable[[str], FewstepsError] = DataError
 ) -> Iterator[None]:
-    """Convert what a damaged file makes a reader raise into one line.
+    """Convert what a damaged file makes a parser raise into one line.
+
+    Only errors of parsers are the file's. A value of the wrong type is for the reader to find, so that a
+    fault of the reader's own is seen as one.
 
     Args:
         file: the file, or what it is with its name.
@@ -36,7 +36,9 @@ def reading(
         yield
     except FewstepsError:
         raise
-    except _UNREADABLE as cause:
+    except Exception as cause:
+        if not isinstance(cause, _UNREADABLE) and not type(cause).__module__.startswith("pyarrow"):
+            raise
         if isinstance(cause, FileNotFoundError):
             raise error(f"{file} cannot be read: there is no such file") from cause
         deep = isinstance(cause, RecursionError)

@@ -237,7 +237,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if base in (int, float):
         number = isinstance(value, int if base is int else (int, float)) and not isinstance(value, bool)
         ranges = [mark for mark in marks if isinstance(mark, Range)]
-        return number and math.isfinite(value) and abs(value) < 2**64 and all(r.holds(value) for r in ranges)
+        return number and abs(value) < 2**64 and all(r.holds(value) for r in ranges)
     return isinstance(value, str) if base is str else True
 
 

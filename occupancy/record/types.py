@@ -23,16 +23,19 @@ Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]
+MOST_WEIGHT = 1e100
+"""Squares of such weights, added over any number of turns, are far from the ends of a float64."""
 
 
 def refuse_weights(weights: Floats) -> None:
-    """DataError for weights whose sum overflows, or whose squares vanish."""
-    with np.errstate(over="ignore", under="ignore"):
-        total = float(weights.sum(dtype=np.float64))
-        lost = (weights > 0) & (weights.astype(np.float64) ** 2 == 0)
-    if not np.isfinite(total) or lost.any():
-        which = f"weight {weights[lost][0]}" if lost.any() else f"weights that add up to {total}"
-        raise DataError(f"{which}: expected 0, or numbers whose squares and sum a float64 can hold")
+    """DataError for weights whose squares vanish, or could overflow in a sum over any number of turns."""
+    w = weights.astype(np.float64)
+    lost = (w > 0) & ((w < 1 / MOST_WEIGHT) | (w > MOST_WEIGHT))
+    if lost.any():
+        raise DataError(
+            f"weight {weights[lost][0]}: expected 0, or a number from {1 / MOST_WEIGHT:g} to "
+            f"{MOST_WEIGHT:g}; only ratios of weights count, so divide all of them by one number"
+        )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ docs/worlds.md has the measured curves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ from simulate.worlds.searching import Search, search_world
 from simulate.worlds.types import World, WorldError
 
 Range = tuple[float, float]
+MOST = 10**6
+"""No knob comes near it: what is counted by a knob is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,25 @@ class Family:
     """Inclusive bounds; two whole numbers draw a whole number."""
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
+        knobs, ranges = self.knobs or {}, self.ranges or {}
+        if not isinstance(knobs, Mapping) or not isinstance(ranges, Mapping):
+            raise WorldError(f"knobs={knobs!r}, ranges={ranges!r}: expected NAME = value, in tables")
+        if not isinstance(self.kind, str) or self.kind not in _KINDS:
             raise WorldError(f"kind={self.kind!r}: expected one of {', '.join(_KINDS)}")
-        known = set(_KINDS[self.kind][0].__dataclass_fields__)
-        unknown = sorted((set(self.knobs or {}) | set(self.ranges or {})) - known)
+        known = {f.name: f.default for f in fields(_KINDS[self.kind][0])}
+        unknown = sorted((set(knobs) | set(ranges)) - set(known))
         if unknown:
             raise WorldError(
                 f"unknown knob {unknown[0]!r} of a {self.kind} world: expected one of {sorted(known)}"
             )
-        for name, bounds in (self.ranges or {}).items():
+        for name, value in [*knobs.items(), *ranges.items()]:
+            several = isinstance(value, list | tuple)
+            for part in value if several else [value]:
+                if not isinstance(part, int | float) or not abs(part) <= MOST:
+                    raise WorldError(f"{name} is {value!r}: expected numbers of at most {MOST:,}")
+            if several != (name in ranges or isinstance(known[name], tuple)):
+                raise WorldError(f"{name} is {value!r}: expected a value like {known[name]!r}")
+        for name, bounds in ranges.items():
             if len(bounds) != 2 or bounds[0] > bounds[1]:
                 raise WorldError(f"range of {name} is {bounds}: expected [low, high] with low <= high")
 
@@ -72,7 +84,10 @@ class Family:
                 drawn[name] = low + place * (high - low)
         make, build = _KINDS[self.kind]
         knobs = make(**{**(self.knobs or {}), **drawn, "seed": seed})
-        world: World = build(knobs, name=f"{self.name}-{seed}")
+        try:
+            world: World = build(knobs, name=f"{self.name}-{seed}")
+        except MemoryError as error:
+            raise WorldError(f"this {self.kind} world does not fit in memory ({error})") from error
         return world
 
 

@@ -194,7 +194,7 @@ def _contexts(knobs: Recovery, layout: _Layout, rng: np.random.Generator) -> tup
     steps, X = [np.zeros(layout.M, np.int64)], layout.M
     chains = layout.M * layout.E
     for k in range(layout.R):
-        count = max(1, round(knobs.first_repairs / knobs.generic**k))
+        count = max(1, round(knobs.first_repairs / knobs.generic ** min(k, 50)))  # a power may overflow
         which = rng.choice(count, chains, p=zipf(count, knobs.zipf))
         contexts[layout.M + k : layout.dead : layout.R] = X + which
         steps.append(np.full(count, k + 1))

@@ -60,7 +60,9 @@ class World:
             given = np.asarray(getattr(self, name))
             if given.ndim != axes:
                 raise WorldError(f"{name} has shape {given.shape}: expected {axes} axes")
-            if dtype is not np.float64 and not np.array_equal(given, given.astype(dtype)):
+            with np.errstate(invalid="ignore"):  # NaN and infinities, which are no whole numbers
+                whole = dtype is np.float64 or np.array_equal(given, given.astype(dtype))
+            if not whole:
                 raise WorldError(f"{name} has type {given.dtype}: expected whole numbers ({np.dtype(dtype)})")
             array = np.array(given, dtype, order="C")
             array.setflags(write=False)

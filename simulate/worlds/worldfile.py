@@ -86,22 +86,31 @@ def _explicit(path: Path, table: Mapping[str, Any]) -> World:
     missing = sorted(set(_EXPLICIT) - set(table))
     if unknown or missing:
         raise WorldError(f"{path}: missing keys {missing}, unknown keys {unknown}; see docs/worlds.md")
-    S, A = len(table["start"]), len(table["teacher"][0])
+    start, teacher, student = (_array(path, table, name) for name in ("start", "teacher", "student"))
+    shapes = (start.ndim, teacher.ndim, student.ndim)
+    if shapes != (1, 2, 2) or not isinstance(table["transitions"], list):
+        raise WorldError(
+            f"{path}: expected start as one list of numbers, teacher and student as lists of them, and a "
+            f"list of transitions; see docs/worlds.md"
+        )
+    S, A = len(start), teacher.shape[1]
     ends = {"success": S, "failure": S + 1}
     rows: dict[int, dict[int, np.ndarray[Any, Any]]] = {s: {} for s in range(S)}
     for number, row in enumerate(table["transitions"]):
-        if len(row) != 4:
+        if not isinstance(row, list) or len(row) != 4:
             raise WorldError(
                 f"{path}: transition {number} is {row}: expected [state, action, following, chance]"
             )
         s, a, following, chance = row
         to: Any = ends.get(following, following) if isinstance(following, str) else following
-        if not all(isinstance(i, int) for i in (s, a, to)) or not (
-            0 <= s < S and 0 <= a < A and 0 <= to < S + 2
+        if (
+            not all(isinstance(i, int) for i in (s, a, to))
+            or not (0 <= s < S and 0 <= a < A and 0 <= to < S + 2)
+            or not isinstance(chance, int | float)
         ):
             raise WorldError(
-                f"{path}: transition {number} is {row}: expected a state below {S}, an action below {A}, and "
-                f"a following state or 'success' or 'failure'"
+                f"{path}: transition {number} is {row}: expected a state below {S}, an action below {A}, a "
+                f"following state or 'success' or 'failure', and a probability"
             )
         rows[s].setdefault(to, np.zeros(A))[a] += chance
     U = max(1, *(len(row) for row in rows.values()))
@@ -109,16 +118,23 @@ def _explicit(path: Path, table: Mapping[str, Any]) -> World:
     for s, row in rows.items():
         for u, (to, column) in enumerate(row.items()):
             successors[s, u], chances[s, :, u] = to, column
-    base = np.array(table["student"], np.float64)
+    features = _array(path, table, "features") if "features" in table else np.eye(len(student))
     return World(
         name=str(table.get("name", path.stem)),
-        start=np.array(table["start"], np.float64),
+        start=start,
         successors=successors,
         chances=chances,
-        teacher=np.array(table["teacher"], np.float64),
-        base=base,
-        contexts=np.array(table["contexts"]),
-        features=np.array(table.get("features", np.eye(len(base))), np.float64),
-        tokens=np.array(table["tokens"]),
+        teacher=teacher,
+        base=student,
+        contexts=_array(path, table, "contexts"),
+        features=features,
+        tokens=_array(path, table, "tokens"),
         horizon=table["horizon"],
     )
+
+
+def _array(path: Path, table: Mapping[str, Any], name: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.array(table[name], np.float64)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise WorldError(f"{path}: {name} is no array of numbers ({error}): see docs/worlds.md") from error

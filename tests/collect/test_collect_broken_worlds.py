@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from toy_runs import attempts, rows, run_of
-from toy_world import Corridor, Corridors, expert
+from toy_world import Corridor, Corridors, drunk, expert
 
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Reply, Task
@@ -40,15 +39,13 @@ def test_a_world_that_dies_under_a_question_keeps_what_was_played(tmp_path: Path
     assert {a["state"] for a in attempts(run)} == {"failed", "settled"}
 
 
-@pytest.mark.parametrize(
-    ("teacher", "outcome"), [(cut_off, "environment_error"), (lambda ask: 1 / 0, "teacher_failed")]
-)
-def test_a_question_for_the_switch_time_may_fail_like_a_turn(
-    tmp_path: Path, teacher: Any, outcome: str
-) -> None:
-    run = run_of(tmp_path / "run", preset("leap", n=2, T_max=6), teacher=teacher)
-    assert outcome in summarise(run)["proposals"]
-    assert set(summarise(run)["proposals"]) <= {outcome, "prefix_filtered"}
+def test_a_question_for_the_switch_time_may_fail_like_a_turn(tmp_path: Path) -> None:
+    recipe = preset("leap", n=2, T_max=6)
+    run = run_of(tmp_path / "run", recipe, teacher=cut_off)
+    assert set(summarise(run)["proposals"]) == {"environment_error", "prefix_filtered"}
+    with pytest.raises(RunError, match=r"teacher failed in all .*run the same command again"):
+        run_of(tmp_path / "other", recipe, teacher=lambda ask: 1 / 0)
+    assert "teacher_failed" not in summarise(run_of(tmp_path / "other", recipe))["proposals"]
 
 
 @pytest.mark.parametrize("R", [100.0, -0.5, float("nan"), None])
@@ -226,3 +223,27 @@ def test_a_world_that_never_opens_is_tried_again_in_the_same_folder(tmp_path: Pa
         with pytest.raises(RunError, match="run the same command again"):
             run_of(tmp_path / "run", RECIPE, worlds=Closed(), tasks="2")
     assert rows(run_of(tmp_path / "run", RECIPE, tasks="2"), "traces")
+
+
+async def broken(ask: Ask) -> Answer:
+    raise ValueError("no weights")
+
+
+@pytest.mark.parametrize("who", ["teacher", "student"])
+def test_a_model_that_failed_in_every_first_call_is_tried_again_in_the_same_folder(
+    tmp_path: Path, who: str
+) -> None:
+    whole = run_of(tmp_path / "whole", RECIPE, tasks="4")
+    for _ in range(2):
+        with pytest.raises(RunError, match=rf"the {who} failed in all .*run the same command again"):
+            run_of(tmp_path / "run", RECIPE, tasks="4", **{who: broken})
+    run = run_of(tmp_path / "run", RECIPE, tasks="4")
+    for table in ("episodes", "turns", "traces", "proposals"):
+        assert rows(run, table) == rows(whole, table)
+
+    async def once(ask: Ask) -> Answer:
+        return await (drunk(ask) if ask.t == 1 else broken(ask))
+
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"student failed in all .*collect into a new folder"):
+            run_of(tmp_path / "begun", RECIPE, tasks="4", student=once)

@@ -1,17 +1,20 @@
 """Damaged files of every kind: no traceback, no hang, no partial result.
 
-FEWSTEPS_MUTATIONS says how many damages are tried in all (default 2,000).
+FEWSTEPS_MUTATIONS says how many damages are tried in all (default 2,000). Every family of readers (run
+folders, tables of turns, prices, recipes, worlds, imports) has an equal part of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +55,10 @@ from occupancy.importers.rows import rows_of
 from occupancy.record.columns import Columns
 from occupancy.record.errors import FewstepsError
 from occupancy.record.prices import read_prices
+from occupancy.record.reading import reading
 from occupancy.record.recipe import Recipe, preset
 from occupancy.record.tables import TABLES
-from occupancy.runs import create_run, open_run, table_of
+from occupancy.runs import Run, create_run, open_run, table_of
 from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.run_turns import RUN_COLUMNS, open_run_turns
 from occupancy.streaming.scan import scan_table
@@ -62,6 +66,7 @@ from occupancy.streaming.stream import open_turns
 from simulate.worlds.worldfile import load_world
 
 MUTATIONS = int(os.environ.get("FEWSTEPS_MUTATIONS", "2000"))
+FAMILIES = 6
 LONGEST_S = 10
 WORLD = """
 name = "two turns"
@@ -128,10 +133,12 @@ def imported(format: str) -> Callable[[Path], Any]:
     return read
 
 
-def occupied(file: Path) -> None:
+def occupied(file: Path, *, stream: bool = True) -> None:
     columns = Columns.parse("trajectory=trajectory,state=state,task=task,weight=weight")
-    estimate_stream(open_turns(file, columns))
-    scan_table(file, columns)
+    if stream:
+        estimate_stream(open_turns(file, columns))
+    else:
+        scan_table(file, columns, workers=1)
 
 
 def priced(file: Path) -> None:
@@ -180,6 +187,11 @@ TEXTS: dict[str, tuple[str, Any, Callable[[Path], Any]]] = {
 }
 
 
+def share(kinds: int) -> range:
+    """The damages of one of so many kinds of a family."""
+    return range(max(1, MUTATIONS // FAMILIES // kinds))
+
+
 def tried(call: Callable[[], Any], what: str) -> None:
     """Run `call`: it may succeed or refuse in one line, within LONGEST_S seconds."""
 
@@ -200,20 +212,24 @@ def tried(call: Callable[[], Any], what: str) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+SMALL = {"world": 2, "family": 2, "recipe": 2, "plan": 2, "prices": 1}
+"""Kinds in the family of each, but for the imports."""
+
+
 @pytest.mark.parametrize("kind", TEXTS)
 def test_a_damaged_file_is_refused_in_one_line_or_read(kind: str, tmp_path: Path) -> None:
     name, content, read = TEXTS[kind]
     file = write(tmp_path, name, content)
     whole = file.read_bytes()
     read(file)
-    for number in range(MUTATIONS // 26):
+    for number in share(SMALL.get(kind, len(TEXTS) - len(SMALL) + 1)):
         file.write_bytes(mutated(whole, number))
         tried(lambda: read(file), f"{kind}, damage {number}")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_a_damaged_table_of_turns_too(suffix: str, tmp_path: Path) -> None:
-    rows = 200
+    rows = 40
     table = pa.table(
         {
             "trajectory": np.arange(rows) // 5,
@@ -230,9 +246,9 @@ def test_a_damaged_table_of_turns_too(suffix: str, tmp_path: Path) -> None:
             sink.write_table(table)
     whole = file.read_bytes()
     occupied(file)
-    for number in range(MUTATIONS // 26):
+    for number in share(2):
         file.write_bytes(mutated(whole, number))
-        tried(lambda: occupied(file), f"{suffix}, damage {number}")
+        tried(partial(occupied, file, stream=number % 8 > 0), f"{suffix}, damage {number}")
 
 
 def test_an_arrow_stream_and_doubled_columns_are_named(tmp_path: Path) -> None:
@@ -252,41 +268,50 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pilot with a ledger."""
     folder = tmp_path_factory.mktemp("damaged") / "run"
     recipe = preset("op-short", K="inf", n=2, T_max=12)
-    run_of(folder, recipe, tasks="4", pilot=True, handback=(0, 1), replicates=1, demo_tasks=2)
+    run_of(folder, recipe, tasks="2", pilot=True, handback=(0, 1), replicates=1, demo_tasks=1)
     return folder
 
 
-def read_all(folder: Path) -> None:
-    """Whatever reads a run; each reader may refuse it."""
-    run = open_run(folder)
+def whole_of(run: Run) -> None:
     whole = Whole(run)
-    uses: list[Callable[[], Any]] = [
-        *(lambda name=name: run.read(name) for name in TABLES),
-        lambda: summarise(run),
-        lambda: account_of(run),
-        lambda: read_pilot(folder),
-        lambda: (whole.traces, whole.proposals, whole.attempts),
-        lambda: estimate_stream(open_run_turns(folder, RUN_COLUMNS).stream),
-    ]
-    for use in uses:
-        with suppress(FewstepsError, sqlite3.Error):
-            use()
+    assert whole.traces
+    assert whole.proposals
+    assert whole.attempts
+
+
+READERS: tuple[Callable[[Run], Any], ...] = (
+    lambda run: [run.read(name) for name in TABLES],
+    summarise,
+    account_of,
+    lambda run: read_pilot(run.folder),
+    whole_of,
+    lambda run: estimate_stream(open_run_turns(run.folder, RUN_COLUMNS).stream),
+)
+"""Whatever reads a run."""
+
+
+def read_one(folder: Path, number: int) -> None:
+    """Open a run and read it in one of the ways."""
+    run = open_run(folder)
+    with suppress(FewstepsError, sqlite3.Error):
+        READERS[random.Random(number).randrange(len(READERS))](run)
 
 
 def test_a_run_with_a_damaged_file_is_refused_in_one_line_or_read(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     files = sorted(f for f in run.rglob("*") if f.is_file() and f.name != "lock")
-    for number in range(MUTATIONS // 40):
+    for number in share(2):
         file = files[number % len(files)]
         other = copy / file.relative_to(run)
         other.write_bytes(mutated(file.read_bytes(), number))
-        tried(lambda: read_all(copy), f"{other}, damage {number}")
-        for left in copy.glob("ledger.sqlite*"):
-            left.unlink()
+        tried(partial(read_one, copy, number), f"{other}, damage {number}")
         shutil.copy(file, other)
-        for kept in run.glob("ledger.sqlite*"):
-            shutil.copy(kept, copy / kept.name)
+        if file.name.startswith("ledger"):
+            for left in copy.glob("ledger.sqlite*"):
+                left.unlink()
+            for kept in run.glob("ledger.sqlite*"):
+                shutil.copy(kept, copy / kept.name)
 
 
 def test_a_run_with_a_damaged_cell_is_refused_in_one_line_or_read(run: Path, tmp_path: Path) -> None:
@@ -294,7 +319,7 @@ def test_a_run_with_a_damaged_cell_is_refused_in_one_line_or_read(run: Path, tmp
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     files = sorted(run.rglob("*.parquet"))
-    for number in range(MUTATIONS // 40):
+    for number in share(2):
         file = files[number % len(files)]
         table = pq.read_table(file, partitioning=None)
         fields = [field for field in table.schema if pa.types.is_large_string(field.type)]
@@ -304,7 +329,7 @@ def test_a_run_with_a_damaged_cell_is_refused_in_one_line_or_read(run: Path, tmp
         cells[at] = mutated((cells[at] or "").encode(), number).decode("utf-8", "replace")
         place, other = table.column_names.index(field.name), copy / file.relative_to(run)
         pq.write_table(table.set_column(place, field, pa.array(cells, field.type)), other)
-        tried(lambda: read_all(copy), f"{other}, {field.name}, damage {number}")
+        tried(partial(read_one, copy, number), f"{other}, {field.name}, damage {number}")
         shutil.copy(file, other)
 
 
@@ -313,7 +338,7 @@ def test_a_damaged_import_leaves_a_whole_run_or_nothing(
 ) -> None:
     file = write(tmp_path, "a.jsonl", CHAT)
     whole, out = file.read_bytes(), tmp_path / "out"
-    for number in range(MUTATIONS // 40):
+    for number in share(len(TEXTS) - len(SMALL) + 1):
         file.write_bytes(mutated(whole, number + 7))
         code = main(["import", str(file), "--format", "chat", "--author", "student", "--out", str(out)])
         told = capsys.readouterr()
@@ -323,6 +348,15 @@ def test_a_damaged_import_leaves_a_whole_run_or_nothing(
         else:
             assert len(open_run(out).read("episodes"))
             shutil.rmtree(out)
+
+
+def test_a_fault_of_a_reader_is_no_damage_of_the_file(tmp_path: Path) -> None:
+    for fault in (TypeError, KeyError, AttributeError, ValueError, MemoryError):
+        with pytest.raises(fault), reading(tmp_path):
+            raise fault("ours")
+    for damage in (lambda: json.loads("{"), lambda: b"\xff".decode(), lambda: pq.read_table(tmp_path / "no")):
+        with pytest.raises(FewstepsError, match="cannot be read"), reading(tmp_path):
+            damage()
 
 
 def test_a_deep_run_json_is_one_line(tmp_path: Path) -> None:

@@ -104,6 +104,17 @@ def test_finish_reasons_are_ends_cuts_or_unknown_by_name(tmp_path: Path) -> None
     )
     for cut in cuts:
         assert read_answer(completion(finish_reason=cut), SPEC).finish_reason == "length"
+    assert read_answer(completion(finish_reason=None), SPEC).cut_by == "the server named no finish reason"
+    assert read_answer(completion(finish_reason="abort"), SPEC).cut_by == "the server named abort"
+    assert not read_answer(completion(finish_reason="length"), SPEC).cut_by
+
+    async def unnamed(ask: Ask) -> Answer:
+        return read_answer(completion(finish_reason=None), SPEC)
+
+    cut = rows(run_of(tmp_path / "cut", RECIPE, teacher=unnamed), "episodes")
+    told = {e["error"] for e in cut if e["status"] == "turn_length"}
+    assert told
+    assert all("counts as cut: the server named no finish reason" in error for error in told)
     assert read_answer(completion(finish_reason="weather"), SPEC).finish_reason == "unknown: weather"
 
     async def teacher(ask: Ask) -> Answer:

@@ -12,7 +12,7 @@ from test_render_families import saw, student, target_text, task, teacher
 from tokenizers import normalizers
 
 from agentloop.export.trainers import EXPORTERS
-from agentloop.render import Codec, TraceMessage, codec_of, load_codec, render_trace
+from agentloop.render import Codec, TraceMessage, bounded, codec_of, load_codec, render_trace
 from agentloop.render import codec as codec_module
 from agentloop.render.codec import decode
 from occupancy.record.errors import DataError, InputError
@@ -117,7 +117,7 @@ def test_a_turn_without_text_is_no_target_and_no_completion(turn: str) -> None:
         (
             "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
             "{% endfor %}{% endfor %}{% endfor %}",
-            "it loops",
+            r"did not end in 0\.5 s",
         ),
     ],
 )
@@ -130,6 +130,40 @@ def test_a_template_that_fails_or_loops_is_refused_in_one_line(
     with pytest.raises(InputError, match=message) as caught:
         codec_of(tokenizer)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "did not end in"),
+        ("{{ 'a' * (messages | length * 99999999) }}", "wrote 100,000,"),
+        (
+            "{% set n = namespace(s='aaaa') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+            "GB of memory|did not end in|MemoryError",
+        ),
+    ],
+)
+def test_every_prompt_of_a_template_is_bounded(monkeypatch: pytest.MonkeyPatch, body: str, told: str) -> None:
+    """A template that only some messages make loop, or write without end, is stopped; the thread goes on."""
+    monkeypatch.setattr(codec_module, "TEMPLATE_S", 2.0)
+    monkeypatch.setattr(bounded, "MOST_GB", 0.2)
+    monkeypatch.setattr(bounded, "POLL_S", 0.01)
+    tokenizer = copy.deepcopy(tokenizer_of("chatml"))
+    trigger = "{% if messages[0]['content'] == 'loop' %}" + body + "{% endif %}"
+    tokenizer.chat_template = trigger + tokenizer.chat_template
+    hostile = codec_of(tokenizer)
+    with pytest.raises(DataError, match=rf"t1: the chat template .*({told})"):
+        render_trace(hostile, [TraceMessage("user", "loop", "task", False), teacher("go")], trace="t1")
+    assert render_trace(hostile, [task("q"), teacher("go")]).rows
+
+
+def test_a_call_that_ends_in_time_is_not_stopped_later() -> None:
+    for _ in range(3):
+        with pytest.raises(bounded.TooMuch, match=r"did not end in 0\.01 s"):
+            bounded.bounded(lambda: sum(1 for _ in iter(int, 1)), seconds=0.01)
+        assert bounded.bounded(lambda: sum(range(100_000)), seconds=20) > 0
+    with pytest.raises(ValueError, match="own"):
+        bounded.bounded(lambda: int("own"), seconds=1)
 
 
 def test_a_template_that_fails_later_names_the_trace() -> None:

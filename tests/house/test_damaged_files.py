@@ -354,7 +354,7 @@ def test_a_fault_of_a_reader_is_no_damage_of_the_file(tmp_path: Path) -> None:
     for fault in (TypeError, KeyError, AttributeError, ValueError, MemoryError):
         with pytest.raises(fault), reading(tmp_path):
             raise fault("ours")
-    for damage in (lambda: json.loads("{"), lambda: b"\xff".decode(), lambda: pq.read_table(tmp_path / "no")):
+    for damage in (lambda: json.loads("{"), b"\xff".decode, lambda: pq.read_table(tmp_path / "no")):
         with pytest.raises(FewstepsError, match="cannot be read"), reading(tmp_path):
             damage()
 

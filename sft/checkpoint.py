@@ -137,6 +137,13 @@ def export(folder: Path, objective: Any, tokenizer: Any, world: World) -> None:
     world.wait()
 
 
+def remove_others(out: Path, name: str) -> None:
+    """Leave one checkpoint of a training."""
+    for folder in out.glob("epoch-[0-9]*"):
+        if folder.name != name:
+            shutil.rmtree(folder)
+
+
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
     """PyTorch warns that one process alone writes the state, which is what was asked for."""

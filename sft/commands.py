@@ -6,13 +6,10 @@ torchrun --nproc-per-node 4 -m sft.commands train RUN --base MODEL --preset hotp
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import InputError, MissingExtra, RunError
@@ -50,10 +47,10 @@ def run_training(arguments: argparse.Namespace) -> int:
         raise MissingExtra("torch", "train") from error
     from agentloop.render import LengthRule, Overflow, load_codec
     from occupancy.record.specs import settings as changes
-    from sft.rows import load_rows, read_classes, turn_rows
+    from sft.on_runs import train_on_runs
+    from sft.rows import read_classes
     from sft.screen import Screen
     from sft.settings import Settings, preset
-    from sft.train import data_hash, train
     from sft.world import join
 
     if arguments.plan:
@@ -68,52 +65,26 @@ def run_training(arguments: argparse.Namespace) -> int:
     codec = load_codec(arguments.base, hub=arguments.hub)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
-    data = load_rows(arguments.runs, codec, rule=rule, classes=classes)
     with Screen() as screen:
-        result = train(
-            data.rows,
+        found = train_on_runs(
+            arguments.runs,
             base=arguments.base,
+            codec=codec,
             settings=settings,
             out=arguments.out,
-            tokenizer=codec.tokenizer,
+            rule=rule,
+            classes=classes,
             save_every=arguments.save_every,
             show=screen,
             hub=arguments.hub,
         )
     if join().rank:
         return 0
-    described = {
-        "runs": data.runs,
-        "data_hash": data_hash(data.rows),
-        "settings_hash": settings.hash,
-        "r_tokens": data.r_tokens,
-        "r_tasks": data.r_tasks,
-        **dataclasses.asdict(data.counts),
-    }
-    held = None
-    if result.held_out is not None and result.before is not None:
-        held = _described(result.held_out) | {"before": _described(result.before)}
-    training_id = f"{Path(arguments.out).name}-{settings.hash}"
-    row = {
-        "training_id": training_id,
-        "base": str(arguments.base),
-        "data": json.dumps(described),
-        "target_tokens": result.target_tokens,
-        "sequence_tokens": result.sequence_tokens,
-        "gpu_s": result.gpu_s,
-        "held_out_nll": json.dumps(held),
-    }
-    turns = turn_rows(training_id, data, before=result.before, after=result.held_out)
-    _record(arguments.runs[0], row, turns)
-    report = row | {"data": described, "held_out_nll": held, "chosen": str(result.chosen)}
-    report["final_loss"] = result.losses[-1]
+    _record(arguments.runs[0], found.row, found.turns)
+    report = found.row | {"data": found.described, "held_out_nll": found.held_out}
+    report |= {"chosen": str(found.trained.chosen), "final_loss": found.trained.losses[-1]}
     show(arguments, report, lambda: [_table(report)])
     return 0
-
-
-def _described(held: Any) -> dict[str, Any]:
-    """What the table `trainings` says of held-out turns; each of them is in `trained_turns`."""
-    return {name: value for name, value in dataclasses.asdict(held).items() if name != "by_turn"}
 
 
 def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> None:

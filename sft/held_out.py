@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,3 +115,20 @@ def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:
     if rule == "last" or any(held is None for _, held in measured):
         return measured[-1][0]
     return min(measured, key=lambda m: m[1].nll if m[1] else float("inf"))[0]
+
+
+def from_dict(entry: dict[str, Any] | None) -> HeldOut | None:
+    """Inverse of `dataclasses.asdict`, from JSON, where every key is a text."""
+    if entry is None:
+        return None
+
+    def cells(found: dict[Any, Any], key: Any) -> dict[Any, tuple[float, int]]:
+        return {key(k): (float(v[0]), int(v[1])) for k, v in found.items()}
+
+    return HeldOut(
+        nll=entry["nll"],
+        targets=entry["targets"],
+        by_depth=cells(entry["by_depth"], int),
+        by_class=cells(entry["by_class"], str),
+        by_turn=tuple((str(e), int(j), float(nll), int(n)) for e, j, nll, n in entry.get("by_turn", ())),
+    )

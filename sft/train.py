@@ -64,6 +64,7 @@ class _Job:
     out: Path
     tokenizer: Any
     save_every: int
+    only_result: bool
     stop_after: int | None
     show: Show
     hub: bool
@@ -88,6 +89,7 @@ def train(
     out: str | Path,
     tokenizer: Any = None,
     save_every: int = 0,
+    only_result: bool = False,
     stop_after: int | None = None,
     show: Show = quiet,
     hub: bool = False,
@@ -101,6 +103,7 @@ def train(
         out: the training's folder, which one process at a time may write.
         tokenizer: saved beside the weights.
         save_every: steps between states; 0 = a state after every epoch only.
+        only_result: write no state to resume from, and no checkpoint but the chosen one.
         stop_after: end after this step, as a kill would.
         show: called after every step, by one process.
         hub: whether `base` may be a name on the Hugging Face hub.
@@ -123,12 +126,17 @@ def train(
             out=out,
             tokenizer=tokenizer,
             save_every=save_every,
+            only_result=only_result,
             stop_after=stop_after,
             show=show,
             hub=hub,
             world=world,
         )
-        return _train(job)
+        try:
+            return _train(job)
+        finally:
+            # What this training made can be collected again: the process may go on to another one.
+            gc.unfreeze()
 
 
 def _train(job: _Job) -> Trained:
@@ -180,7 +188,6 @@ def _train(job: _Job) -> Trained:
         progress.epoch += 1
         progress.batch = 0
         name = f"epoch-{progress.epoch:03d}"
-        checkpoint.export(out / name, objective, job.tokenizer, world)
         entry = {
             "checkpoint": name,
             "epoch": progress.epoch,
@@ -188,8 +195,13 @@ def _train(job: _Job) -> Trained:
             "held_out": measure(),
         }
         progress.measured.append(entry)
+        if not job.only_result or _is_result(progress, settings):
+            checkpoint.export(out / name, objective, job.tokenizer, world)
+            if job.only_result and world.rank == 0:
+                checkpoint.remove_others(out, name)
         log.write(entry)
-        checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
+        if not job.only_result:
+            checkpoint.save_state(out, objective, optimizer, dataclasses.asdict(progress), world)
     return _finish(out, settings, progress, rows=trained_on, log=log, world=world)
 
 
@@ -340,11 +352,28 @@ class _Log:
         return entries
 
 
+def _chosen(progress: _Progress, rule: str) -> str:
+    return held_out.choose(
+        [(e["checkpoint"], held_out.from_dict(e["held_out"])) for e in progress.measured], rule
+    )
+
+
+def _is_result(progress: _Progress, settings: Settings) -> bool:
+    """Whether the newest checkpoint is the one to keep, as far as this is known."""
+    newest = progress.measured[-1]
+    by_last = settings.rule == "last" or newest["held_out"] is None
+    return (
+        progress.epoch == settings.epochs
+        if by_last
+        else _chosen(progress, settings.rule) == newest["checkpoint"]
+    )
+
+
 def _finish(
     out: Path, settings: Settings, progress: _Progress, *, rows: TrainingRows, log: _Log, world: World
 ) -> Trained:
-    known = {e["checkpoint"]: _held(e["held_out"]) for e in progress.measured}
-    chosen = held_out.choose(list(known.items()), settings.rule)
+    chosen = _chosen(progress, settings.rule)
+    (held,) = (e["held_out"] for e in progress.measured if e["checkpoint"] == chosen)
     if world.rank == 0:
         choice = {"chosen": chosen, "rule": settings.rule, "from": progress.measured}
         write_whole(out / "choice.json", json.dumps(choice, indent=2) + "\n")
@@ -352,25 +381,11 @@ def _finish(
     return Trained(
         chosen=out / chosen,
         losses=log.losses(),
-        held_out=known[chosen],
-        before=_held(progress.before),
+        held_out=next(
+            held_out.from_dict(e["held_out"]) for e in progress.measured if e["checkpoint"] == chosen
+        ),
+        before=held_out.from_dict(progress.before),
         target_tokens=int(rows.targets.sum()),
         sequence_tokens=len(rows.ids),
         gpu_s=progress.gpu_s,
-    )
-
-
-def _held(entry: dict[str, Any] | None) -> HeldOut | None:
-    if entry is None:
-        return None
-
-    def cells(found: dict[Any, Any], key: Any) -> dict[Any, tuple[float, int]]:
-        return {key(k): (float(v[0]), int(v[1])) for k, v in found.items()}
-
-    return HeldOut(
-        nll=entry["nll"],
-        targets=entry["targets"],
-        by_depth=cells(entry["by_depth"], int),
-        by_class=cells(entry["by_class"], str),
-        by_turn=tuple((str(e), int(j), float(nll), int(n)) for e, j, nll, n in entry.get("by_turn", ())),
     )

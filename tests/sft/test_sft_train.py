@@ -188,6 +188,19 @@ def test_the_checkpoint_with_the_lowest_held_out_loss_is_chosen() -> None:
     assert choose(found, "last") == "c"
 
 
+@pytest.mark.parametrize("rule", ["held_out_nll", "last"])
+def test_a_training_may_leave_its_result_alone(tmp_path: Path, rule: str) -> None:
+    given: Any = {"base": tiny_config(), "settings": settings(epochs=3, rule=rule)}
+    whole = train(random_rows(20), out=tmp_path / "whole", **given)
+    alone = train(random_rows(20), out=tmp_path / "alone", only_result=True, **given)
+    assert alone.losses == whole.losses
+    assert alone.held_out == whole.held_out
+    assert [f.name for f in sorted((tmp_path / "alone").iterdir()) if f.is_dir()] == [alone.chosen.name]
+    assert alone.chosen.name == whole.chosen.name
+    weights = [folder / "model.safetensors" for folder in (alone.chosen, whole.chosen)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
 @pytest.mark.parametrize("limit", [0.0, 0.5, 1e6])
 def test_clipping_is_torchs(limit: float) -> None:
     generator = torch.Generator().manual_seed(0)

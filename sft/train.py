@@ -381,9 +381,7 @@ def _finish(
     return Trained(
         chosen=out / chosen,
         losses=log.losses(),
-        held_out=next(
-            held_out.from_dict(e["held_out"]) for e in progress.measured if e["checkpoint"] == chosen
-        ),
+        held_out=held_out.from_dict(held),
         before=held_out.from_dict(progress.before),
         target_tokens=int(rows.targets.sum()),
         sequence_tokens=len(rows.ids),

@@ -1,0 +1,124 @@
+"""What the jobs of a study took, what is left of it, and how many seconds that will take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from analysis.study.cells import SweepCell, cells_of
+from analysis.study.config import PURE_BC, StudyConfig
+from occupancy.record.reading import read_json
+
+STAGES = (
+    "demonstrations",
+    "pi_1",
+    "pilot",
+    "trainings",
+    "registration",
+    "collection",
+    "sweep",
+    "verdict",
+)
+"""In order; `trainings` ends with the plan, and pure BC cells of the sweep do not wait for the collection."""
+REFERENCES = ("pi_1", "pilot")
+"""Students that nothing is bought for: trained on D_BC, and on D_BC with the pilot's successes."""
+LOG = "jobs.jsonl"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of a stage."""
+
+    stage: str
+    jobs: int
+    each_s: float
+    """Seconds of one job."""
+    source: str
+    """Where `each_s` comes from: the study's own jobs, or a guess."""
+    at_once: int
+
+    @property
+    def seconds(self) -> float:
+        """By the clock, with `at_once` jobs at a time."""
+        return self.each_s * -(-self.jobs // self.at_once)
+
+    def __str__(self) -> str:
+        if not self.jobs:
+            return f"{self.stage}: nothing left"
+        each = f"{self.each_s:.3g} s each ({self.source})"
+        return f"{self.stage}: {self.jobs} jobs, {each}, {self.at_once} at a time: {self.seconds:,.0f} s"
+
+
+def log_job(folder: Path, stage: str, job: str, seconds: float) -> None:
+    """Append a finished job to the study's log."""
+    with (folder / LOG).open("a", encoding="utf-8") as log:
+        log.write(json.dumps({"stage": stage, "job": job, "seconds": round(seconds, 2)}) + "\n")
+
+
+def jobs_of(folder: Path) -> list[dict[str, Any]]:
+    """Finished jobs with their seconds; a line that a kill cut short is left out."""
+    file = folder / LOG
+    found = []
+    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def expected_s(folder: Path, config: StudyConfig, stage: str) -> tuple[float, str]:
+    """Seconds of a job of a stage, and where that comes from.
+
+    Trainings and cells train and evaluate alike: where only one kind is finished it speaks for both.
+    """
+    logged = jobs_of(folder)
+    for like in (stage, *({"trainings", "sweep"} - {stage} if stage in ("trainings", "sweep") else ())):
+        own = [job["seconds"] for job in logged if job["stage"] == like]
+        if own:
+            return fmean(own), f"mean of {len(own)} finished {like} jobs"
+    return float(getattr(config.seconds, stage)), "a guess of the config"
+
+
+def registered_cells(folder: Path, config: StudyConfig) -> list[SweepCell]:
+    """The sweep's cells in order: as they are registered, or as they would be if the plan chose pure BC."""
+    file = folder / "registration.json"
+    if not file.exists():
+        return cells_of(config.sweep, dict.fromkeys(config.sweep.budgets, PURE_BC))
+    return [SweepCell.from_dict(told) for told in read_json(file)["cells"]]
+
+
+def undone(folder: Path, config: StudyConfig) -> list[SweepCell | str]:
+    """What is left of the sweep, in order: names of references, and cells that the collection can supply."""
+    every = [*REFERENCES, *registered_cells(folder, config)]
+    return [one for one in every if not _is_done(folder / "cells", one if isinstance(one, str) else one.name)]
+
+
+def _is_done(cells: Path, name: str) -> bool:
+    told = cells / f"{name}.json"
+    return (cells / name / "run.json").exists() or (told.exists() and "cannot" in read_json(told))
+
+
+def left_of(folder: Path, config: StudyConfig, *, at_once: int) -> list[Left]:
+    """What is left of every stage that buys or trains something."""
+    have = {name: (folder / name / "run.json").exists() for name in ("pilot", "collection")}
+    begun = [place.name for place in (folder / "parts").glob("*") if (place / "run.json").exists()]
+    parts = lambda name, n: n - sum(part.startswith(f"{name}-") for part in begun)  # noqa: E731
+    shown = folder / "demonstrations"
+    more = (shown / "more" / "run.json").exists()
+    planned = (folder / "plan.json").exists()
+    jobs = {
+        "demonstrations": (not (shown / "first" / "run.json").exists())
+        + (0 if more else parts("more", config.demonstrations.parts)),
+        "pi_1": int(not all(have.values()) and not (folder / "work" / "students" / "pi_1").exists()),
+        "pilot": 0 if have["pilot"] else parts("pilot", config.pilot.parts),
+        "trainings": 0
+        if planned
+        else max(config.trainings.count - len(list((folder / "trainings").glob("*"))), 0),
+        "collection": 0 if have["collection"] else parts("collection", config.collection.parts),
+        "sweep": len(undone(folder, config)),
+    }
+    return [Left(stage, n, *expected_s(folder, config, stage), at_once) for stage, n in jobs.items()]

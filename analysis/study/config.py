@@ -1,0 +1,264 @@
+"""What a study is: one TOML file, read and validated once.
+
+name = "alfworld"
+teacher = "expert"
+T_max = 50
+[demonstrations]                      # the teacher's own episodes; no GPU
+first = "train:40"                    # D_BC: trains pi_1, and is part of every training
+more = "train:40-640"                 # bought by pure BC, and by r < 1
+[pilot]                               # whole continuations of pi_1, hand-backs, demonstrations
+tasks = "train:640-700"
+[trainings]                           # small ones, on cuts of the pilot, evaluated on other tasks
+count = 16
+tasks = "train:700-900"
+[collection]                          # whole continuations of pi_1, from which every cell is cut
+tasks = "train:900-2400"
+[sweep]
+budgets = [3000, 6000, 12000]         # teacher tokens (C_i) beside D_BC and pilot; the last is the target
+arms = [{recipe = "op-short", K = [1, 3, "inf"], r = 0.5}, {recipe = ["op-success", "oec"], r = [0.5, 1.0]}]
+rivals = ["op-short K=3 r=0.5"]       # compared over `decisive_seeds`, like pure BC and the plan's choice
+[evaluation]
+splits = ["valid_seen", "valid_unseen"]
+[training]                            # changes to the training preset
+epochs = 8
+[equipment]                           # what workers have: see `analysis.study.jobs.Equipment`
+base = "models/SmolLM2-135M-Instruct"
+env = "alfworld"
+preset = "alfworld"
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, TypeVar
+
+from analysis.curves.arms import Arm
+from occupancy.record.errors import InputError
+from occupancy.record.reading import read_toml
+from occupancy.record.recipe import parse_K
+from occupancy.record.specs import Few, Positive, Seed, Share, Size, check
+
+R = TypeVar("R")
+PURE_BC = Arm("pure-bc", r=0.0)
+OF_THE_MACHINE = ("base", "workers")
+"""Entries of [equipment] that may differ where a study goes on."""
+_SLICE = re.compile(r"(?P<split>.+?):(?:(?P<start>\d+)-)?(?P<stop>\d+)")
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Episodes of the teacher alone."""
+
+    first: str
+    """Task spec of D_BC."""
+    more: str
+    """Task spec of those that budgets buy."""
+    parts: Few = 1
+    """Jobs that share the tasks of `more`, which several workers do at the same time."""
+
+
+@dataclass(frozen=True)
+class PilotDesign:
+    """The pilot, as `fewsteps plan --design` proposes one."""
+
+    tasks: str
+    demo_tasks: Size = 40
+    handback: tuple[int, ...] = (0, 1, 2, 3, 5)
+    replicates: Few = 2
+    parts: Few = 1
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Small trainings on cuts of the pilot."""
+
+    tasks: str
+    """Of their evaluation: none of the pilot's, and none that the sweep is evaluated on."""
+    count: Size = 16
+    attempts: Few = 1
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Whole continuations that every on-policy cell is cut from."""
+
+    tasks: str
+    n: Few = 1
+    """Rollouts of each task."""
+    parts: Few = 1
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Which students are trained."""
+
+    budgets: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    rivals: tuple[str, ...] = ()
+    """Names of arms."""
+    seeds: Few = 1
+    """Of data and training, for every arm."""
+    decisive_seeds: Few = 3
+    """For pure BC, the plan's choice and the rivals."""
+    fractions: tuple[float, ...] = (0.125, 0.25, 0.5)
+    """Of the target budget, at which every arm is trained once: what do small runs say of large ones?"""
+
+    def __post_init__(self) -> None:
+        check(self, of="[sweep]")
+        names = [arm.name for arm in self.arms]
+        if unknown := [name for name in self.rivals if name not in names]:
+            raise InputError(f"[sweep] rival {unknown[0]!r} is no arm: expected some of {', '.join(names)}")
+        if not self.budgets or min(self.budgets) < 1 or sorted(set(self.budgets)) != list(self.budgets):
+            raise InputError(f"[sweep] budgets={list(self.budgets)}: expected rising teacher tokens above 0")
+        if not all(0 < share < 1 for share in self.fractions):
+            raise InputError(f"[sweep] fractions={list(self.fractions)}: expected shares between 0 and 1")
+
+    @property
+    def target(self) -> int:
+        """The budget of the primary comparison."""
+        return self.budgets[-1]
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """What every student of the sweep plays."""
+
+    splits: tuple[str, ...]
+    attempts: Few = 2
+
+    @property
+    def tasks(self) -> str:
+        """All splits as one task spec."""
+        return "+".join(self.splits)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Guesses of what one job takes, until jobs of the study itself are finished."""
+
+    demonstrations: Positive = 120.0
+    pi_1: Positive = 90.0
+    pilot: Positive = 180.0
+    trainings: Positive = 60.0
+    collection: Positive = 300.0
+    sweep: Positive = 60.0
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """One study. Saved in its folder; another one there is refused by name."""
+
+    name: str
+    T_max: Few
+    demonstrations: Demonstrations
+    pilot: PilotDesign
+    trainings: Trainings
+    collection: Collection
+    sweep: Sweep
+    evaluation: Evaluations
+    teacher: str = "expert"
+    success_at: Share = 1.0
+    seed: Seed = 0
+    pool: Size = 0
+    """Tasks that budgets can be spread over; 0: those of the pilot."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    equipment: Mapping[str, Any] = field(default_factory=dict)
+    workshop: str = "analysis.study.workshops:open_workshop"
+    """package.module:function that opens the workshop, as `analysis.study.workshops.open_workshop` does."""
+    seconds: Seconds = Seconds()
+
+    def __post_init__(self) -> None:
+        check(self, of="the study")
+        for spec, parts in (
+            (self.demonstrations.more, self.demonstrations.parts),
+            (self.pilot.tasks, self.pilot.parts),
+            (self.collection.tasks, self.collection.parts),
+        ):
+            slices(spec, parts)
+
+    def plain(self) -> dict[str, Any]:
+        """What the study's results depend on, as plain values: nothing of the machine."""
+        given = asdict(self)
+        given["sweep"]["arms"] = [arm.to_dict() for arm in self.sweep.arms]
+        given["equipment"] = {k: v for k, v in self.equipment.items() if k not in OF_THE_MACHINE}
+        given["equipment"]["model"] = Path(str(self.equipment.get("base", ""))).name
+        return {name: value for name, value in given.items() if name not in ("workshop", "seconds")}
+
+    @property
+    def sha256(self) -> str:
+        """Of `plain`."""
+        return hashlib.sha256(json.dumps(self.plain(), sort_keys=True).encode()).hexdigest()
+
+
+def read_study(file: str | Path) -> StudyConfig:
+    """The study of a TOML file; an unknown, missing or impossible entry is named."""
+    given = read_toml(file, what="the study", error=InputError)
+    of = f"the study {file}"
+    tables = {
+        "demonstrations": Demonstrations,
+        "pilot": PilotDesign,
+        "trainings": Trainings,
+        "collection": Collection,
+        "evaluation": Evaluations,
+        "seconds": Seconds,
+    }
+    for name, record in tables.items():
+        if name in given:
+            given[name] = _record(record, given[name], f"{of}: [{name}]")
+    if isinstance(given.get("sweep"), Mapping):
+        given["sweep"] = _record(
+            Sweep, given["sweep"] | {"arms": _arms(given["sweep"], of)}, f"{of}: [sweep]"
+        )
+    return _record(StudyConfig, given, of)
+
+
+def slices(spec: str, parts: int) -> list[str]:
+    """A spec with a number of tasks (train:60, train:60-120) as `parts` specs of disjoint tasks."""
+    if parts == 1:
+        return [spec]
+    found = _SLICE.fullmatch(spec)
+    if found is None:
+        raise InputError(f"tasks {spec!r} in {parts} parts: expected split:N or split:A-B")
+    start, stop = int(found["start"] or 0), int(found["stop"])
+    if stop - start < parts:
+        raise InputError(f"tasks {spec!r} in {parts} parts: expected at least as many tasks")
+    ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
+    return [f"{found['split']}:{a}-{b}" for a, b in pairwise(ends)]
+
+
+def _record(record: type[R], given: Any, of: str) -> R:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{of} is {given!r}: expected a table")
+    known = {f.name for f in fields(record)}  # type: ignore[arg-type]
+    if unknown := sorted(set(given) - known):
+        raise InputError(f"{of} has an unknown entry {unknown[0]!r}: expected {', '.join(sorted(known))}")
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    try:
+        made = record(**values)
+    except TypeError as error:
+        raise InputError(f"{of} lacks an entry ({error}): expected {', '.join(sorted(known))}") from error
+    check(made, of=of)
+    return made
+
+
+def _arms(sweep: Mapping[str, Any], of: str) -> tuple[Arm, ...]:
+    """Every combination of the recipes, K and r of each table; pure BC is always among them, and first."""
+    found = [PURE_BC]
+    for table in sweep.get("arms", ()):
+        if not isinstance(table, Mapping) or set(table) - {"recipe", "K", "r"} or "recipe" not in table:
+            raise InputError(f"{of}: arm {table!r}: expected recipe, and K and r where they are a choice")
+        for recipe, K, r in product(
+            *(_many(table.get(n, d)) for n, d in (("recipe", ""), ("K", "inf"), ("r", 1.0)))
+        ):
+            found.append(Arm(str(recipe), parse_K(K), float(r)) if recipe != "pure-bc" else PURE_BC)
+    return tuple(dict.fromkeys(found))
+
+
+def _many(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,134 @@
+"""A workshop in a simulated world: a whole study in seconds, without a model and without a GPU.
+
+workshop = "analysis.study.laboratory:open_workshop"
+[equipment]
+world = "short/7"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentloop.run.types import seed_of
+from analysis.study.jobs import Collect, Evaluate, Job, Student, Train
+from occupancy.record.drafts import whole_folder
+from occupancy.record.errors import InputError
+from occupancy.record.recipe import Recipe
+from occupancy.record.rows import Row, Rows, evaluation_row
+from occupancy.runs import create_run
+from simulate.pilots.playing import PilotSize, pilot_rows
+from simulate.pilots.trainer import WorldTrainer
+from simulate.pipelines.outcome import chances_of
+from simulate.worlds.types import Float64, World
+from simulate.worlds.worldfile import load_world
+
+_NAMED = ("task_id", "cluster_id", "episode_id", "parent")
+_SPEC = re.compile(r"(?P<split>\w+):(?:(?P<start>\d+)-)?(?P<stop>\d+)", re.ASCII)
+_LAW = "law.npy"
+
+
+def open_workshop(equipment: Mapping[str, Any], *, gpus: int, folder: Path) -> Laboratory:
+    """The workshop of the world that [equipment] names."""
+    if set(equipment) != {"world"}:
+        raise InputError(f"[equipment] has {', '.join(equipment) or 'nothing'}: a laboratory expects world")
+    return Laboratory(load_world(str(equipment["world"])))
+
+
+@dataclass(frozen=True, eq=False)
+class Laboratory:
+    """Does jobs in a world; see `analysis.study.jobs.Workshop`. Each job is done whole or not at all."""
+
+    world: World
+
+    async def do(self, job: Job) -> Path:
+        """The folder of the job's result."""
+        if not job.out.exists():
+            with whole_folder(job.out) as draft:
+                if isinstance(job, Train):
+                    np.save(draft / _LAW, WorldTrainer(self.world).law(job.folders))
+                elif isinstance(job, Collect):
+                    self._collect(job, draft)
+                else:
+                    self._evaluate(job, draft)
+        return job.out
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+    def _collect(self, job: Collect, folder: Path) -> None:
+        bc = job.recipe.rho == "teacher"
+        pilot = bool(job.settings.get("pilot"))
+        split, start, n = _slice(job.tasks)
+        size = PilotSize(
+            tasks=n,
+            rollouts=1 if bc else job.recipe.n,
+            demos=n if bc else int(job.settings.get("demo_tasks", 40)) if pilot else 0,
+            handback=tuple(job.settings.get("handback", (0, 1, 2, 3, 5))) if pilot else (),
+            replicates=int(job.settings.get("replicates", 1)),
+        )
+        seed = seed_of("laboratory", job.seed, split, start) % 2**32
+        law = np.load(job.student / _LAW) if isinstance(job.student, Path) else None
+        _, info, rows = pilot_rows(self.world, size=size, student=law, seed=seed)
+        own = {"tasks": job.tasks, "n_tasks": n, "kind": "pilot" if pilot else "collect"}
+        run = create_run(folder, job.recipe, info | own)
+        run.commit(_renamed(rows, f"{split}/{start}-", job.recipe, only_demos=bc))
+
+    def _evaluate(self, job: Evaluate | Student, folder: Path) -> None:
+        if isinstance(job, Student):
+            law, seed = WorldTrainer(self.world).law(job.folders), job.evaluation_seed
+        else:
+            law, seed = np.load(job.student / _LAW), job.seed
+        recipe = Recipe("evaluation", teacher="none", T_max=self.world.horizon)
+        info = {"kind": "evaluation", "environment": f"world {self.world.name}", "tasks": job.tasks}
+        run = create_run(folder, recipe, info | {"student": "student", "attempts": job.attempts})
+        noise = int.from_bytes(blake2b(law.tobytes(), digest_size=4).digest(), "big")
+        run.commit({"evaluations": self._scores(law, job, seed, noise)})
+
+    def _scores(self, law: Float64, job: Evaluate | Student, seed: int, noise: int) -> list[Row]:
+        chance, rows = chances_of(self.world, law), []
+        for spec in job.tasks.split("+"):
+            split, first, n = _slice(spec)
+            at = seed_of("games", split) % 2**32
+            # Task q of a split is the same first state in every evaluation.
+            starts = np.random.default_rng([at, 0]).choice(self.world.S, size=first + n, p=self.world.start)
+            won = (
+                np.random.default_rng([at, seed, noise]).random((n, job.attempts))
+                < chance[starts[first:]][:, None]
+            )
+            rows += [
+                evaluation_row(
+                    "student", f"{split}/game-{first + q:05d}", attempt=i, score=float(R), status="finished"
+                )
+                for q, row in enumerate(won)
+                for i, R in enumerate(row)
+            ]
+        return rows
+
+
+def _slice(spec: str) -> tuple[str, int, int]:
+    found = _SPEC.fullmatch(spec)
+    if found is None:
+        raise InputError(f"tasks {spec!r}: a laboratory expects split:N or split:A-B")
+    start = int(found["start"] or 0)
+    return found["split"], start, int(found["stop"]) - start
+
+
+def _renamed(rows: Rows, prefix: str, recipe: Recipe, *, only_demos: bool) -> Rows:
+    """The rows on tasks of their own: every part of a split has other tasks."""
+    named: Rows = {}
+    for table, part in rows.items():
+        kept = [row for row in part if not only_demos or row.get("kind") == "demo"]
+        named[table] = [
+            row
+            | {name: prefix + row[name] for name in _NAMED if row.get(name)}
+            | ({"recipe_hash": recipe.hash} if "recipe_hash" in row else {})
+            for row in kept
+        ]
+    return {table: part for table, part in named.items() if part}

@@ -1,0 +1,190 @@
+"""A study at work: its folder, its workshop, and jobs whose results take their names when they are whole.
+
+STUDY/study.toml           the config
+STUDY/demonstrations/      first (D_BC) and more, run folders
+STUDY/pilot                run folder; holds the rewards of the small trainings
+STUDY/trainings/           evaluations of the small trainings
+STUDY/plan.json            a plan for each budget
+STUDY/registration.json    the prediction, written before anything else is bought
+STUDY/collection           run folder: whole continuations of pi_1
+STUDY/cells/               for each cell an evaluation, and in NAME.json what it was trained on
+STUDY/verdict.json, .md    predicted against measured
+STUDY/jobs.jsonl           seconds of every job
+STUDY/parts                collections that are not finished
+STUDY/work                 checkpoints, cuts, unfinished evaluations: made again where it is missing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from agentloop.cuts.cut import cut, own_traces
+from agentloop.cuts.pooled import pooled
+from agentloop.cuts.whole import Whole
+from analysis.plan.trainer import named_trainer
+from analysis.study.accounts import expected_s, log_job
+from analysis.study.cells import SweepCell
+from analysis.study.config import StudyConfig, slices
+from analysis.study.jobs import Collect, Job, Train, Workshop
+from occupancy.record.drafts import whole_folder
+from occupancy.record.errors import BudgetStopped
+from occupancy.record.recipe import INF
+from occupancy.runs import open_run
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Study:
+    """A study in its folder, and the workshop that does its jobs."""
+
+    folder: Path
+    config: StudyConfig
+    gpus: int = 1
+    minutes: float = INF
+    """After which nothing new is begun."""
+    say: Say = lambda line: None
+    clock: Callable[[], float] = time.monotonic
+    _opened: Workshop | None = None
+    _places: asyncio.Semaphore | None = None
+    _pi_1: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _cutting: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+
+    @property
+    def first(self) -> Path:
+        """D_BC."""
+        return self.folder / "demonstrations" / "first"
+
+    @property
+    def at_once(self) -> int:
+        """Jobs at the same time: what the workshop says, else one a GPU."""
+        return int(getattr(self._opened, "at_once", self.gpus))
+
+    def workshop(self) -> Workshop:
+        """Opened when the first job needs it: a study that only writes its verdict starts no engine."""
+        if self._opened is None:
+            make = named_trainer(self.config.workshop, of="workshop")
+            self._opened = make(self.config.equipment, gpus=self.gpus, folder=self.folder / "work")
+            self._places = asyncio.Semaphore(self.at_once)
+        return self._opened
+
+    async def close(self) -> None:
+        """End the workshop, where one was opened."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def made(self, job: Job, final: Path, stage: str) -> Path:
+        """The folder of a job's result, which takes the name `final` when it is whole."""
+        if not final.exists():
+            await self.done(job, stage, final.name)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(job.out, final)
+        return final
+
+    async def done(self, job: Job, stage: str, name: str) -> Path:
+        """What the workshop returns, with its seconds in the log."""
+        workshop, begun = self.workshop(), job.out.exists()
+        assert self._places is not None
+        async with self._places:
+            began = self.clock()
+            if began - self.began + expected_s(self.folder, self.config, stage)[0] > 60 * self.minutes:
+                raise BudgetStopped(
+                    f"the {self.minutes:g} minutes do not suffice for {stage} {name}: the same command goes on"
+                )
+            job.out.parent.mkdir(parents=True, exist_ok=True)
+            found = await workshop.do(job)
+            if not begun:
+                log_job(self.folder, stage, name, self.clock() - began)
+        return found
+
+    async def pi_1(self) -> Path:
+        """The checkpoint of pi_1, trained again where it is missing."""
+        out = self.folder / "work" / "students" / "pi_1"
+        async with self._pi_1:
+            job = Train((self.first,), self.config.seed, out, self.config.training)
+            return await self.done(job, "pi_1", "pi_1")
+
+    async def collected(
+        self, final: Path, stage: str, spec: str, parts: int, job: Callable[[str, Path, int], Collect]
+    ) -> None:
+        """A collection whose tasks are shared by several jobs, as one run folder."""
+        if final.exists():
+            return
+        place = self.folder / "parts"
+        outs = [place / f"{final.name}-{k}" for k in range(parts)]
+        jobs = [
+            (job(part, place / "unfinished" / out.name, k), out)
+            for k, (part, out) in enumerate(zip(slices(spec, parts), outs, strict=True))
+        ]
+        await every(self.made(one, out, stage) for one, out in jobs)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if parts == 1:
+            os.replace(outs[0], final)
+            return
+        await asyncio.to_thread(pooled, [open_run(out) for out in outs], final, tasks=spec)
+        for out in outs:
+            shutil.rmtree(out)
+
+    def cut_for(self, cell: SweepCell) -> tuple[list[Path], dict[str, Any]]:
+        """Run folders that a cell's student is trained on, and what the cut cost.
+
+        Raises DataError where the collection cannot supply it.
+        """
+        folder = self.folder / "work" / "cuts" / cell.name
+        with self._cutting:
+            whole = self._whole if cell.arm.r else self._shown
+            if not folder.exists():
+                with whole_folder(folder) as draft:
+                    cut(whole, cell.cut_of(whole.run.recipe), draft)
+            run = open_run(folder)
+            made, C_tr = run.info["cut"], run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()
+            folders = [self.first, self.own(cell.arm.pilot_traces)]
+        told = {
+            "C_i": made["demo_tokens"] + made["continuation_tokens"],
+            "C_tr": sum(C_tr),
+            "demo_tokens": made["demo_tokens"],
+            "continuation_tokens": made["continuation_tokens"],
+            "traces": len(C_tr),
+        }
+        return ([*folders, folder] if C_tr else folders), told
+
+    def own(self, traces: str) -> Path:
+        """The pilot's own traces: all, or success."""
+        folder = self.folder / "work" / f"own-{traces}"
+        if not folder.exists():
+            with whole_folder(folder) as draft:
+                own_traces(open_run(self.folder / "pilot"), draft, success=traces == "success")
+        return folder
+
+    @cached_property
+    def _whole(self) -> Whole:
+        """Collection and demonstrations together."""
+        pool = self.folder / "work" / "pool"
+        parts = [self.folder / "collection", self.folder / "demonstrations" / "more"]
+        return Whole(open_run(pool) if pool.exists() else pooled([open_run(part) for part in parts], pool))
+
+    @cached_property
+    def _shown(self) -> Whole:
+        """The demonstrations alone: what pure BC is cut from, before there is a collection and after."""
+        return Whole(open_run(self.folder / "demonstrations" / "more"))
+
+
+async def every(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """All results; where one fails the others are finished first, and then the first failure is raised."""
+    found = await asyncio.gather(*work, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return found

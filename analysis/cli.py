@@ -25,6 +25,7 @@ MOUNTED = (
     "analysis.plan.commands",
     "agentloop.commands.cut",
     "analysis.spend.commands",
+    "analysis.study.commands",
     "analysis.compare.commands",
     "sft.commands",
     "agentloop.commands.ledger",

@@ -198,7 +198,7 @@ def _rate(scores: pd.DataFrame, k: int) -> Rate:
         raise InputError(f"k={k}: {arm} has {most} attempts at a task; expected k of at most that")
     clusters = dict(zip(scores["task_id"], scores["cluster_id"], strict=True))
     mean, variance, C = _mean(table.mean(axis=1), clusters)
-    se, df = _with_trainings(variance, C, [_training_variance(table)])
+    se, df = _with_trainings(variance, C, [training_variance(table)])
     low, high, method = interval(mean, se, C, df=df)
     counts = len(table), len(scores), int(scores["no_data"].sum()), table.shape[1]
     return Rate(arm, k, mean, se, low, high, method, *counts)
@@ -212,7 +212,7 @@ def _difference(
         raise DataError(f"{names[0]} and {names[1]} have no task in common: evaluate both on the same tasks")
     a_rates, b_rates = a.loc[tasks].mean(axis=1), b.loc[tasks].mean(axis=1)
     d, variance, C = _mean(b_rates - a_rates, clusters)
-    se, df = _with_trainings(variance, C, [_training_variance(table.loc[tasks]) for table in (a, b)])
+    se, df = _with_trainings(variance, C, [training_variance(table.loc[tasks]) for table in (a, b)])
     low = high = p = seen = None
     method = "none"
     if se is not None and se > 0:
@@ -239,7 +239,7 @@ def _mean(values: pd.Series, clusters: Mapping[str, str]) -> tuple[float, float 
     return float(mean), 0.0 if error < 1e-12 else float(error) ** 2, C
 
 
-def _training_variance(table: pd.DataFrame) -> tuple[float, float, int] | None:
+def training_variance(table: pd.DataFrame) -> tuple[float, float, int] | None:
     """(component of trainings in the variance of the mean, all of s^2 / S, S - 1); None with one training."""
     x = table.to_numpy(float)
     C, S = x.shape

@@ -93,7 +93,7 @@ def registered_cells(folder: Path, config: StudyConfig) -> list[SweepCell]:
 
 def undone(folder: Path, config: StudyConfig) -> list[SweepCell | str]:
     """What is left of the sweep, in order: names of references, and cells that the collection can supply."""
-    every = [*REFERENCES, *registered_cells(folder, config)]
+    every: list[SweepCell | str] = [*REFERENCES, *registered_cells(folder, config)]
     return [one for one in every if not _is_done(folder / "cells", one if isinstance(one, str) else one.name)]
 
 
@@ -106,7 +106,10 @@ def left_of(folder: Path, config: StudyConfig, *, at_once: int) -> list[Left]:
     """What is left of every stage that buys or trains something."""
     have = {name: (folder / name / "run.json").exists() for name in ("pilot", "collection")}
     begun = [place.name for place in (folder / "parts").glob("*") if (place / "run.json").exists()]
-    parts = lambda name, n: n - sum(part.startswith(f"{name}-") for part in begun)  # noqa: E731
+
+    def parts(name: str, n: int) -> int:
+        return n - sum(part.startswith(f"{name}-") for part in begun)
+
     shown = folder / "demonstrations"
     more = (shown / "more" / "run.json").exists()
     planned = (folder / "plan.json").exists()

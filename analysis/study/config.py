@@ -131,6 +131,8 @@ class Evaluations:
 
     splits: tuple[str, ...]
     attempts: Few = 2
+    games: Size = 0
+    """Tasks of all splits, for the smallest difference that is announced; 0: as many as [trainings] plays."""
 
     @property
     def tasks(self) -> str:

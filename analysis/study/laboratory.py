@@ -83,15 +83,16 @@ class Laboratory:
     def _evaluate(self, job: Evaluate | Student, folder: Path) -> None:
         if isinstance(job, Student):
             law, seed = WorldTrainer(self.world).law(job.folders), job.evaluation_seed
+            luck = job.seed
         else:
-            law, seed = np.load(job.student / _LAW), job.seed
+            law, seed, luck = np.load(job.student / _LAW), job.seed, 0
         recipe = Recipe("evaluation", teacher="none", T_max=self.world.horizon)
         info = {"kind": "evaluation", "environment": f"world {self.world.name}", "tasks": job.tasks}
         run = create_run(folder, recipe, info | {"student": "student", "attempts": job.attempts})
-        noise = int.from_bytes(blake2b(law.tobytes(), digest_size=4).digest(), "big")
-        run.commit({"evaluations": self._scores(law, job, seed, noise)})
+        luck = int.from_bytes(blake2b(law.tobytes() + luck.to_bytes(8), digest_size=4).digest())
+        run.commit({"evaluations": self._scores(law, job, seed, luck)})
 
-    def _scores(self, law: Float64, job: Evaluate | Student, seed: int, noise: int) -> list[Row]:
+    def _scores(self, law: Float64, job: Evaluate | Student, seed: int, luck: int) -> list[Row]:
         chance, rows = chances_of(self.world, law), []
         for spec in job.tasks.split("+"):
             split, first, n = _slice(spec)
@@ -99,7 +100,7 @@ class Laboratory:
             # Task q of a split is the same first state in every evaluation.
             starts = np.random.default_rng([at, 0]).choice(self.world.S, size=first + n, p=self.world.start)
             won = (
-                np.random.default_rng([at, seed, noise]).random((n, job.attempts))
+                np.random.default_rng([at, seed, luck]).random((n, job.attempts))
                 < chance[starts[first:]][:, None]
             )
             rows += [

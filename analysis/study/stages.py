@@ -16,13 +16,16 @@ from analysis.study.accounts import REFERENCES, STAGES, left_of, undone
 from analysis.study.cells import SweepCell
 from analysis.study.config import StudyConfig, read_study
 from analysis.study.jobs import Collect, Student
-from analysis.study.registration import check_registration, refuse_other, register
+from analysis.study.registration import bench_name, check_registration, refuse_other, register
 from analysis.study.verdict import write_verdict
 from analysis.study.work import Study, every
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import BudgetStopped, DataError, InputError
 from occupancy.record.recipe import Recipe, preset
 from occupancy.runs import open_run
+
+POLL_S = 0.2
+"""Between looks for a free place while a collection runs."""
 
 
 async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
@@ -47,6 +50,10 @@ async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
                 if stage != "sweep":
                     raise
                 late = stopped  # the verdict is on the cells that there are
+            except DataError as few:
+                if late is None:
+                    raise
+                study.say(f"no verdict yet: {few}")
     finally:
         await study.close()
     if late is not None:
@@ -126,7 +133,7 @@ async def _trainings(study: Study) -> None:
             already=[pilot],
             pool=config.pool or None,
             seed=config.seed,
-            bench=Bench(open_run(pilot), train, f"study {config.name}"),
+            bench=Bench(open_run(pilot), train, bench_name(config)),
             effort=Effort(trainings, at_once=study.at_once),
             progress=study.say,
         )
@@ -169,12 +176,16 @@ async def _sweep(study: Study) -> None:
     async def worker() -> None:
         while waiting and not late:
             ready = collecting.done() and collecting.exception() is None
-            cell = next((one for one in waiting if ready or _without_collection(one)), None)
-            if cell is None:
+            # While others collect, a free place is for cells that need no collection, whatever their order.
+            open_now = (
+                waiting if ready else [c for c in waiting if study.has_place and _without_collection(c)]
+            )
+            if not open_now:
                 if collecting.done():
                     return
-                await asyncio.wait([collecting])
+                await asyncio.wait([collecting], timeout=POLL_S)
                 continue
+            cell = open_now[0]
             waiting.remove(cell)
             try:
                 await _cell(study, cell)

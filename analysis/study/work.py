@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 from agentloop.cuts.cut import cut, own_traces
@@ -53,14 +53,13 @@ class Study:
     minutes: float = INF
     """After which nothing new is begun."""
     say: Say = lambda line: None
-    clock: Callable[[], float] = time.monotonic
     _opened: Workshop | None = None
     _places: asyncio.Semaphore | None = None
     _pi_1: asyncio.Lock = field(default_factory=asyncio.Lock)
     _cutting: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self.began = self.clock()
+        self.began = monotonic()
 
     @property
     def first(self) -> Path:
@@ -71,6 +70,11 @@ class Study:
     def at_once(self) -> int:
         """Jobs at the same time: what the workshop says, else one a GPU."""
         return int(getattr(self._opened, "at_once", self.gpus))
+
+    @property
+    def has_place(self) -> bool:
+        """Whether a job could begin at once."""
+        return self._places is None or not self._places.locked()
 
     def workshop(self) -> Workshop:
         """Opened when the first job needs it: a study that only writes its verdict starts no engine."""
@@ -98,15 +102,16 @@ class Study:
         workshop, begun = self.workshop(), job.out.exists()
         assert self._places is not None
         async with self._places:
-            began = self.clock()
+            began = monotonic()
             if began - self.began + expected_s(self.folder, self.config, stage)[0] > 60 * self.minutes:
                 raise BudgetStopped(
-                    f"the {self.minutes:g} minutes do not suffice for {stage} {name}: the same command goes on"
+                    f"the {self.minutes:g} minutes do not suffice for {stage} {name}: the same command "
+                    f"goes on"
                 )
             job.out.parent.mkdir(parents=True, exist_ok=True)
             found = await workshop.do(job)
             if not begun:
-                log_job(self.folder, stage, name, self.clock() - began)
+                log_job(self.folder, stage, name, monotonic() - began)
         return found
 
     async def pi_1(self) -> Path:

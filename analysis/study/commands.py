@@ -1,0 +1,81 @@
+"""`fewsteps study CONFIG.toml`. Heavy imports wait until the command runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from occupancy.record.show import add_json, say, show, table
+from occupancy.record.specs import Few, Positive, option
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `study`; it sets `handler`, (arguments) -> exit code."""
+    study = subparsers.add_parser(
+        "study",
+        help="predict, write the prediction down, then train and compare",
+        description="Carry a study out: demonstrations, pi_1, pilot, small trainings and plan, registration, "
+        "collection, sweep, verdict. The same command goes on where it was stopped, also on another machine "
+        "that has the study's folder.",
+    )
+    study.add_argument("config", metavar="CONFIG.toml", help="see benchmarks/studies")
+    study.add_argument("--out", metavar="DIR", help="the study's folder (default: study-NAME)")
+    study.add_argument("--stop-after", metavar="STAGE", default="verdict", help="the last stage that is done")
+    study.add_argument(
+        "--minutes", type=option(Positive), default=float("inf"), help="begin no job that would end later"
+    )
+    study.add_argument("--gpus", type=option(Few), default=1, help="workers, one a GPU (default 1)")
+    study.add_argument("--dry-run", action="store_true", help="say what is left and what it will take")
+    add_json(study)
+    study.set_defaults(handler=_study)
+
+
+def _study(given: argparse.Namespace) -> int:
+    # Read when numpy is loaded. A plan's matrices are small: threads would only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import asyncio
+    from pathlib import Path
+
+    from analysis.study.accounts import left_of
+    from analysis.study.config import read_study
+    from analysis.study.stages import begin, carry_out
+    from analysis.study.work import Study
+
+    folder = Path(given.out or f"study-{read_study(given.config).name}").resolve()
+    if given.dry_run:
+        config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
+        left = left_of(folder, config, at_once=given.gpus)
+        plain: dict[str, Any] = {
+            "folder": str(folder),
+            "left": [vars(one) | {"seconds": one.seconds} for one in left],
+            "seconds": sum(one.seconds for one in left),
+        }
+        show(given, plain, lambda: _left(plain))
+        return 0
+    config = begin(folder, given.config)
+
+    async def all_of_it() -> None:
+        study = Study(folder, config, gpus=given.gpus, minutes=given.minutes, say=say)
+        await carry_out(study, stop_after=given.stop_after)
+
+    asyncio.run(all_of_it())
+    verdict = folder / "verdict.json"
+    if given.json and verdict.exists():
+        import sys
+
+        sys.stdout.write(verdict.read_text("utf-8"))
+    else:
+        show(given, {"folder": str(folder), "stopped_after": given.stop_after}, str(folder))
+    return 0
+
+
+def _left(plain: dict[str, Any]) -> Iterator[Any]:
+    rows = [
+        (one["stage"], one["jobs"], f"{one['each_s']:.3g}", one["source"], f"{one['seconds']:,.0f}")
+        for one in plain["left"]
+    ]
+    heads = ("stage", "jobs", "s each", "from", "s")
+    yield table(f"left of {plain['folder']}", heads, rows, left=("stage", "from"))
+    yield f"about {plain['seconds']:,.0f} s in all, one after the other"

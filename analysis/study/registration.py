@@ -1,0 +1,274 @@
+"""The prediction of a study as a file, written before anything else is bought, refused once it is changed.
+
+STUDY/registration.json           what is predicted of every cell, and what will be compared
+STUDY/registration.json.sha256    its hash
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
+
+from analysis.curves.arms import Arm
+from analysis.curves.curves import posterior
+from analysis.curves.draws import band, drawn
+from analysis.curves.evidence import Training
+from analysis.plan.facts import facts_of
+from analysis.plan.offers import Purchase, offers
+from analysis.plan.pilot import Pilot
+from analysis.plan.read import read_pilot
+from analysis.plan.report import finite
+from analysis.plan.trainer import Bench
+from analysis.study.cells import SweepCell, cells_of
+from analysis.study.config import PURE_BC, StudyConfig
+from occupancy.record.drafts import write_whole
+from occupancy.record.errors import DataError
+from occupancy.record.reading import read_json
+from occupancy.runs import open_run
+
+FORMAT = 1
+FILE = "registration.json"
+PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "transformers", "vllm", "alfworld", "textworld")
+DETECTABLE = 1.96 + 0.84
+"""Standard errors of the smallest difference that is seen in 80 % of repetitions at 5 %."""
+GUESSED_SE = 0.025 * 2**0.5
+"""Of the difference of two trainings with one attempt each at 274 games, where no form was trained twice."""
+GUESSED_GAMES = 274
+_TABLES = ("episodes", "turns", "proposals", "traces")
+
+
+def bench_name(config: StudyConfig) -> str:
+    """What the pilot's trainings are kept under."""
+    return f"study {config.name}"
+
+
+def register(folder: Path, config: StudyConfig) -> None:
+    """Write the registration of a study that has its plan.
+
+    Raises DataError where there is one: a prediction is made once.
+    """
+    file = folder / FILE
+    if file.exists():
+        raise DataError(f"{file} exists: a study is registered once; begin a new one in a new folder")
+    plans = read_json(folder / "plan.json")
+    choice = {int(b): Arm.from_dict(p["recommended"]) for b, p in plans.items()}
+    pilot = read_pilot(folder / "pilot")
+    if config.pool:
+        pilot = replace(pilot, pool=max(config.pool, len(pilot.clusters)), pool_stated=True)
+    trainings = Bench(open_run(folder / "pilot"), _no_trainer, bench_name(config)).kept()
+    cells = cells_of(config.sweep, choice)
+    predicted = _predictions(pilot, trainings, cells, seed=config.seed)
+    told = {
+        "format": FORMAT,
+        "study": config.name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sha256": {name: of() for name, of in _registered(folder, config).items()},
+        "versions": _versions(),
+        "source_sha256": _source(),
+        "target": config.sweep.target,
+        "status": plans[str(config.sweep.target)]["status"],
+        "recommended": {str(b): arm.to_dict() | {"name": arm.name} for b, arm in choice.items()},
+        "primary": _primary(config, choice[config.sweep.target], predicted, trainings),
+        "gains": plans[str(config.sweep.target)]["gains"],
+        "cells": [cell.to_dict() | predicted[cell.arm, cell.budget] for cell in cells],
+    }
+    text = json.dumps(finite(told), indent=1, allow_nan=False) + "\n"
+    write_whole(folder / f"{FILE}.sha256", f"{hashlib.sha256(text.encode()).hexdigest()}  {FILE}\n")
+    write_whole(file, text)
+
+
+def check_registration(folder: Path, config: StudyConfig) -> str:
+    """What is registered, in one line; empty before there is a registration.
+
+    Raises DataError where the registration, or what it was made of, has been changed since.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return ""
+    listed = file.with_name(f"{FILE}.sha256")
+    begun = listed.read_text("utf-8").split()[0] if listed.exists() else "nothing"
+    now = hashlib.sha256(file.read_bytes()).hexdigest()
+    if begun != now:
+        raise DataError(f"{file} has SHA-256 {now}, and {begun} was registered: restore the file")
+    told = read_json(file)
+    for name, of in _registered(folder, config).items():
+        if (was := told["sha256"][name]) != (found := of()):
+            raise DataError(
+                f"the {name} of {folder} has SHA-256 {found}, and {was} was registered on {told['date']}: "
+                f"restore it, or begin a new study in a new folder"
+            )
+    primary = told["primary"]
+    return (
+        f"registered {told['date']}: {primary['b']} against {primary['a']} at {primary['budget']:,} teacher "
+        f"tokens is predicted to differ by {primary['expected']:+.3f} [{primary['low']:+.3f}, "
+        f"{primary['high']:+.3f}]; the smallest difference that can be seen is "
+        f"{primary['smallest_difference']:.3f}"
+    )
+
+
+def refuse_other(begun: StudyConfig, asked: StudyConfig, folder: Path) -> None:
+    """DataError where a study in a folder was begun with another config: the first entry that differs."""
+    if begun.sha256 == asked.sha256:
+        return
+    was, now = dict(_entries(begun.plain())), dict(_entries(asked.plain()))
+    name = next(name for name in [*was, *now] if was.get(name) != now.get(name))
+    raise DataError(
+        f"{folder} was begun with {name} = {was.get(name)!r}, and {now.get(name)!r} is asked (SHA-256 of "
+        f"the configs {begun.sha256[:12]} and {asked.sha256[:12]}): go on with "
+        f"{folder / 'study.toml'}, or name a new folder"
+    )
+
+
+def _entries(plain: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(plain, dict) and plain:
+        for key, value in plain.items():
+            yield from _entries(value, f"{name}.{key}" if name else key)
+    else:
+        yield name, plain
+
+
+def _registered(folder: Path, config: StudyConfig) -> dict[str, Callable[[], str]]:
+    return {
+        "config": lambda: config.sha256,
+        "pilot": lambda: _of_run(folder / "pilot"),
+        "demonstrations": lambda: _of_run(folder / "demonstrations" / "first"),
+        "plan": lambda: hashlib.sha256((folder / "plan.json").read_bytes()).hexdigest(),
+    }
+
+
+def _of_run(folder: Path) -> str:
+    """SHA-256 over the files of what was played; rewards of trainings are in the plan."""
+    run, digest = open_run(folder), hashlib.sha256()
+    files = [file for table in _TABLES for file in run.files(table)]
+    for file in [folder / "recipe.toml", *sorted(files)]:
+        digest.update(str(file.relative_to(folder)).encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _predictions(
+    pilot: Pilot, trainings: Sequence[Training], cells: Sequence[SweepCell], *, seed: int
+) -> dict[tuple[Arm, int], dict[str, float]]:
+    """By arm and budget: pass@1 with its band, its lead on pure BC with its band, and both costs."""
+    facts = facts_of(pilot)
+    arms = list(dict.fromkeys([PURE_BC, *(cell.arm for cell in cells)]))
+    budgets = sorted({cell.budget for cell in cells})
+    draws = drawn(posterior(trainings, facts), arms, budgets, pilot=facts.pilot, seed=seed)
+    J = expit(draws.logits)
+    found = {}
+    for b, budget in enumerate(budgets):
+        low, high = band(J[:, :, b])
+        lead = J[:, :, b] - J[:, :1, b]
+        lead_low, lead_high = band(lead)
+        each = offers(pilot, Purchase(float(budget), charged=False), arms)
+        for a, arm in enumerate(arms):
+            found[arm, budget] = {
+                "pass_at_1": float(J[:, a, b].mean()),
+                "low": float(low[a]),
+                "high": float(high[a]),
+                "over_bc": float(lead[:, a].mean()),
+                "over_bc_low": float(lead_low[a]),
+                "over_bc_high": float(lead_high[a]),
+                "C_i": float(each[a].inference),
+                "C_tr": float(each[a].training),
+            }
+    return found
+
+
+def _primary(
+    config: StudyConfig,
+    choice: Arm,
+    predicted: dict[tuple[Arm, int], dict[str, float]],
+    trainings: Sequence[Training],
+) -> dict[str, Any]:
+    """The plan's choice against pure BC; against the best other arm where it is pure BC."""
+    budget, sign = config.sweep.target, 1.0
+    arm = choice
+    if choice.r == 0:
+        rest = [arm for arm in config.sweep.arms if arm.r]
+        arm, sign = max(rest, key=lambda arm: predicted[arm, budget]["pass_at_1"], default=choice), -1.0
+    lead = predicted[arm, budget]
+    ends = sorted((sign * lead["over_bc_low"], sign * lead["over_bc_high"]))
+    se, source = _expected_se(config, trainings)
+    names = (arm.name, PURE_BC.name) if sign < 0 else (PURE_BC.name, arm.name)
+    return {
+        "a": names[0],
+        "b": names[1],
+        "budget": budget,
+        "expected": sign * lead["over_bc"],
+        "low": ends[0],
+        "high": ends[1],
+        "seeds": config.sweep.decisive_seeds,
+        "attempts": config.evaluation.attempts,
+        "se": se,
+        "se_from": source,
+        "smallest_difference": DETECTABLE * se,
+    }
+
+
+def _expected_se(config: StudyConfig, trainings: Sequence[Training]) -> tuple[float, str]:
+    """Standard error of the primary comparison: S seeds an arm, A attempts at each of G games.
+
+    Two trainings of one form differ by v + 2 s^2: v by games and attempts, which falls with G A, and s^2 by
+    the seed of data and training; both fall with S.
+    """
+    S, A = config.sweep.decisive_seeds, config.evaluation.attempts
+    forms: dict[Any, list[Training]] = {}
+    for training in trainings:
+        forms.setdefault((training.arm.form, round(training.tokens)), []).append(training)
+    pairs = [
+        pair
+        for own in forms.values()
+        for pair in combinations(own, 2)
+        if len(pair[0].attempts) == len(pair[1].attempts)
+    ]
+    rates = [[np.array(t.successes) / np.array(t.attempts) for t in pair] for pair in pairs]
+    v = float(np.mean([np.var(a - b, ddof=1) / len(a) for a, b in rates])) if rates else 0.0
+    if not v:
+        games = config.evaluation.games or GUESSED_GAMES
+        return GUESSED_SE * (
+            GUESSED_GAMES / games / A / S
+        ) ** 0.5, "a guess: no two small trainings of one form differ"
+    between = float(np.mean([(a.mean() - b.mean()) ** 2 for a, b in rates]))
+    tried = float(np.mean([sum(t.attempts) for pair in pairs for t in pair]))
+    games = config.evaluation.games or len(rates[0][0])
+    variance = (v * tried / (games * A) + max(between - v, 0.0)) / S
+    return variance**0.5, f"{len(pairs)} pairs of small trainings of one form"
+
+
+def _no_trainer(folders: list[Path], seed: int) -> Path:
+    raise DataError("nothing is trained for a registration")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("fewsteps", *PACKAGES):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return found | ({"commit": done.stdout.strip()} if done.returncode == 0 else {})
+
+
+def _source() -> str:
+    """SHA-256 over the project's own modules: what made the prediction, installed or not."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    for package in ("occupancy", "simulate", "agentloop", "sft", "analysis"):
+        for file in sorted((root / package).rglob("*.py")):
+            digest.update(str(file.relative_to(root)).encode() + file.read_bytes())
+    return digest.hexdigest()

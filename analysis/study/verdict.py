@@ -1,0 +1,263 @@
+"""Predicted against measured: what a finished sweep says of the plan, of small runs, and of the claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm, spearmanr
+
+from analysis.compare.paired import holm
+from analysis.curves.arms import Arm
+from analysis.plan.report import finite
+from analysis.study.accounts import REFERENCES, jobs_of
+from analysis.study.claims import CLAIMS, handback, judged
+from analysis.study.config import PURE_BC, StudyConfig
+from analysis.study.measured import Sweep, label, read_sweep
+from analysis.study.registration import FILE, check_registration
+from occupancy.record.drafts import write_whole
+from occupancy.record.errors import DataError
+from occupancy.record.reading import read_json
+
+LEVEL = 0.05
+
+
+def write_verdict(folder: Path, config: StudyConfig) -> str:
+    """Write verdict.json and verdict.md from the cells that are evaluated; returns the verdict in a line."""
+    from analysis.study.telling import markdown
+
+    found = finite(verdict(folder, config))
+    write_whole(folder / "verdict.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
+    write_whole(folder / "verdict.md", markdown(found))
+    return f"{found['said']} ({folder / 'verdict.md'})"
+
+
+def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
+    """Everything that the cells of a study say, as plain values.
+
+    Raises DataError where there is no registration, or fewer than two cells at the target budget.
+    """
+    if not (folder / FILE).exists():
+        raise DataError(f"{folder} has no registration: there is no prediction to compare with")
+    check_registration(folder, config)
+    registered = read_json(folder / FILE)
+    sweep, missing = read_sweep(folder, registered)
+    target = registered["target"]
+    if len(sweep.groups(target)) < 2:
+        raise DataError(
+            f"{folder} has {len(sweep.groups(target))} arms evaluated at {target:,} teacher tokens: expected "
+            f"at least 2; go on with the sweep"
+        )
+    budgets = [b for b in config.sweep.budgets if len(sweep.groups(b)) > 1]
+    choice = {int(b): Arm.from_dict(arm) for b, arm in registered["recommended"].items()}
+    regrets = {str(budget): _regret(sweep, budget, choice[budget]) for budget in budgets}
+    found = {
+        "study": config.name,
+        "registered": registered["date"],
+        "sha256": registered["sha256"],
+        "target": target,
+        "status": registered["status"],
+        "cells": {"registered": len(registered["cells"]), "evaluated": len(sweep.cells), "missing": missing},
+        "references": _references(sweep),
+        "arms": [_measured(sweep, arm, budget) for budget in budgets for arm in sweep.groups(budget)],
+        "primary": _primary(sweep, registered["primary"]),
+        "regret": regrets,
+        "ranking": _ranking(sweep, config, registered),
+        "coverage": _coverage(sweep, budgets),
+        "handback": handback(sweep, target, registered["gains"]),
+        "claims": [judged(sweep, budget, claim) for budget in reversed(budgets) for claim in CLAIMS],
+        "equal_C_tr": _equal_training_cost(sweep, budgets, choice[target]),
+        "seconds": pd.DataFrame(jobs_of(folder)).groupby("stage")["seconds"].sum().to_dict(),
+    }
+    return found | {"said": _said(found)}
+
+
+def _references(sweep: Sweep) -> dict[str, float]:
+    return {name: sweep.mean([name]) for name in REFERENCES if (sweep.scores["arm"] == name).any()}
+
+
+def _measured(sweep: Sweep, arm: Arm, budget: int) -> dict[str, Any]:
+    """An arm at a budget: predicted and measured, with both costs."""
+    names = sweep.groups(budget)[arm]
+    told = next(told for cell, told in sweep.cells.items() if cell.name == names[0])
+    bought = [sweep.told(name) for name in names]
+    rows = sweep.scores[sweep.scores["arm"].isin(names)]
+    rate = sweep.rate(names)
+    return {
+        "arm": label(arm),
+        **arm.to_dict(),
+        "budget": budget,
+        "seeds": len(names),
+        "predicted": {name: told[name] for name in ("pass_at_1", "low", "high", "C_i", "C_tr")},
+        "pass_at_1": rate.difference,
+        "se": rate.se,
+        "tasks": rate.tasks,
+        "attempts": len(rows),
+        "no_data": int(rows["no_data"].sum()),
+        "by_split": rows.groupby(rows["task_id"].str.partition("/")[0])["success"].mean().to_dict(),
+        "C_i": float(np.mean([one["C_i"] for one in bought])),
+        "C_tr": float(np.mean([one["C_tr"] for one in bought])),
+    }
+
+
+def _primary(sweep: Sweep, registered: Mapping[str, Any]) -> dict[str, Any]:
+    groups = {label(arm): names for arm, names in sweep.groups(registered["budget"]).items()}
+    told = {"predicted": dict(registered)}
+    if registered["a"] not in groups or registered["b"] not in groups:
+        return told | {"measured": None, "said": "not measured"}
+    lead = sweep.lead([groups[registered["a"]]], [groups[registered["b"]]])
+    return told | {
+        "measured": asdict(lead),
+        "in_band": registered["low"] <= lead.difference <= registered["high"],
+        "said": lead.direction,
+    }
+
+
+def _regret(sweep: Sweep, budget: int, choice: Arm) -> dict[str, Any]:
+    """The best measured arm minus the plan's choice, and a simultaneous 95 % interval of that.
+
+    The interval compares with all arms at once (Hsu 1984, with Bonferroni's quantile); that the largest of
+    several noisy means is too large is part of its upper end.
+    """
+    leads, over_bc = sweep.leads(budget, choice), sweep.leads(budget, PURE_BC)
+    adjusted = holm([lead.p for lead in over_bc.values()])
+    better = [
+        label(arm)
+        for (arm, lead), p in zip(over_bc.items(), adjusted, strict=True)
+        if p is not None and p < LEVEL and lead.difference > 0
+    ]
+    told: dict[str, Any] = {
+        "choice": label(choice),
+        "better_than_demonstrations": better,
+        "status": "decided" if better else "undecided",
+    }
+    if not leads:
+        return told | {"regret": None, "low": None, "high": None, "best": None}
+    q = float(norm.ppf(1 - LEVEL / len(leads)))
+    best = max(leads, key=lambda arm: leads[arm].difference)
+    return told | {
+        "best": label(best if leads[best].difference > 0 else choice),
+        "regret": max(leads[best].difference, 0.0),
+        "low": max(0.0, *(one.difference - q * one.se for one in leads.values())),
+        "high": max(0.0, *(one.difference + q * one.se for one in leads.values())),
+    }
+
+
+def _ranking(sweep: Sweep, config: StudyConfig, registered: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How well the plan, and one run at a part of the budget, order the arms at the target."""
+    target, pilot = registered["target"], registered["cells"]
+    groups = sweep.groups(target)
+    truth = {arm: sweep.mean(names) for arm, names in groups.items()}
+    pairs = {frozenset((a, b)): sweep.lead([groups[a]], [groups[b]]) for a, b in combinations(groups, 2)}
+    p = dict(zip(pairs, holm([lead.p for lead in pairs.values()]), strict=True))
+    told_apart = {pair for pair, value in p.items() if value is not None and value < LEVEL}
+    predicted = {Arm.from_dict(one): one["pass_at_1"] for one in pilot if one["budget"] == target}
+    seconds = {(job["stage"], job["job"]): job["seconds"] for job in jobs_of(sweep.folder)}
+    of_plan = sum(s for (stage, _), s in seconds.items() if stage in ("pilot", "trainings"))
+    sources: list[tuple[str, dict[Arm, float], float, float]] = [("the plan", predicted, 0.0, of_plan)]
+    for share in config.sweep.fractions:
+        budget = round(share * target)
+        first = {arm: own[0] for arm, own in sweep.groups(budget).items() if own[0].endswith("-s0")}
+        took = sum(seconds.get(("sweep", name), 0.0) for name in first.values())
+        values = {arm: sweep.mean([name]) for arm, name in first.items()}
+        sources.append((f"one run at {share:g} of the budget", values, budget * len(first), took))
+    found = []
+    for name, values, tokens, took in sources:
+        common = [arm for arm in truth if arm in values]
+        if len(common) < 3:
+            continue
+        x, y = ([source[arm] for arm in common] for source in (values, truth))
+        pick = common[int(np.argmax(x))]
+        found.append(
+            {
+                "by": name,
+                "arms": len(common),
+                "pair_accuracy": _pairs(common, values, truth),
+                "pair_accuracy_told_apart": _pairs(common, values, truth, among=told_apart),
+                "pairs_told_apart": len(told_apart),
+                "spearman": float(spearmanr(x, y).statistic) if len(set(x)) > 1 and len(set(y)) > 1 else None,
+                "picks": label(pick),
+                "regret": max(truth.values()) - truth[pick],
+                "tokens_bought_apart": tokens,
+                "seconds": took,
+            }
+        )
+    return found
+
+
+def _pairs(
+    arms: Sequence[Arm],
+    values: Mapping[Arm, float],
+    truth: Mapping[Arm, float],
+    among: set[frozenset[Arm]] | None = None,
+) -> float | None:
+    """Fraction of pairs in the same order; a tie of either counts half."""
+    hits = []
+    for a, b in combinations(arms, 2):
+        if among is not None and frozenset((a, b)) not in among:
+            continue
+        same = np.sign(values[a] - values[b]) * np.sign(truth[a] - truth[b])
+        hits.append(0.5 + 0.5 * float(same))
+    return float(np.mean(hits)) if hits else None
+
+
+def _coverage(sweep: Sweep, budgets: Sequence[int]) -> dict[str, Any]:
+    """How often measured pass@1 is within its 90 % band, and by how much levels are off."""
+    arms = [_measured(sweep, arm, budget) for budget in budgets for arm in sweep.groups(budget)]
+    inside = [a["predicted"]["low"] <= a["pass_at_1"] <= a["predicted"]["high"] for a in arms]
+    slack = [1.645 * (a["se"] or 0.0) for a in arms]
+    with_noise = [
+        a["predicted"]["low"] - s <= a["pass_at_1"] <= a["predicted"]["high"] + s
+        for a, s in zip(arms, slack, strict=True)
+    ]
+    return {
+        "arms": len(arms),
+        "inside": float(np.mean(inside)),
+        "inside_with_noise": float(np.mean(with_noise)),
+        "width": float(np.mean([a["predicted"]["high"] - a["predicted"]["low"] for a in arms])),
+        "bias": float(np.mean([a["predicted"]["pass_at_1"] - a["pass_at_1"] for a in arms])),
+    }
+
+
+def _equal_training_cost(sweep: Sweep, budgets: Sequence[int], choice: Arm) -> dict[str, Any] | None:
+    """pass@1 of arms where each has trained on the C_tr of the plan's choice at the target.
+
+    Between budgets pass@1 is linear in log C_tr; arms that do not reach that C_tr are left out.
+    """
+    points: dict[Arm, list[tuple[float, float]]] = {}
+    for budget in budgets:
+        for arm, names in sweep.groups(budget).items():
+            C_tr = float(np.mean([sweep.told(name)["C_tr"] for name in names]))
+            if C_tr > 0:
+                points.setdefault(arm, []).append((C_tr, sweep.mean(names)))
+    if choice not in points:
+        return None
+    at = max(points[choice])[0]
+    values = {}
+    for arm, own in points.items():
+        x, y = zip(*sorted(own), strict=True)
+        if x[0] <= at <= x[-1]:
+            values[label(arm)] = float(np.interp(np.log(at), np.log(x), y))
+    best = max(values, key=lambda name: values[name])
+    return {"C_tr": at, "arms": values, "best": best, "regret": values[best] - values[label(choice)]}
+
+
+def _said(found: Mapping[str, Any]) -> str:
+    own, cells = found["regret"].get(str(found["target"])), found["cells"]
+    primary = found["primary"]
+    said = f"{cells['evaluated']} of {cells['registered']} cells"
+    if primary["measured"]:
+        m = primary["measured"]
+        said += (
+            f"; {primary['predicted']['b']} minus {primary['predicted']['a']}: predicted "
+            f"{primary['predicted']['expected']:+.3f}, measured {m['difference']:+.3f} ± {m['se'] or 0:.3f}"
+        )
+    if own and own["regret"] is not None:
+        said += f"; regret {own['regret']:.3f} [{own['low']:.3f}, {own['high']:.3f}], {own['status']}"
+    return said

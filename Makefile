@@ -4,9 +4,11 @@ VENV := .venv
 BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
+HARBOR := .venv-harbor
+HARBOR_PYTHON ?= python3.13
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench harbor clean
 .DEFAULT_GOAL := demo
 
 demo: $(BASE)
@@ -27,11 +29,14 @@ format: $(READY)
 	$(VENV)/bin/ruff check --fix-only .
 	$(VENV)/bin/ruff format .
 
+# Harbor in a Python of its own, for the tests that run it; without it `make test` skips them.
+harbor: $(HARBOR)/.ready
+
 bench: $(BENCH)
 	$(VENV)/bin/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(HARBOR) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The base install, in the lock's versions: enough for the demo, and for planning.
 $(BASE): locks/build.txt locks/dev.txt pyproject.toml
@@ -51,4 +56,11 @@ $(READY): $(BASE) locks/torch.txt
 # The libraries that the benchmarks compare with.
 $(BENCH): $(READY) locks/bench.txt
 	$(PIP) --no-deps -r locks/bench.txt
+	touch $@
+
+# Harbor needs Python >= 3.12 (make HARBOR_PYTHON=python3.12 harbor), which pyenv may have without being active.
+$(HARBOR)/.ready: locks/harbor.txt
+	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | grep '^$(HARBOR_PYTHON:python%=%)\.' | tail -1) \
+		$(HARBOR_PYTHON) -m venv --clear $(HARBOR)
+	$(HARBOR)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/harbor.txt
 	touch $@

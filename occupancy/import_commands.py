@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ FORMATS = (
 )
 _DATA = re.compile(r"\.(jsonl?|parquet|arrow|eval|traj)(\.(gz|zst))?$")
 """Names of data files, in a folder."""
-_ABOUT = ("dataset_info.json", "dataset_dict.json", "state.json", "result.json", "config.json")
+_ABOUT = ("dataset_info.json", "dataset_dict.json", "state.json", "result.json", "config.json", "lock.json")
 """Files in a folder that are about its data: of `datasets`, and of Harbor's trials."""
 
 
@@ -104,10 +105,11 @@ def _import(given: argparse.Namespace) -> int:
     from occupancy.importers.write import write_run
     from occupancy.record.drafts import new_folder
 
-    out, files = new_folder(given.out, or_empty=True), _files(given.files)
+    left_out: Counter[str] = Counter()
+    out, files = new_folder(given.out, or_empty=True), _files(given.files, left_out)
     formats = formats_of(files, given.format)
     with _bar(files, quiet=given.json) as progress:
-        settings = _settings(given, progress)
+        settings = _settings(given, progress, left_out)
         environment = given.environment or f"imported {', '.join(sorted(set(formats.values())))}"
         info = {
             "kind": "import",
@@ -142,21 +144,17 @@ def _import(given: argparse.Namespace) -> int:
     return 0
 
 
-def _files(names: list[str]) -> list[Path]:
+def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
     """The files that are named; of a folder its data files, in order."""
     from pathlib import Path
 
+    from occupancy.importers.harbor import trajectories_alone
     from occupancy.record.errors import InputError
 
     found: list[Path] = []
     for path in map(Path, names):
-        inside = (
-            sorted(
-                f for f in path.rglob("*") if f.is_file() and _DATA.search(f.name) and f.name not in _ABOUT
-            )
-            if path.is_dir()
-            else []
-        )
+        data = sorted(f for f in path.rglob("*") if f.is_file() and _DATA.search(f.name))
+        inside = [f for f in trajectories_alone(data, left_out) if f.name not in _ABOUT]
         if path.is_dir() and not inside:
             raise InputError(f"{path}: no .json, .jsonl, .parquet, .arrow, .eval or .traj file in the folder")
         found += inside or [path]
@@ -183,7 +181,9 @@ def _bar(files: list[Path], *, quiet: bool) -> Iterator[Callable[[int], None] | 
         yield lambda read: bar.advance(task, read)
 
 
-def _settings(given: argparse.Namespace, progress: Callable[[int], None] | None) -> ImportSettings:
+def _settings(
+    given: argparse.Namespace, progress: Callable[[int], None] | None, left_out: Counter[str]
+) -> ImportSettings:
     from occupancy.importers.episodes import ImportSettings
     from occupancy.record.errors import InputError
 
@@ -193,7 +193,7 @@ def _settings(given: argparse.Namespace, progress: Callable[[int], None] | None)
         if not equals or not model:
             raise InputError(f"--author-of {item!r}: expected MODEL=student or MODEL=teacher")
         models[model] = author
-    return ImportSettings(given.author, models, given.task, given.reward, given.thinking, progress)
+    return ImportSettings(given.author, models, given.task, given.reward, given.thinking, progress, left_out)
 
 
 def _digest(file: Path) -> str:

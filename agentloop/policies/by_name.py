@@ -12,7 +12,7 @@ openai:MODEL@BASE_URL       a model behind an OpenAI-compatible server (settings
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +68,24 @@ def open_policy(spec: str, environments: Environments, *, engine: OneEngine | No
     policy = environments.policy(spec)
     if policy is not None:
         return policy
-    kind, colon, rest = spec.partition(":")
-    if not colon:
+    if ":" not in spec:
         raise InputError(
             f"policy {spec!r}: {environments.name} has none of that name; expected one of "
             f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, vllm:FOLDER, transformers:FOLDER, "
             f"replay:RUN, or package.module:function"
         )
+    tools = environments.tools if isinstance(environments, OffersTools) else ()
+    stop = environments.stop if isinstance(environments, Stops) else ()
+    return open_model(spec, tools=tools, stop=stop)
+
+
+def open_model(spec: str, *, tools: Sequence[dict[str, Any]] = (), stop: Sequence[str] = ()) -> Policy:
+    """The policy that `spec` names, which no benchmark brings; a server is told `tools` and `stop`."""
+    kind, _, rest = spec.partition(":")
     if kind == "openai":
         from agentloop.policies.chat import ChatPolicy
         from agentloop.policies.chat_spec import parse_chat
 
-        tools = environments.tools if isinstance(environments, OffersTools) else ()
-        stop = environments.stop if isinstance(environments, Stops) else ()
         return ChatPolicy(parse_chat(spec), tools=tools, stop=stop)
     if kind in ("vllm", "transformers"):
         return open_token_policy(spec, engine=engine)

@@ -27,7 +27,8 @@ from occupancy.importers.episodes import (
     reward_of,
     task_of,
 )
-from occupancy.importers.files import Place, json_document, json_records, listed, mapping
+from occupancy.importers.files import Place, json_records, listed, mapping
+from occupancy.importers.harbor import NO_VERDICT, TrialResult, result_beside
 from occupancy.importers.messages import calls_of, content_text, replied, usage_of, with_tools
 from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.rows import KINDS, Key
@@ -52,17 +53,17 @@ TURN_CELLS = ("counter", "parse_status", "state_id", "student_tokens", "logprob"
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """The episodes of a file, each followed by those of its embedded subagents."""
-    result = _harbor(file)
+    trial = result_beside(file)
     for root, place in json_records(file, settings.progress):
         if isinstance(root, Mapping) and "trial_name" in root and "steps" not in root:
             raise place.refuse(
                 "a Harbor result: give the trial's trajectory.json; the result beside it is read"
             )
-        yield from _trajectory(root, settings, place, None, result)
+        yield from _trajectory(root, settings, place, None, trial)
 
 
 def _trajectory(
-    root: Any, settings: ImportSettings, place: Place, parent: str | None, result: Mapping[str, Any]
+    root: Any, settings: ImportSettings, place: Place, parent: str | None, trial: TrialResult | None
 ) -> Iterator[ImportedEpisode]:
     if not isinstance(root, Mapping) or not isinstance(root.get("steps"), list):
         raise place.refuse("no list of steps: expected an ATIF trajectory")
@@ -95,22 +96,33 @@ def _trajectory(
             prompt += [("user", reply)] if reply else []
     if not turns and origin is None:
         raise place.refuse("no agent step: an episode has a turn at least")
-    facts = {**root, **result, **extra, "session_id": root.get("session_id")}
+    named = {"task_id": trial.task_id} if trial else {}
+    facts = {**root, **named, **extra, "session_id": root.get("session_id")}
+    if trial:
+        _account(turns, trial, settings)
     task = parent or task_of(facts, settings, place)
     yield ImportedEpisode(
         task,
         with_tools(tuple(prompt), agent.get("tool_definitions"), place),
         tuple(turns),
         str(place),
-        _reward(facts, result, settings, place),
-        str(extra.get("status") or "finished") if origin else str(result.get("status") or "finished"),
-        str(extra.get("error") or "") if origin else str(result.get("error") or ""),
+        _reward(facts, trial, settings, place),
+        *_end(extra if origin else {}, trial, settings),
         origin=origin,
     )
     for number, child in enumerate(root.get("subagent_trajectories") or (), start=1):
         name = f"{task}/{child.get('trajectory_id', number) if isinstance(child, Mapping) else number}"
         unrewarded = replace(settings, reward=NO_REWARD)
-        yield from _trajectory(child, unrewarded, place.within(f"subagent {number}"), name, {})
+        yield from _trajectory(child, unrewarded, place.within(f"subagent {number}"), name, None)
+
+
+def _end(extra: Mapping[str, Any], trial: TrialResult | None, settings: ImportSettings) -> tuple[str, str]:
+    """Status and error: of the exported episode, else of the trial; `--reward none` misses no reward."""
+    if trial is None or extra:
+        return str(extra.get("status") or "finished"), str(extra.get("error") or "")
+    if settings.reward == NO_REWARD and trial.error == NO_VERDICT:
+        return "finished", ""
+    return trial.status, trial.error
 
 
 def _turn(
@@ -166,33 +178,23 @@ def _origin(extra: Mapping[str, Any], steps: list[Any]) -> Origin | None:
     )
 
 
-def _harbor(file: Path) -> dict[str, Any]:
-    """Task, rewards, status and error of the Harbor trial that a file belongs to; empty without one."""
-    for folder in (file.parent, file.parent.parent):
-        beside = folder / "result.json"
-        if beside == file or not beside.is_file():
-            continue
-        result, _ = json_document(beside)
-        if isinstance(result, Mapping) and "trial_name" in result and "task_name" in result:
-            error = mapping(result.get("exception_info"))
-            kind = str(error.get("exception_type") or "")
-            return {
-                "task_id": result["task_name"],
-                "rewards": field_of(result, "verifier_result.rewards"),
-                "status": ("budget_stopped" if "Timeout" in kind else "environment_error") if kind else "",
-                "error": " ".join(f"{kind}: {error.get('exception_message', '')}".split()) if kind else "",
-            }
-    return {}
-
-
 def _reward(
-    facts: Mapping[str, Any], result: Mapping[str, Any], settings: ImportSettings, place: Place
+    facts: Mapping[str, Any], trial: TrialResult | None, settings: ImportSettings, place: Place
 ) -> float | None:
     """R of a trajectory: from its own fields, else from Harbor's rewards, of which one must be meant."""
-    rewards = result.get("rewards")
-    if settings.reward == NO_REWARD or not isinstance(rewards, Mapping) or not rewards:
+    if settings.reward == NO_REWARD or trial is None:
         return reward_of(facts, settings, place)
-    name = settings.reward or ("reward" if "reward" in rewards else next(iter(rewards)))
+    rewards = trial.rewards or {}
+    name = settings.reward or ("reward" if "reward" in rewards else next(iter(rewards), ""))
+    if not name or (name not in rewards and trial.status != "finished"):
+        return None
     if name not in rewards or (not settings.reward and name != "reward" and len(rewards) > 1):
         raise place.refuse(f"result.json has rewards {', '.join(rewards)}: name one with --reward")
     return reward(rewards[name], f"reward {name!r} of result.json", place)
+
+
+def _account(turns: list[ImportedTurn], trial: TrialResult, settings: ImportSettings) -> None:
+    """Count the tokens that Harbor saw and no turn has: of calls that failed, and of summaries."""
+    known = [turn.output_tokens for turn in turns if turn.output_tokens is not None]
+    if trial.output_tokens is not None and (more := trial.output_tokens - sum(known)) > 0:
+        settings.left_out["output token of result.json that no turn has"] += more

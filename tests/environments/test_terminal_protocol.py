@@ -14,7 +14,7 @@ from agentloop.environments.terminal.episode import Rules, TerminalEpisode
 from agentloop.environments.terminal.sandbox.launch import Layers
 from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.sandbox.sandbox import Sandbox
-from agentloop.environments.terminal.tasks.task import TerminalTask
+from agentloop.environments.terminal.tasks.task import TerminalTask, in_sandbox
 from agentloop.environments.terminal.terminus.prompts import Template, load_template
 from agentloop.environments.terminal.terminus.protocol import (
     LONGEST_S,
@@ -216,7 +216,7 @@ def test_the_recorded_session_is_reproduced_byte_for_byte(data_dir: Path) -> Non
     state = state[:-1]  # the template ends with a line break of its own
     raw = prompt.replace("{", "{{").replace("}", "}}")
     template = Template(raw.replace(instruction, "{instruction}").replace(state, "{terminal_state}"))
-    task = TerminalTask(Task("hello", "hello", "test"), instruction, at_app, never)
+    task = TerminalTask(Task("hello", "hello", "test"), instruction, in_sandbox(at_app, never))
 
     async def play() -> None:
         episode = TerminalEpisode(task, Rules(20, "settled", template, Limits()))

@@ -11,12 +11,12 @@ import pytest
 from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
-from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
+from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.scripted.student import StudentSettings, parse_student, without_a_part
 from agentloop.environments.terminal.tasks.nl2bash import normalised, solves, typed
 from agentloop.environments.terminal.tasks.task import Expected
 from agentloop.environments.terminal.terminus.protocol import turn_text
-from agentloop.environments.terminal.terminus.screen import open_screen
+from agentloop.environments.terminal.terminus.screen import SETTLED
 from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author, Policy, Task
@@ -70,12 +70,11 @@ def test_references_solve_all_and_doing_nothing_solves_none(benchmark: Terminal)
             opened = benchmark.task_set.open(task.task_id)
             assert opened.expected is not None
             expected = await opened.expected()
-            async with open_sandbox((await opened.start())[0]) as sandbox:
-                screen = await open_screen(sandbox)
-                await screen.type(typed(opened.reference), 0)
-                if not screen.at_prompt():
-                    await screen.type("C-d", 0)
-                reward = await opened.grade(sandbox, screen)
+            async with opened.open(Limits(), SETTLED) as place:
+                await place.screen.type(typed(opened.reference), 0)
+                if not place.screen.at_prompt():
+                    await place.screen.type("C-d", 0)
+                reward = await place.grade()
             return task.task_id, reward, solves(NOTHING, expected)
 
     async def all_of_them() -> list[tuple[str, float, bool]]:

@@ -24,6 +24,7 @@ from import_files import (
     write,
 )
 
+from analysis.cli import main
 from occupancy import DataError
 from occupancy.importers import formats_of, read_episodes
 from occupancy.importers.episodes import ImportSettings
@@ -86,12 +87,74 @@ def test_a_harbor_trial_has_its_task_reward_and_error_beside_the_trajectory(tmp_
     beside = write(tmp_path, "result.json", result)
     (episode,) = read(file)
     assert (episode.task_id, episode.R, episode.status) == ("key", 1.0, "finished")
-    failed = {"exception_type": "AgentTimeoutError", "exception_message": "too\nslow"}
-    beside.write_text(json.dumps({**result, "exception_info": failed}))
-    (episode,) = read(file)
-    assert (episode.status, episode.error) == ("budget_stopped", "AgentTimeoutError: too slow")
+    late = {"exception_type": "AgentTimeoutError", "exception_message": "too\nslow"}
+    unsure = {**result, "verifier_result": None}
+    broken = {**late, "exception_type": "VerifierTimeoutError"}
+    for told, R, status, error in (
+        # A time limit and a reward are independent of each other.
+        ({**result, "exception_info": late}, 1.0, "finished", "AgentTimeoutError: too slow"),
+        ({**unsure, "exception_info": late}, None, "wall_time", "AgentTimeoutError: too slow"),
+        ({**result, "exception_info": broken}, 1.0, "environment_error", "VerifierTimeoutError: too slow"),
+        (unsure, None, "environment_error", "the trial has no reward"),
+        ({**result, "step_results": [{"exception_info": broken}]}, 1.0, "environment_error", None),
+    ):
+        beside.write_text(json.dumps(told))
+        (episode,) = read(file)
+        assert (episode.R, episode.status) == (R, status)
+        assert error is None or episode.error == error
+    for bad in (float("nan"), 2.0, "1"):
+        beside.write_text(json.dumps({**result, "verifier_result": {"rewards": {"reward": bad}}}))
+        with pytest.raises(DataError, match=r"NaN is no JSON number|expected a reward in \[0, 1\]"):
+            read(file)
+    beside.write_text(json.dumps(unsure))
+    (episode,) = read(file, reward="none")
+    assert (episode.R, episode.status) == (None, "finished")
     with pytest.raises(DataError, match=r"a Harbor result: give the trial's trajectory\.json"):
         list(read_episodes({str(beside): "atif"}, settings=ImportSettings(author="teacher")))
+
+
+def test_tokens_of_a_harbor_trial_that_no_turn_has_are_counted(tmp_path):
+    (tmp_path / "agent").mkdir()
+    file = write(tmp_path / "agent", "trajectory.json", {**ATIF, "extra": {}})
+    known = sum(turn.output_tokens or 0 for turn in read(write(tmp_path, "alone.json", ATIF))[0].turns)
+    result = {
+        "task_name": "key",
+        "trial_name": "key__1",
+        "verifier_result": {"rewards": {"reward": 1.0}},
+        "agent_result": {"n_output_tokens": known + 7},
+    }
+    write(tmp_path, "result.json", result)
+    settings = ImportSettings(author="teacher")
+    list(read_episodes({str(file): "atif"}, settings=settings))
+    assert settings.left_out == {"output token of result.json that no turn has": 7}
+
+
+def test_a_jobs_folder_of_harbor_is_its_trajectories(tmp_path, capsys):
+    for name in ("one", "two", "three"):
+        trial = tmp_path / "jobs" / "job" / name
+        (trial / "agent").mkdir(parents=True)
+        (trial / "verifier").mkdir()
+        for file in ("config.json", "lock.json", "../config.json", "../lock.json", "../result.json"):
+            write(trial, file, {})
+        result = {"task_name": name, "trial_name": name, "verifier_result": {"rewards": {"reward": 1.0}}}
+        write(trial, "result.json", result)
+        write(trial / "verifier", "reward.json", {"reward": 1.0})
+        if name != "three":
+            write(trial / "agent", "trajectory.json", {**ATIF, "extra": {}})
+    write(tmp_path / "jobs" / "job" / "two" / "agent", "trajectory.cont-1.json", ATIF)
+    arguments = [
+        "import",
+        str(tmp_path / "jobs"),
+        "--author",
+        "teacher",
+        "--out",
+        str(tmp_path / "run"),
+        "--json",
+    ]
+    assert main(arguments) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["episodes"], told["rewards"]) == (2, 2)
+    assert told["left_out"] == {"trial without a trajectory": 1, "continued trajectory of a trial": 1}
 
 
 def test_variants_of_a_format(tmp_path):

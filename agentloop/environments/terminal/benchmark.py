@@ -13,6 +13,7 @@ from agentloop.types import Policy, Replay, Task
 from occupancy.record.errors import InputError
 
 from .episode import Rules, TerminalEpisode
+from .harbor.trial import HarborTasks, find_harbor
 from .sandbox.images import HOST, open_image
 from .sandbox.launch import check_machine
 from .sandbox.limits import Limits, sweep
@@ -84,6 +85,7 @@ def open_terminal(
     benchmark: str = "",
     network: str = "",
     timeout_factor: float = 1.0,
+    harbor: str = "",
     image: str = HOST,
     turns: int = T_MAX,
     mode: str = SETTLED,
@@ -100,6 +102,8 @@ def open_terminal(
         benchmark: name and version of a folder's tasks (terminal-bench@2.1); its own name by default.
         network: build and verifier, with a comma: which of them has the machine's network; never the agent.
         timeout_factor: multiplies the seconds that a folder's tasks give an agent.
+        harbor: an environment of Harbor (docker, or module:Class) that a folder's tasks are played in, in
+            place of the local sandbox; the settings below but turns, mode and prompt are then Harbor's own.
         image: host, or the folder of a root file system; see `images`.
         turns: T_max; the last turn is graded like any other end.
         mode: settled (waits for commands, so that a replay sees the same) or timed (sleeps, as Terminus-2).
@@ -117,22 +121,34 @@ def open_terminal(
         raise InputError(f"tasks={tasks!r}: expected {NL2BASH}, or a folder of tasks")
     if not 0 < timeout_factor < float("inf"):
         raise InputError(f"timeout_factor={timeout_factor}: expected a finite number above 0")
+    if harbor and (tasks == NL2BASH or network):
+        raise InputError(f"harbor={harbor!r} plays folders of tasks (tasks=FOLDER), with their own networks")
+    template = load_template(Path(prompt) if prompt else None)
+    played = f"turns={turns} mode={mode} prompt={template.hash}"
+    factor = "" if timeout_factor == 1 else f" timeout_factor={timeout_factor:g} (not comparable)"
+    if harbor:
+        trials = HarborTasks(
+            Path(tasks), find_harbor(harbor), benchmark=benchmark, timeout_factor=timeout_factor
+        )
+        return Terminal(
+            trials,
+            Rules(turns, mode, template, Limits()),
+            version=f"{trials.version} {played}{factor}",
+            workers=workers,
+        )
     check_machine()
     sweep()
     limits = Limits(memory_mb=memory_mb, disk_mb=disk_mb, processes=processes)
-    template = load_template(Path(prompt) if prompt else None)
     found = open_image(image)
-    asked = [part for part in network.split(",") if part]
     task_set: TaskSet = (
         NaturalLanguageToBash(find_data(), found, limits=limits)
         if tasks == NL2BASH
-        else FolderTasks(Path(tasks), found, limits=limits, benchmark=benchmark, network=asked)
+        else FolderTasks(Path(tasks), found, limits=limits, benchmark=benchmark, network=network)
     )
     version = (
-        f"{task_set.version} image={found.name} turns={turns} mode={mode} prompt={template.hash} "
+        f"{task_set.version} image={found.name} {played} "
         f"memory_mb={memory_mb} disk_mb={disk_mb} processes={processes}"
-        f"{f' network={network}' if network else ''}"
-        f"{'' if timeout_factor == 1 else f' timeout_factor={timeout_factor:g} (not comparable)'}"
+        f"{f' network={network}' if network else ''}{factor}"
     )
     return Terminal(
         task_set, Rules(turns, mode, template, limits, timeout_factor), version=version, workers=workers

@@ -19,11 +19,9 @@ from occupancy.record.errors import InputError
 
 from .sandbox.changes import before, changes, state_hash
 from .sandbox.limits import Limits
-from .sandbox.sandbox import Sandbox, open_sandbox
-from .tasks.task import SCRATCH, Expected, TerminalTask
+from .tasks.task import SCRATCH, Expected, Place, TerminalTask
 from .terminus.prompts import Template
 from .terminus.protocol import Parsed, after_commands, after_error, parse_turn, shortened
-from .terminus.screen import Screen, open_screen
 
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _CHANGING = (
@@ -83,8 +81,7 @@ class TerminalEpisode:
     def __init__(self, task: TerminalTask, rules: Rules) -> None:
         self._task, self._rules = task, rules
         self._open = AsyncExitStack()
-        self._sandbox: Sandbox | None = None
-        self._screen: Screen | None = None
+        self._place: Place | None = None
         self._typed: list[str] = []
         self._turns, self._pending, self._over, self._began = 0, False, False, 0.0
 
@@ -94,17 +91,13 @@ class TerminalEpisode:
         self._typed.clear()
         self._turns, self._pending, self._over = 0, False, False
         rules = self._rules
-        layers, cwd = await self._task.start()
-        self._sandbox = await self._open.enter_async_context(
-            open_sandbox(layers, limits=rules.limits, cwd=cwd)
-        )
-        self._screen = await open_screen(self._sandbox, mode=rules.mode, cwd=cwd)
+        self._place = await self._open.enter_async_context(self._task.open(rules.limits, rules.mode))
         self._began = time.monotonic()
-        return Reply(shortened(await self._screen.output() or ""), state_id=await self._state())
+        return Reply(shortened(await self._place.screen.output() or ""), state_id=await self._state())
 
     async def step(self, text: str) -> Reply:
         """Play one turn of the protocol."""
-        if self._screen is None or self._over:
+        if self._place is None or self._over:
             raise InputError("step before reset, or after the end of the episode")
         parsed = parse_turn(text)
         self._turns += 1
@@ -115,10 +108,11 @@ class TerminalEpisode:
         if parsed.error:
             # The flag stays: complete, then garbage, then complete again is a confirmation.
             return await self._reply(after_error(parsed), parsed, done=last)
+        screen = self._place.screen
         for command in parsed.commands:
-            await self._screen.type(command.keystrokes, command.duration_s)
+            await screen.type(command.keystrokes, command.duration_s)
             self._typed.append(command.keystrokes)
-        seen = await self._screen.output()
+        seen = await screen.output()
         if seen is None:
             return await self._reply("The terminal is gone.", parsed, done=True, gone=True)
         seen = shortened(seen)
@@ -134,10 +128,13 @@ class TerminalEpisode:
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """`view`: what a scripted policy sees."""
-        if question != "view" or arguments or self._screen is None or self._sandbox is None:
-            raise InputError(f"question {question!r} with {sorted(arguments)}: expected 'view' after a reset")
+        place = self._place
+        if question != "view" or arguments or place is None or place.sandbox is None:
+            raise InputError(
+                f"question {question!r} with {sorted(arguments)}: expected 'view', in an open local sandbox"
+            )
         expected = await self._task.expected() if self._task.expected else None
-        solved = self._task.solved is not None and await self._task.solved(self._sandbox, self._screen)
+        solved = place.solved is not None and await place.solved()
         return View(
             self._task,
             expected,
@@ -145,7 +142,7 @@ class TerminalEpisode:
             self._pending,
             solved,
             await self._made(expected.changed if expected else {}),
-            self._screen.at_prompt(),
+            place.screen.at_prompt(),
             self._turns + 1,
             self._rules.T_max,
         )
@@ -158,40 +155,42 @@ class TerminalEpisode:
 
     async def close(self) -> None:
         """End the sandbox."""
-        self._sandbox = self._screen = None
+        self._place = None
         await self._open.aclose()
 
     async def _reply(self, told: str, parsed: Parsed, *, done: bool, gone: bool = False) -> Reply:
-        assert self._sandbox is not None
-        assert self._screen is not None
+        assert self._place is not None
         status = "gone" if gone else parsed.status
         state = await self._state()
         if not done:
             return Reply(told, parse_status=status, state_id=state)
         self._over = True
-        reward = await self._task.grade(self._sandbox, self._screen)
+        reward = await self._place.grade()
         await self.close()
         return Reply(told, done=True, reward=reward, parse_status=status, state_id=state)
 
     async def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
-        assert self._sandbox is not None
+        assert self._place is not None
+        assert self._place.sandbox is not None
         changed = [p for p in await self._changes() if p not in wanted and not p.startswith(SCRATCH)]
-        made = [path for path in changed if before(path, self._sandbox.layers) is None]
+        made = [path for path in changed if before(path, self._place.sandbox.layers) is None]
         outermost: list[str] = []
         for path in sorted(made, key=lambda path: path.split("/")):
             if not (outermost and path.startswith(f"{outermost[-1]}/")):
                 outermost.append(path)
         return tuple(outermost)
 
-    async def _state(self) -> int:
-        return state_hash(await self._changes())
+    async def _state(self) -> int | None:
+        assert self._place is not None
+        return state_hash(await self._changes()) if self._place.sandbox else None
 
     async def _changes(self) -> dict[str, str]:
         """What is changed now; a process that still runs may change a folder while it is read."""
-        assert self._sandbox is not None
+        assert self._place is not None
+        assert self._place.sandbox is not None
         for _ in range(3):
             try:
-                return await asyncio.to_thread(changes, self._sandbox)
+                return await asyncio.to_thread(changes, self._place.sandbox)
             except OSError:
                 continue
         return {}

@@ -7,7 +7,7 @@ versions are never mixed, and its name: that of the folder, or what `benchmark` 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox
 from ..terminus.screen import Screen
 from .dockerfile import Built, Step, build, content_hash
-from .task import TerminalTask
+from .task import TerminalTask, in_sandbox
 from .verifier import HARBOR, TERMINAL_BENCH, Verifier, verify
 
 SPLIT = "test"
@@ -54,20 +54,12 @@ class FolderTasks:
         *,
         limits: Limits,
         benchmark: str = "",
-        network: Sequence[str] = (),
+        network: str = "",
         cache: Path | None = None,
     ) -> None:
-        if unknown := [part for part in network if part not in (BUILD, VERIFIER)]:
-            raise InputError(f"network={unknown[0]!r}: expected {BUILD}, {VERIFIER}, or both with a comma")
-        self._network = tuple(network)
+        self._network = networks(network)
         self._image, self._limits, self._cache = image, limits, cache or cache_folder()
-        found = [read_task(path) for path in sorted(place.iterdir()) if path.is_dir() and is_task(path)]
-        if not found:
-            raise InputError(f"tasks={place}: no folder with a task.yaml or a task.toml in it")
-        self.folders = {folder.place.name: folder for folder in found}
-        kinds = {name: _kind(folder) for name, folder in self.folders.items()}
-        self.tasks: Mapping[str, Task] = {n: Task(n, n, SPLIT, kind=kinds[n]) for n in self.folders}
-        self.version = f"{benchmark or place.name}-{content_hash(place)}"
+        self.folders, self.tasks, self.version = read_folder(place, benchmark)
 
     def open(self, task_id: str) -> TerminalTask:
         """A task, ready to be played; its start state is built when it is first needed."""
@@ -106,11 +98,28 @@ class FolderTasks:
         return TerminalTask(
             self.tasks[task_id],
             folder.instruction,
-            start,
-            grade,
+            in_sandbox(start, grade),
             agent_s=folder.agent_s,
             settings=folder.settings,
         )
+
+
+def networks(spec: str) -> tuple[str, ...]:
+    """What of a task has the machine's network, as `build,verifier` names it; never the agent."""
+    parts = tuple(part for part in spec.split(",") if part)
+    if unknown := [part for part in parts if part not in (BUILD, VERIFIER)]:
+        raise InputError(f"network={unknown[0]!r}: expected {BUILD}, {VERIFIER}, or both with a comma")
+    return parts
+
+
+def read_folder(place: Path, benchmark: str = "") -> tuple[Mapping[str, Folder], Mapping[str, Task], str]:
+    """The tasks in the subfolders of a folder, by name, as folders and as tasks, and their version."""
+    found = [read_task(path) for path in sorted(place.iterdir()) if path.is_dir() and is_task(path)]
+    if not found:
+        raise InputError(f"tasks={place}: no folder with a task.yaml or a task.toml in it")
+    folders = {folder.place.name: folder for folder in found}
+    tasks = {name: Task(name, name, SPLIT, kind=_kind(folder)) for name, folder in folders.items()}
+    return folders, tasks, f"{benchmark or place.name}-{content_hash(place)}"
 
 
 def is_task(place: Path) -> bool:

@@ -27,7 +27,7 @@ from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox, open_sandbox
 from ..terminus.screen import Screen, open_screen
-from .task import SCRATCH, Expected, TerminalTask
+from .task import SCRATCH, Expected, TerminalTask, in_sandbox
 
 VERSION = "nl2bash-1"
 HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
@@ -95,11 +95,9 @@ class NaturalLanguageToBash:
         return TerminalTask(
             self.tasks[task_id],
             INSTRUCTION.format(query=line.query),
-            start,
-            grade,
+            in_sandbox(start, grade, solved),
             reference=line.gold,
             expected=expected,
-            solved=solved,
         )
 
     def _layers(self, line: Line) -> Layers:

@@ -1,20 +1,24 @@
 """What a terminal task is, whatever its format: the words, the start state, and how it is graded.
 
-TerminalTask  one task
+TerminalTask  one task, with how it is opened
+Place         where an open task is played
 TaskSet       the tasks of one benchmark, with their version
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from agentloop.types import EnvironmentFailed, Task
 
 from ..sandbox.launch import VARIABLES, Layers
-from ..sandbox.sandbox import Sandbox
-from ..terminus.screen import Screen
+from ..sandbox.limits import Limits
+from ..sandbox.sandbox import Sandbox, open_sandbox
+from ..terminus.screen import Screen, open_screen
 
 HOME = VARIABLES["HOME"]
 SCRATCH = ("/tmp/", "/var/tmp/", f"{HOME}/.")
@@ -42,24 +46,57 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where one episode is played."""
+
+    screen: Screen
+    grade: Callable[[], Awaitable[float]]
+    """The reward R in [0, 1] of an episode that is over; may end every process inside."""
+    sandbox: Sandbox | None = None
+    """Where it is a local one: its files can be compared, and scripted policies can look at them."""
+    solved: Callable[[], Awaitable[bool]] | None = None
+    """Whether it would be graded 1 now, asked by scripted policies while the episode goes on."""
+
+
+@dataclass(frozen=True, slots=True)
 class TerminalTask:
     """One task, ready to be played."""
 
     task: Task
     instruction: str
-    start: Callable[[], Awaitable[tuple[Layers, str]]]
-    """File system of the start state, and the folder that the terminal starts in."""
-    grade: Callable[[Sandbox, Screen], Awaitable[float]]
-    """The reward R in [0, 1] of an episode that is over; may end every process inside."""
+    open: Callable[[Limits, str], AbstractAsyncContextManager[Place]]
+    """Starts an episode within limits; the text says how commands are waited for, settled or timed."""
     reference: str = ""
     """A command that solves it, for scripted policies; empty where there is none."""
     expected: Callable[[], Awaitable[Expected]] | None = None
-    solved: Callable[[Sandbox, Screen], Awaitable[bool]] | None = None
-    """Whether it would be graded 1 now, asked by scripted policies while the episode goes on."""
     agent_s: float | None = None
     """Seconds after which an episode ends, and is graded as it is; None = no limit."""
     settings: Mapping[str, Any] | None = None
     """What its folder says beside that: time limits, difficulty."""
+
+
+def in_sandbox(
+    start: Callable[[], Awaitable[tuple[Layers, str]]],
+    grade: Callable[[Sandbox, Screen], Awaitable[float]],
+    solved: Callable[[Sandbox, Screen], Awaitable[bool]] | None = None,
+) -> Callable[[Limits, str], AbstractAsyncContextManager[Place]]:
+    """How a task is opened in a local sandbox.
+
+    Args:
+        start: file system of the start state, and the folder that the terminal starts in.
+        grade: `Place.grade`.
+        solved: `Place.solved`.
+    """
+
+    @asynccontextmanager
+    async def opened(limits: Limits, mode: str) -> AsyncIterator[Place]:
+        layers, cwd = await start()
+        async with open_sandbox(layers, limits=limits, cwd=cwd) as sandbox:
+            screen = await open_screen(sandbox, mode=mode, cwd=cwd)
+            asked = partial(solved, sandbox, screen) if solved else None
+            yield Place(screen, partial(grade, sandbox, screen), sandbox, asked)
+
+    return opened
 
 
 class TaskSet(Protocol):

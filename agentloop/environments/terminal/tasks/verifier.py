@@ -15,7 +15,10 @@ import re
 import shutil
 import stat
 import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from fnmatch import filter as matching
 from pathlib import Path
 
 from ..sandbox.images import give_to_sandboxes
@@ -24,12 +27,14 @@ from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox
 from .task import GradeFailed
 
-SYSTEM = frozenset(
-    {"bin", "sbin", "lib", "lib32", "lib64", "etc", "usr", "boot", "dev", "proc", "run", "sys"}
+PROTECTED = (
+    *("bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "usr", "boot", "dev", "proc", "run", "sys"),
+    *("tests", "solution", "oracle", "logs/verifier", "root/.*"),
+    # What a package manager runs, and what pytest reads on its way from /tests to the root folder.
+    *("var/lib/dpkg", "var/lib/apt", "var/cache/apt"),
+    *("pytest.*", ".pytest.*", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py", "__init__.py"),
 )
-"""Top folders that come from the start state."""
-OURS = frozenset({"tests", "logs", "solution", "oracle"})
-"""Top folders of the verifier."""
+"""Paths whose state comes from the task and not from the agent; patterns as of glob."""
 LONGEST_REWARD = 1 << 16
 HARBOR, TERMINAL_BENCH = "harbor", "terminal-bench"
 _PASSED = {"PASSED", "SKIPPED", "XFAIL"}
@@ -62,20 +67,12 @@ async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
     Raises:
         GradeFailed: the verifier did not end in time, or gave no reward.
     """
-    await sandbox.halt()
-    with tempfile.TemporaryDirectory(prefix="fewsteps-verify-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        left = await sandbox.snapshot(folder / "left")
-        _without_system(left.root[0])
-        _lay_tests(folder / "tests" / "root", verifier)
-        layers = verifier.start.on_top(Layers((left.root[0],)))
-        layers = layers.on_top(Layers((folder / "tests" / "root",)))
-        given = replace(limits, command_s=verifier.limit_s)
-        online = verifier.network is not None
-        if verifier.network is not None:
-            layers = layers.on_top(verifier.network)
-        async with open_sandbox(layers, limits=given, cwd=verifier.cwd, network=online) as fork:
+    given = replace(limits, command_s=verifier.limit_s)
+    with tempfile.TemporaryDirectory(prefix="fewsteps-tests-") as name:
+        tests = _lay_tests(Path(name), verifier)
+        async with open_fork(
+            sandbox, verifier.start, (tests,), limits=given, cwd=verifier.cwd, network=verifier.network
+        ) as fork:
             try:
                 ran = await fork.run(f"bash --login /tests/{verifier.script}", timeout_s=verifier.limit_s)
             except SandboxFailed as error:
@@ -85,6 +82,39 @@ async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
             await fork.halt()
             output = ran.output.decode("utf-8", "replace")
             return harbor_reward(fork) if verifier.kind == HARBOR else pytest_reward(output)
+
+
+@asynccontextmanager
+async def open_fork(
+    sandbox: Sandbox,
+    start: Layers,
+    above: Sequence[Layers] = (),
+    *,
+    limits: Limits,
+    cwd: str,
+    network: Layers | None = None,
+) -> AsyncIterator[Sandbox]:
+    """A sandbox for a verifier: the start state with what the agent left over it, apart from `PROTECTED`.
+
+    Args:
+        sandbox: the agent's; every process in it is ended first.
+        start: the task's start state.
+        above: layers over what the agent left, the topmost last.
+        limits: of the fork.
+        cwd: folder that commands are run in.
+        network: what a verifier with a network needs; None: it has none.
+    """
+    await sandbox.halt()
+    with tempfile.TemporaryDirectory(prefix="fewsteps-verify-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        left = (await sandbox.snapshot(folder / "left")).root[0]
+        _without_system(left)
+        layers = start
+        for layer in (Layers((left,)), *above, *([network] if network else [])):
+            layers = layers.on_top(layer)
+        async with open_sandbox(layers, limits=limits, cwd=cwd, network=network is not None) as fork:
+            yield fork
 
 
 def harbor_reward(fork: Sandbox) -> float:
@@ -111,10 +141,15 @@ def _number(text: str, name: str) -> float:
         raise GradeFailed(f"{name} holds {text[:60]!r}: expected a number") from None
     if isinstance(value, dict):
         value = value.get("reward", next(iter(value.values())) if len(value) == 1 else None)
+    return reward_from(value, f"{name}, which holds {text[:60]!r}")
+
+
+def reward_from(value: object, where: str) -> float:
+    """A reward in [0, 1]; GradeFailed for anything else, which is never taken for 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise GradeFailed(f"{name} holds {text[:60]!r}: expected a finite number")
+        raise GradeFailed(f"no reward in {where}: expected a finite number")
     if not 0 <= value <= 1:
-        raise GradeFailed(f"{name} holds {value}: expected a reward from 0 to 1")
+        raise GradeFailed(f"the reward is {value} in {where}: expected one from 0 to 1")
     return float(value)
 
 
@@ -130,14 +165,20 @@ def _read(fork: Sandbox, path: str) -> str | None:
 
 def _without_system(written: Path) -> None:
     """Take away from a copy of what the agent wrote all that a verifier must find as it was."""
-    for path in written.iterdir():
-        if path.name in SYSTEM or path.name in OURS:
-            _remove(path)
-    home = written / "root"
-    if home.is_dir() and not home.is_symlink():
-        for path in home.iterdir():
-            if path.name.startswith("."):
-                _remove(path)
+    for place in PROTECTED:
+        *parents, pattern = place.split("/")
+        folder = written
+        for name in parents:
+            folder /= name
+            if os.path.lexists(folder) and not _is_folder(folder):
+                _remove(folder)  # a link would lead a verifier to files of the agent's
+        if _is_folder(folder):
+            for name in matching(os.listdir(folder), pattern):
+                _remove(folder / name)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _remove(path: Path) -> None:
@@ -147,7 +188,9 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _lay_tests(layer: Path, verifier: Verifier) -> None:
+def _lay_tests(folder: Path, verifier: Verifier) -> Layers:
+    folder.chmod(0o755)
+    layer = folder / "root"
     (layer / "tests").mkdir(parents=True)
     if verifier.tests.is_dir():
         shutil.copytree(verifier.tests, layer / "tests", symlinks=True, dirs_exist_ok=True)
@@ -155,3 +198,4 @@ def _lay_tests(layer: Path, verifier: Verifier) -> None:
         shutil.copy2(verifier.beside, layer / "tests" / verifier.script)
     (layer / "logs" / "verifier").mkdir(parents=True)
     give_to_sandboxes(layer)
+    return Layers((layer,))

@@ -12,9 +12,10 @@ import base64
 import re
 import shlex
 import time
+from typing import Protocol
 
-from ..sandbox.sandbox import Sandbox, SandboxFailed
-from .waiting import ACCEPTED, PROMPT, Terminal, inside_number, process
+from ..sandbox.sandbox import Ran, Sandbox, SandboxFailed
+from .waiting import ACCEPTED, PROMPT, Terminal, inside_number
 
 WIDTH, HEIGHT, HISTORY = 160, 40, 10_000_000
 LONGEST_KEYS = 16_000
@@ -35,10 +36,44 @@ _PROMPT_TEXT = re.compile(rb"\S+@\S+:[^\r\n]*?[#$] ")
 _CONTROL = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_()].?)")
 
 
-class Screen:
-    """The terminal of one episode; made by `open_screen`."""
+class Machine(Protocol):
+    """What runs commands beside the terminal: a sandbox, or a container somewhere."""
 
-    def __init__(self, sandbox: Sandbox, terminal: Terminal, *, mode: str) -> None:
+    async def run(self, command: str) -> Ran:
+        """Run a command and wait for it."""
+        ...
+
+
+class Watched(Protocol):
+    """What is known of a terminal beside its screen."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all output so far; 0 where that is not known."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether its shell may still run."""
+        ...
+
+    async def settled(self, *, most_s: float, typed_at: int | None = None) -> bool:
+        """Wait until the terminal waits for input; see `waiting.Terminal`."""
+        ...
+
+    def at_prompt(self) -> bool:
+        """Whether the shell itself is known to have the terminal, rather than a program that it started."""
+        ...
+
+    def tail(self, most: int) -> tuple[int, bytes]:
+        """How many bytes of raw output there are so far, and the last of them."""
+        ...
+
+
+class Screen:
+    """The terminal of one episode; made by `open_screen`, or by `elsewhere.open_screen_elsewhere`."""
+
+    def __init__(self, sandbox: Machine, terminal: Watched, *, mode: str) -> None:
         self.sandbox, self._terminal, self.mode = sandbox, terminal, mode
         self._before: str | None = None
 
@@ -70,7 +105,7 @@ class Screen:
     async def output(self) -> str | None:
         """What is new since the last call, or the screen where that cannot be told; None if it is gone."""
         ran = await self.sandbox.run(f"{TMUX} capture-pane -p -S - -t {SESSION}")
-        if ran.code or process(self._terminal.shell) is None:
+        if ran.code or not self._terminal.alive:
             return None
         whole = ran.output.decode("utf-8", "replace")
         before, self._before = self._before, whole
@@ -91,8 +126,7 @@ class Screen:
 
     def at_prompt(self) -> bool:
         """Whether the shell itself has the terminal, rather than a program that it started."""
-        shell = process(self._terminal.shell)
-        return shell is not None and shell.foreground == shell.group
+        return self._terminal.at_prompt()
 
     async def _new_log(self) -> None:
         """Begin the log anew: a program that prints without end has filled it."""
@@ -129,18 +163,35 @@ async def open_screen(sandbox: Sandbox, *, mode: str = SETTLED, cwd: str = "/") 
     Raises:
         SandboxFailed: there is no tmux in the image, or it does not start.
     """
-    ran = await sandbox.run(
+    found = await start_tmux(
+        sandbox, f"-c {shlex.quote(cwd)}", f"pipe-pane -t {SESSION} {shlex.quote(WRITE_LOG)} \\; "
+    )
+    numbers = {inside_number(pid): pid for pid in sandbox.pids()}
+    shell, server = (numbers.get(number, 0) for number in found)
+    terminal = Terminal(shell, server, sandbox.root, f"{FOLDER}/log")
+    await terminal.settled(most_s=PATIENCE_S, typed_at=-1)
+    return Screen(sandbox, terminal, mode=mode)
+
+
+async def start_tmux(machine: Machine, options: str = "", then: str = "") -> tuple[int, int]:
+    """Start the session of an episode; the numbers of its shell and of the server, as the machine counts.
+
+    Args:
+        machine: where it is started.
+        options: of new-session.
+        then: further commands of tmux, each ended by an escaped semicolon.
+
+    Raises:
+        SandboxFailed: there is no tmux, or it does not start.
+    """
+    ran = await machine.run(
         f"mkdir -p {FOLDER} && export TERM=xterm-256color SHELL=/bin/bash && {TMUX} new-session -x {WIDTH} "
-        f"-y {HEIGHT} -d -s {SESSION} -c {shlex.quote(cwd)} 'bash --login' \\; "
-        f"pipe-pane -t {SESSION} {shlex.quote(WRITE_LOG)} \\; set-option -g history-limit {HISTORY} \\; "
+        f"-y {HEIGHT} -d -s {SESSION} {options} 'bash --login' \\; "
+        f"{then}set-option -g history-limit {HISTORY} \\; "
         f"display-message -p -t {SESSION} '#{{pane_pid}} #{{pid}}'",
     )
     found = re.fullmatch(rb"(\d+) (\d+)\n", ran.output)
     if found is None:
         told = ran.output.decode(errors="replace").strip()
         raise SandboxFailed(f"tmux does not start in the image: {told[:200] or ran.code}")
-    numbers = {inside_number(pid): pid for pid in sandbox.pids()}
-    shell, server = numbers.get(int(found[1]), 0), numbers.get(int(found[2]), 0)
-    terminal = Terminal(shell, server, sandbox.root, f"{FOLDER}/log")
-    await terminal.settled(most_s=PATIENCE_S, typed_at=-1)
-    return Screen(sandbox, terminal, mode=mode)
+    return int(found[1]), int(found[2])

@@ -105,6 +105,16 @@ class Terminal:
         """Bytes of all output so far."""
         return self.tail()[0]
 
+    @property
+    def alive(self) -> bool:
+        """Whether its shell runs."""
+        return process(self.shell) is not None
+
+    def at_prompt(self) -> bool:
+        """Whether the shell itself has the terminal, rather than a program that it started."""
+        shell = process(self.shell)
+        return shell is not None and shell.foreground == shell.group
+
     def _look(self) -> str:
         """prompt (of the shell), input, watches (several things at once), busy, or gone."""
         shell = process(self.shell)

@@ -1,0 +1,142 @@
+"""The trajectory of an episode in Harbor, as an ATIF document that says who wrote each turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentloop.types import Answer, Ask, Author, Message, Policy, PolicyFailed, Usage
+from occupancy.importers.atif import VERSIONS
+from occupancy.record.errors import InputError
+
+VERSION = "ATIF-v1.7"
+NAME = "fewsteps"
+RECORDED = "recorded"
+"""Counter of usage that was read from a trajectory without one."""
+
+
+class Counts(Protocol):
+    """What Harbor keeps of an agent's tokens; it is read whenever a time limit strikes."""
+
+    n_input_tokens: int | None
+    n_cache_tokens: int | None
+    n_output_tokens: int | None
+
+
+class Trajectory:
+    """Writes trajectory.json and the token counts while an episode is played."""
+
+    def __init__(self, file: Path, instruction: str, counts: Counts) -> None:
+        self._file, self._instruction, self._counts = file, instruction, counts
+        self._usage: list[tuple[str, Usage]] = []
+
+    def noting(self, policy: Policy, author: Author, name: str) -> Policy:
+        """The same policy; each of its turns is written as soon as it is known."""
+
+        async def play(ask: Ask) -> Answer:
+            self.write(ask.context)
+            answer = await policy(ask)
+            self._usage.append((name, answer.usage))
+            self._count()
+            self.write((*ask.context, Message("assistant", answer.text, author)))
+            return answer
+
+        return play
+
+    def write(self, messages: Sequence[Message]) -> None:
+        """Write a context as it is now, in place of what was there."""
+        steps: list[dict[str, Any]] = []
+        usage = iter(self._usage)
+        for message in messages:
+            if message.role == "assistant":
+                steps.append(_step(message, *next(usage)))
+            elif steps and steps[-1]["source"] == "agent":
+                steps[-1]["observation"] = {"results": [{"content": message.content}]}
+            else:
+                source = "system" if message.role == "system" else "user"
+                steps.append({"source": source, "message": message.content})
+        document = {
+            "schema_version": VERSION,
+            "session_id": self._file.parent.parent.name,
+            "agent": {"name": NAME, "version": "terminus-2", "extra": {"instruction": self._instruction}},
+            "steps": [{"step_id": number, **step} for number, step in enumerate(steps, start=1)],
+        }
+        made = self._file.with_suffix(".new")
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(json.dumps(document, ensure_ascii=False), "utf-8", "surrogateescape")
+        made.replace(self._file)
+
+    def _count(self) -> None:
+        used = [usage for _, usage in self._usage]
+        self._counts.n_output_tokens = sum(usage.output for usage in used)
+        self._counts.n_input_tokens = sum(usage.prompt or 0 for usage in used)
+        self._counts.n_cache_tokens = sum(usage.cached or 0 for usage in used)
+
+
+def _step(message: Message, name: str, usage: Usage) -> dict[str, Any]:
+    metrics = {
+        "completion_tokens": usage.output,
+        "prompt_tokens": usage.prompt,
+        "cached_tokens": usage.cached,
+        "extra": {"reasoning_tokens": usage.reasoning, "counter": usage.counter},
+    }
+    return {
+        "source": "agent",
+        "model_name": name,
+        "message": message.content,
+        "metrics": {key: value for key, value in metrics.items() if value is not None},
+        "extra": {"author": str(message.author)},
+    }
+
+
+def find_recorded(folder: Path, instruction: str) -> list[dict[str, Any]]:
+    """The agent's steps of the one trajectory below a folder that was recorded for an instruction.
+
+    Raises:
+        InputError: there is none, or more than one, or one whose turns are not all the student's.
+    """
+    found = []
+    for file in sorted(folder.rglob("trajectory.json")):
+        try:
+            document = json.loads(file.read_text("utf-8"))
+            agent = document["agent"]
+            if agent["name"] == NAME and agent["extra"]["instruction"] == instruction:
+                assert document["schema_version"] in VERSIONS
+                found.append([step for step in document["steps"] if step["source"] == "agent"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # another agent's
+    if len(found) != 1:
+        raise InputError(f"{folder}: {len(found)} trajectories of this task by this agent; expected one")
+    if not found[0] or any(step["extra"]["author"] != Author.STUDENT for step in found[0]):
+        raise InputError(f"{folder}: expected a trajectory that the student played alone")
+    return found[0]
+
+
+def recorded_policy(steps: Sequence[dict[str, Any]]) -> Policy:
+    """A policy that plays recorded turns again; PolicyFailed where the terminal shows something else."""
+
+    async def play(ask: Ask) -> Answer:
+        if ask.t > len(steps):
+            raise PolicyFailed(f"turn {ask.t} was not recorded: the trajectory has {len(steps)}")
+        if ask.t > 1:
+            normalise = getattr(ask.env, "normalise", str)
+            shown = steps[ask.t - 2].get("observation", {}).get("results", [{}])[0].get("content", "")
+            if normalise(shown) != normalise(ask.context[-1].content):
+                raise PolicyFailed(f"turn {ask.t - 1}, played again, shows something else than was recorded")
+        step = steps[ask.t - 1]
+        return Answer(step["message"], _usage(step.get("metrics", {})))
+
+    return play
+
+
+def _usage(metrics: dict[str, Any]) -> Usage:
+    extra = metrics.get("extra", {})
+    return Usage(
+        metrics.get("completion_tokens", 0),
+        extra.get("counter", RECORDED),
+        extra.get("reasoning_tokens", 0),
+        metrics.get("prompt_tokens"),
+        metrics.get("cached_tokens"),
+    )

@@ -76,11 +76,24 @@ def open_policy(spec: str, environments: Environments, *, engine: OneEngine | No
         )
     tools = environments.tools if isinstance(environments, OffersTools) else ()
     stop = environments.stop if isinstance(environments, Stops) else ()
-    return open_model(spec, tools=tools, stop=stop)
+    return open_model(spec, tools=tools, stop=stop, engine=engine)
 
 
-def open_model(spec: str, *, tools: Sequence[dict[str, Any]] = (), stop: Sequence[str] = ()) -> Policy:
-    """The policy that `spec` names, which no benchmark brings; a server is told `tools` and `stop`."""
+def open_model(
+    spec: str,
+    *,
+    tools: Sequence[dict[str, Any]] = (),
+    stop: Sequence[str] = (),
+    engine: OneEngine | None = None,
+) -> Policy:
+    """The policy that `spec` names, which no benchmark brings.
+
+    Args:
+        spec: as in the module's docstring.
+        tools: what a server is told of tools.
+        stop: strings at which a server ends a turn.
+        engine: as in `open_policy`.
+    """
     kind, _, rest = spec.partition(":")
     if kind == "openai":
         from agentloop.policies.chat import ChatPolicy

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import field_of
-from occupancy.importers.files import json_document, mapping
+from occupancy.importers.files import json_document, listed, mapping
 
 OUT_OF_TIME = "AgentTimeoutError"
 NO_VERDICT = "the trial has no reward"
@@ -40,7 +40,7 @@ def read_result(result: Mapping[str, Any]) -> TrialResult:
     `finished` with a reward and no exception but the agent's time limit; `wall_time` for that limit without
     a reward; else `environment_error`.
     """
-    steps = [mapping(step) for step in result.get("step_results") or ()]
+    steps = [mapping(step) for step in listed(result.get("step_results"))]
     raised = [mapping(part.get("exception_info")) for part in (mapping(result), *steps)]
     first = next((info for info in raised if info.get("exception_type")), {})
     kind = str(first.get("exception_type") or "")

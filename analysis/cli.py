@@ -6,16 +6,14 @@ heavy is imported before a command runs.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
 from agentloop.entry import hidden_package
 from occupancy.record.errors import InputError
-from occupancy.record.show import exit_code, say
+from occupancy.record.show import Parser, command_line, say
 
 MOUNTED = (
     "analysis.demo",
@@ -40,20 +38,9 @@ MOUNTED = (
 """In the order of `fewsteps --help`."""
 
 
-class _Usage(InputError):
-    """Arguments that cannot be used; its text names the command."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Usage errors in one line, like every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        raise _Usage(f"{self.prog}: {message.removeprefix('argument ')}; see {self.prog} --help")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The whole command line."""
-    top = _Parser(
+    top = Parser(
         prog="fewsteps",
         description="How to spend an expensive teacher: predict it from a pilot, then do it and check.",
     )
@@ -68,14 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.getcwd() not in sys.path:
         # For modules that a user names; last, so that they hide nothing that is installed.
         sys.path.append(os.getcwd())
-    try:
-        if hidden := hidden_package():
-            raise _Usage(f"fewsteps: {hidden}")
-        given = parser().parse_args(arguments)
-    except _Usage as error:
-        say(str(error))
-        return error.exit_code
-    return exit_code(f"fewsteps {given.command}", lambda: given.handler(given))
+    if hidden := hidden_package():
+        say(f"fewsteps: {hidden}")
+        return InputError.exit_code
+    return command_line(parser(), arguments)
 
 
 if __name__ == "__main__":

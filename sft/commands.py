@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from occupancy.record.errors import InputError, MissingExtra, RunError
-from occupancy.record.show import add_json, exit_code, show, table
+from occupancy.record.show import Parser, add_json, command_line, show, table
 from occupancy.record.specs import Count, Size, option
 
 WAIT_S = 600.0
@@ -137,11 +137,10 @@ def _change_of(held: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command as torchrun starts it."""
-    parser = argparse.ArgumentParser(prog="sft.commands")
-    add_commands(parser.add_subparsers(required=True))
-    chosen = parser.parse_args(arguments)
+    parser: argparse.ArgumentParser = Parser(prog="fewsteps")
+    add_commands(parser.add_subparsers(dest="command", required=True))
     try:
-        return exit_code("train", lambda: int(chosen.handler(chosen)))
+        return command_line(parser, arguments)
     finally:
         if "torch" in sys.modules:
             from sft.world import leave

@@ -36,7 +36,7 @@ from agentloop.types import (
     Traits,
 )
 from occupancy.record.errors import DataError, InputError, MissingExtra
-from occupancy.record.show import exit_code
+from occupancy.record.show import Parser, command_line
 
 LR, TASKS, GROUP, EPOCHS = 1e-6, 16, 8, 4
 
@@ -302,15 +302,15 @@ def train_grpo(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The script's command line."""
-    parser = argparse.ArgumentParser(prog="sft.grpo", description=__doc__.splitlines()[0])
+    parser = Parser(prog="sft.grpo", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--base", required=True, help="SFT checkpoint to go on from")
     add("--environment", required=True, help="alfworld, hotpotqa or package.module:function")
     add("--tasks", required=True, help="tasks as the environment names them, such as train:64")
     add("--out", required=True, help="folder of the trained model")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="a GRPOConfig field")
-    given = parser.parse_args(arguments)
-    return exit_code("grpo", lambda: _train(given))
+    parser.set_defaults(handler=_train)
+    return command_line(parser, arguments)
 
 
 def _train(given: argparse.Namespace) -> int:

@@ -24,8 +24,8 @@ from occupancy.record.usage import read_counts, whole
 
 LOCAL = "local:words-and-marks"
 """Our own counter, for answers whose provider names no usage."""
-MOST_BYTES = 32 << 20
-"""Of one answer: 100,000 tokens with their log probabilities are half of it."""
+MOST_BYTES, ANSWER_BYTES, TOKEN_BYTES = 32 << 20, 1 << 20, 512
+"""Of one answer, of one without text, and of each token that it may have, with its log probability."""
 _PIECES = re.compile(r"\w+|[^\w\s]")
 _TOO_LONG = re.compile(
     r"context[_ ](length|window|size)|maximum (context|model|input|prompt)"
@@ -82,7 +82,7 @@ class ChatPolicy:
                 self._url,
                 self._request(ask),
                 timeout_s=self._spec.timeout_s,
-                most_bytes=MOST_BYTES,
+                most_bytes=min(MOST_BYTES, ANSWER_BYTES + TOKEN_BYTES * self._spec.max_tokens),
                 headers=self._headers,
             )
             # The key goes first: a cut through it, or a turn that holds it, would keep most of it.
@@ -199,8 +199,10 @@ def _said(message: Mapping[str, Any], thinking: str) -> str:
     content = message.get("content") or ""
     if isinstance(content, list):
         content = "".join(part.get("text") or "" for part in content)
+    if not isinstance(content, str):
+        raise TypeError(f"its content is a {type(content).__name__}")
     thought = message.get("reasoning_content") or message.get("reasoning")
-    return f"<think>{thought}</think>\n{content}" if thinking == "keep" and thought else str(content)
+    return f"<think>{thought}</think>\n{content}" if thinking == "keep" and thought else content
 
 
 def _called(function: Mapping[str, Any]) -> tuple[str, str]:

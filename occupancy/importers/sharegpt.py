@@ -46,7 +46,7 @@ def _message(item: Any, place: Place) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise place.refuse(f"{item!r}: expected an object {{from, value}}")
     speaker = item.get("from", item.get("role"))
-    if speaker not in ROLES:
+    if not isinstance(speaker, str) or speaker not in ROLES:
         raise place.refuse(f"speaker {speaker!r}: expected one of {', '.join(ROLES)}")
     said = item.get("value", item.get("content"))
     message = {name: value for name, value in item.items() if name not in ("from", "value")}

@@ -9,9 +9,9 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from occupancy.record.errors import FewstepsError
+from occupancy.record.errors import FewstepsError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +48,29 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         said, code = f"{error}: see to the file or the disk and run the same command again", 1
     say(f"{command}: {said}")
     return code
+
+
+class _Usage(InputError):
+    """Arguments that cannot be used; its text names the command."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Usage errors in one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the arguments."""
+        raise _Usage(f"{self.prog}: {message.removeprefix('argument ')}; see {self.prog} --help")
+
+
+def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Run the command that the arguments name, by its `handler`; returns the exit code."""
+    try:
+        given = top.parse_args(arguments)
+    except _Usage as error:
+        say(str(error))
+        return error.exit_code
+    command = getattr(given, "command", "")
+    return exit_code(f"{top.prog} {command}".strip(), lambda: int(given.handler(given) or 0))
 
 
 def safe_console(**how: Any) -> Console:

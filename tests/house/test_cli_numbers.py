@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from toy_runs import run_of
 
+from agentloop.environments.hotpotqa.__main__ import main as hotpotqa
+from agentloop.environments.hotpotqa.__main__ import parser as hotpotqa_parser
 from analysis.cli import main, parser
+from occupancy.record.recipe import preset
 
 NONSENSE = ("nan", "inf", "-inf", "-1", "1e26", str(10**26), "", " ", "abc", "1,2", "[1]", "0x10")
 SEVERAL = {("simulate", name) for name in ("--budgets", "--r", "--K", "--recipes")}
@@ -25,8 +29,24 @@ WITHIN = [
     (("evaluate", "--policy", "drunk", *TOY), "--env-set=workers="),
     *((WORLD, f"--{name}=") for name in ("K", "r", "budgets")),
     (("ledger", "run"), "--provider=output="),
+    (("cut", "PILOT", "--recipe", "op-short", "--budget", "100", "--out", "cell"), "--K="),
+    *((("plan", "PILOT", "--budget", "100"), f"--what-if={name}=") for name in ("T_max", "evaluation")),
+    (
+        ("evaluate", "--env", "toy_world:open_corridors", "--policy", "drunk", "--out", "run"),
+        "--tasks=train:",
+    ),
+    *((COLLECT, f"--teacher=openai:m@http://127.0.0.1:9/v1,{name}=") for name in ("max_tokens", "timeout_s")),
 ]
-"""Numbers within a text: the command, and what stands before the number."""
+"""Numbers within a text: the command, and what is before the number. PILOT is a run folder."""
+TEXTS = {
+    *("--already", "--author-of", "--axis", "--base", "--baseline", "--buyer", "--cache", "--classes"),
+    *("--columns", "--corpus", "--end-on", "--env", "--env-set", "--environment", "--handback", "--host"),
+    *("--K", "--kind", "--make-image", "--model", "--n-of-task", "--need", "--out", "--page", "--part"),
+    *("--plan", "--policy", "--preset", "--prices", "--provider", "--recipe", "--reward", "--set"),
+    *("--student", "--switch-prompt", "--switch-weights", "--task", "--tasks", "--teacher", "--tokenizer"),
+    *("--trace", "--train", "--trainer", "--what-if", "--world", "--worlds"),
+}
+"""Options whose value is a name, a file or a text. A number within one of them is tried in WITHIN."""
 
 
 def options(found: argparse.ArgumentParser, *path: str) -> Iterator[tuple[str, str]]:
@@ -35,11 +55,15 @@ def options(found: argparse.ArgumentParser, *path: str) -> Iterator[tuple[str, s
         if isinstance(action, argparse._SubParsersAction):
             for name, inner in action.choices.items():
                 yield from options(inner, *path, name)
-        elif action.option_strings and action.type is not None:
-            yield " ".join(path), action.option_strings[0]
+        elif action.option_strings and action.nargs != 0 and action.choices is None:
+            if action.type not in (None, Path):
+                yield " ".join(path), action.option_strings[0]
+            else:
+                assert action.option_strings[0] in TEXTS, "a new option: is there a number in its text?"
 
 
 NUMERIC = sorted({*options(parser())} - SEVERAL)
+OF_HOTPOTQA = sorted(options(hotpotqa_parser()))
 
 
 @pytest.fixture
@@ -49,10 +73,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refused(arguments: list[str], option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def refused(
+    arguments: list[str], option: str, capsys: pytest.CaptureFixture[str], command: Callable[..., int] = main
+) -> None:
     """The command ends at once with exit code 2 and one line that names the option."""
     began = time.monotonic()
-    code = main(arguments)
+    code = command(arguments)
     taken = time.monotonic() - began
     out = capsys.readouterr()
     assert (code, out.out) == (2, ""), arguments
@@ -63,6 +89,7 @@ def refused(arguments: list[str], option: str, capsys: pytest.CaptureFixture[str
 
 def test_the_table_holds_every_command_with_numbers() -> None:
     assert len(NUMERIC) >= 55
+    assert len(OF_HOTPOTQA) == 3
     with_numbers = {command.split()[0] for command, _ in NUMERIC}
     assert with_numbers >= {"collect", "cut", "evaluate", "import", "occupancy", "plan", "simulate", "traces"}
 
@@ -76,10 +103,28 @@ def test_a_number_that_is_none_is_one_line_and_nothing_is_written(
     assert not list(elsewhere.iterdir())
 
 
+@pytest.mark.parametrize(("command", "option"), OF_HOTPOTQA)
+def test_a_number_of_a_module_with_commands_of_its_own_too(
+    command: str, option: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in NONSENSE:
+        refused([*command.split(), f"{option}={text}"], option, capsys, hotpotqa)
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.fixture(scope="module")
+def pilot(tmp_path_factory: pytest.TempPathFactory) -> str:
+    recipe = preset("op-short", K="inf", n=2, T_max=12)
+    run = run_of(tmp_path_factory.mktemp("numbers") / "pilot", recipe, pilot=True, handback=(0, 1))
+    return str(run.folder)
+
+
 @pytest.mark.parametrize(("command", "before"), WITHIN)
 def test_a_number_within_a_text_too(
-    command: tuple[str, ...], before: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], before: str, pilot: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    given = [pilot if word == "PILOT" else word for word in command]
+    name = before.removesuffix("=").rpartition("=")[2].rpartition(",")[2].removesuffix(":").lstrip("-")
     for text in ("nan", "-inf", "-1", "1e26", "abc", ""):
-        refused([*command, f"{before}{text}"], "", capsys)
+        refused([*given, f"{before}{text}"], name, capsys)
     assert not list(elsewhere.iterdir())

@@ -32,7 +32,15 @@ from occupancy.runs import open_run
 KEY = "sk-proj-0a1B-2c3D4e5F6g7H8i9J-kLmN"
 SPEC = ChatSpec("m", "http://127.0.0.1:1/v1")
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
-NO_TURN = {"no_choices", "content_list", "echo_500", "echo_error_cut", "escapes_400"}
+NO_TURN = {
+    "no_choices",
+    "content_list",
+    "content_number",
+    "content_object",
+    "echo_500",
+    "echo_error_cut",
+    "escapes_400",
+}
 NO_TURN |= {"drip", "silent", "echo_cut", "echo_escaped", "echo_finish"}
 """Modes in which the teacher gives no turn, while its server answers."""
 

@@ -13,8 +13,10 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from occupancy.record.show import exit_code
+from occupancy.record.show import Parser, command_line
+from occupancy.record.specs import Few, Range, option
 
 from .catalogue import open_catalogue
 from .questions import find_folder
@@ -26,12 +28,12 @@ from .scoring import gold_report
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code, as those of `fewsteps`."""
-    given = _parser().parse_args(arguments)
-    return exit_code(given.command, lambda: given.handler(given) or 0)
+    return command_line(parser(), arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+def parser() -> Parser:
+    """The module's command line."""
+    top = Parser(
         prog="python -m agentloop.environments.hotpotqa", description=(__doc__ or "").partition("\n")[0]
     )
     commands = top.add_subparsers(dest="command", required=True)
@@ -43,9 +45,10 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--cache", type=Path, help="folder of stored indexes")
     server.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
-    server.add_argument("--port", type=int, default=8000)
-    server.add_argument("--topk", type=int, default=3, help="passages where a request names no number")
-    server.add_argument("--processes", type=int, default=1, help="processes that share the port")
+    server.add_argument("--port", type=option(Annotated[int, Range(0, 65535)]), default=8000)
+    topk = "passages where a request names no number"
+    server.add_argument("--topk", type=option(Few), default=3, help=topk)
+    server.add_argument("--processes", type=option(Few), default=1, help="processes that share the port")
     golds = commands.add_parser("golds", help="report golds that string comparison is unfair to")
     scored = commands.add_parser("score", help="exact match, F1 and Search-R1's score of a run's episodes")
     scored.add_argument("run", type=Path)

@@ -12,7 +12,8 @@ Environment  one task that can be reset and stepped; opened by Environments
 Status       how an episode ended
 
 Optional members, each a protocol of its own with its default in the docstring: HasTraits and Closes for
-policies; Normalises and Forks for an environment; Forking, OffersTools, Stops and Cautions for a benchmark.
+policies; Normalises, Forks and Ends for an environment; Forking, OffersTools, Stops and Cautions for a
+benchmark.
 """
 
 from __future__ import annotations
@@ -316,6 +317,14 @@ class Forks(Protocol):
 
     def restore(self, snapshot: Any) -> None:
         """Go back to a state; the same one may be restored several times."""
+
+
+@runtime_checkable
+class Ends(Protocol):
+    """Optional for an environment. Default: nobody tells it how an episode ended."""
+
+    def ended(self, status: Status, error: str) -> None:
+        """An episode has ended; the next one begins with `reset`."""
 
 
 @dataclass(frozen=True, slots=True)

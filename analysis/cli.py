@@ -20,6 +20,7 @@ MOUNTED = (
     "agentloop.commands.doctor",
     "agentloop.commands.check",
     "agentloop.commands.collect",
+    "agentloop.commands.serve",
     "analysis.plan.commands",
     "agentloop.commands.cut",
     "analysis.spend.commands",

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def add_playing(command: argparse.ArgumentParser, *, required: bool) -> None:
     """Options of commands that play tasks into a run folder; `required`: whether --env and --tasks are."""
     add = command.add_argument
-    add("--env", required=required, help="alfworld, hotpotqa, terminal, or package.module:function")
+    add(
+        "--env",
+        required=required,
+        help="alfworld, hotpotqa, terminal, openenv:URL or package.module:function",
+    )
     add("--tasks", required=required, help="a split, split:N for N of it, or @file of task ids")
     add("--out", required=True, metavar="RUN", help="the run folder")
     add("--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)")

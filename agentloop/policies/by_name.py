@@ -1,6 +1,7 @@
 """Policies and environments by name, as the command line gives them.
 
 alfworld, hotpotqa, terminal  a benchmark that comes with fewsteps
+openenv:http://HOST:PORT    the environments of an OpenEnv server
 package.module:function     one of your own: a function that returns it
 expert, scripted:lapse=.1   a policy that the environment's benchmark brings
 vllm:FOLDER                 a model in this process (agentloop.policies.token_policy has its settings)
@@ -32,18 +33,24 @@ ENVIRONMENTS = {
 }
 
 
+AT_AN_ADDRESS = {"openenv": "agentloop.environments.openenv:open_openenv"}
+"""Benchmarks behind a server, whose address follows their name."""
+
+
 def open_environments(name: str, /, **given: Any) -> Environments:
     """The benchmark `name`, or what 'package.module:function' returns for these settings; texts are read."""
     if ":" not in name and name not in ENVIRONMENTS:
         raise InputError(
-            f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, or package.module:function"
+            f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, "
+            f"{', '.join(f'{known}:URL' for known in AT_AN_ADDRESS)}, or package.module:function"
         )
-    function = named(ENVIRONMENTS.get(name, name))
+    function, address = _opener(name), _address(name)
     of = f"environment {name!r}"
-    typed = settings(function, (f"{setting}={value}" for setting, value in given.items()), of=of)
+    texts = (f"{setting}={value}" for setting, value in given.items())
+    typed = settings(function, texts, of=of, but=("url",) if address else ())
     typed |= {setting: value for setting, value in given.items() if not isinstance(value, str)}
-    if name in ENVIRONMENTS:
-        opened: Environments = function(**typed)
+    if name in ENVIRONMENTS or address:
+        opened: Environments = function(*address, **typed)
         return opened
     opened = called(function, of, **typed)
     if lacking := lacks(opened, Environments):
@@ -54,9 +61,19 @@ def open_environments(name: str, /, **given: Any) -> Environments:
     return opened
 
 
+def _opener(name: str) -> Callable[..., Any]:
+    return named(ENVIRONMENTS.get(name) or AT_AN_ADDRESS.get(name.partition(":")[0], name))
+
+
+def _address(name: str) -> tuple[str, ...]:
+    """What follows the name of a benchmark behind a server."""
+    kind, _, url = name.partition(":")
+    return (url,) if kind in AT_AN_ADDRESS else ()
+
+
 def takes(name: str, setting: str) -> bool:
     """Whether the environment `name` has that setting."""
-    known = parameters(named(ENVIRONMENTS.get(name, name))) if ":" in name or name in ENVIRONMENTS else {}
+    known = parameters(_opener(name)) if ":" in name or name in ENVIRONMENTS else {}
     return setting in known or "**" in known
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from agentloop.http import PostFailed, open_session, post, read_json
 from agentloop.policies.chat_spec import ChatSpec
 from agentloop.policies.secret import Secret
-from agentloop.policies.tool_text import plain_messages, tool_messages, turn_text
+from agentloop.policies.tool_text import offered_tools, plain_messages, tool_messages, turn_text
 from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
 from occupancy.record.finish import read_finish
@@ -113,9 +113,13 @@ class ChatPolicy:
 
     def _request(self, ask: Ask) -> dict[str, Any]:
         spec = self._spec
+        tools: Sequence[Mapping[str, Any]] = self._tools
+        context = ask.context
+        if spec.tools and not tools:
+            tools, context = offered_tools(ask.context)
         request: dict[str, Any] = {
             "model": spec.model,
-            "messages": tool_messages(ask.context) if self._tools else plain_messages(ask.context),
+            "messages": tool_messages(context) if tools else plain_messages(context),
             spec.limit_name: spec.max_tokens,
         }
         for name in ("temperature", "top_p"):
@@ -123,8 +127,8 @@ class ChatPolicy:
                 request[name] = getattr(spec, name)
         if spec.seed:
             request["seed"] = ask.seed % 2**31
-        if self._tools:
-            request["tools"] = self._tools
+        if tools:
+            request["tools"] = tools
         if self._stop:
             request |= {"stop": self._stop, "include_stop_str_in_output": True}
         if spec.logprobs:

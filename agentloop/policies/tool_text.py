@@ -6,22 +6,46 @@ In a run a turn is one text: what was said, then each call as Hermes' templates 
     {"name": "search", "arguments": {"query": "..."}}
     </tool_call>
 
-with the arguments byte for byte as the model gave them. A provider with a tool interface is sent calls and
-replies in its own form, made from that text; arguments that are not JSON are sent as the words they are.
+with the arguments byte for byte as the model gave them. Several replies to one turn are one text too, with
+`NEXT_REPLY` between them, and tools that come with a task are described at the end of its system message
+(`with_tools`): all three as Hermes' and Qwen's templates write them. A provider with a tool interface is sent
+tools, calls and replies in its own form, made from that text; arguments that are not JSON are sent as the
+words they are.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from agentloop.types import Message
 from occupancy.record.calls import turn_text
 
-__all__ = ["calls_in", "plain_messages", "tool_messages", "turn_text"]
+__all__ = [
+    "NEXT_REPLY",
+    "calls_in",
+    "offered_tools",
+    "plain_messages",
+    "tool_messages",
+    "turn_text",
+    "with_tools",
+]
+
+NEXT_REPLY = "\n</tool_response>\n<tool_response>\n"
+"""Between the replies to several calls of one turn."""
+_TOOLS = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_TOOLS_END = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n"
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+)
 
 _START = re.compile(r"\n?<tool_call>\s*")
 _END = re.compile(r"\s*</tool_call>")
@@ -80,8 +104,9 @@ def plain_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
 def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
     """A context with calls and replies in the form of a provider's tool interface.
 
-    Calls are numbered in order. The reply to a turn answers its first call; the others get an empty one,
-    since providers refuse a call without a reply. A reply to a turn without a call is a user's message.
+    Calls are numbered in order. Replies are given to the calls in their order; one reply to several calls
+    answers the first, and the others get an empty one, since providers refuse a call without a reply. A reply
+    to a turn without a call is a user's message.
     """
     messages: list[dict[str, Any]] = []
     open_calls: list[str] = []
@@ -97,13 +122,35 @@ def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
                 entry["tool_calls"] = [_call(id_, name, arguments) for id_, (name, arguments) in named]
             messages.append(entry)
         elif open_calls:
-            replies = [message.content, *[""] * (len(open_calls) - 1)]
+            replies = message.content.split(NEXT_REPLY)
+            if len(replies) != len(open_calls):
+                replies = [message.content, *[""] * (len(open_calls) - 1)]
             for id_, content in zip(open_calls, replies, strict=True):
                 messages.append({"role": "tool", "tool_call_id": id_, "content": content})
             open_calls = []
         else:
             messages += plain_messages([message])
     return messages
+
+
+def with_tools(system: str, tools: Iterable[Mapping[str, Any]]) -> str:
+    """A system message with the descriptions of tools at its end."""
+    described = "".join(f"\n{json.dumps(tool, ensure_ascii=False)}" for tool in tools)
+    return f"{system}\n\n{_TOOLS}{described}{_TOOLS_END}" if system else f"{_TOOLS}{described}{_TOOLS_END}"
+
+
+def offered_tools(context: Sequence[Message]) -> tuple[list[dict[str, Any]], Sequence[Message]]:
+    """The tools that `with_tools` has described in a context, and the context without them."""
+    first = context[0]
+    if first.role != "system" or not first.content.endswith(_TOOLS_END) or _TOOLS not in first.content:
+        return [], context
+    system, _, described = first.content.removesuffix(_TOOLS_END).rpartition(_TOOLS)
+    try:
+        tools = [json.loads(line) for line in described.split("\n") if line]
+    except ValueError:  # a system message that only looks like one of ours
+        return [], context
+    said = system.removesuffix("\n\n")
+    return tools, ((replace(first, content=said),) if said else ()) + tuple(context[1:])
 
 
 def _call(id_: str, name: str, arguments: str) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ from agentloop.run.replay import ReplayDesync, go_back, remember
 from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
 from agentloop.run.switching import draw_switch_turn, turns_before_switch
 from agentloop.run.types import EpisodeSpec, NotOpened, OpenTask, Setup, Switch, Unit, seed_of
-from agentloop.types import Author, Environment, EnvironmentFailed, Message, Reply, Status
+from agentloop.types import Author, Ends, Environment, EnvironmentFailed, Message, Reply, Status
 from occupancy.record.rows import Rows
 
 
@@ -176,6 +176,8 @@ async def play_episode(opened: OpenTask, spec: EpisodeSpec) -> Episode:
         episode = Episode(history or History(()), error.status, one_line(error))
     if setup.live and key.kind == "rollout" and episode.status is Status.CAPPED:
         episode = replace(episode, status=Status.SWITCHED)
+    if isinstance(opened.env, Ends):
+        opened.env.ended(episode.status, episode.error)
     write_episode(opened, spec, episode, seed=seed, wall_s=time.monotonic() - began)
     return episode
 

@@ -47,7 +47,7 @@ async def collect(
         RunError: A disk or a server failed: the same call resumes the run once that is repaired.
     """
     settings, spending = setup.settings, setup.spending
-    _refuse_budget(setup)
+    refuse_budget(setup)
     run, units = begin_run(folder, settings, setup.environments)
     with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
         billing = billing_of(settings, spending, ledger)
@@ -82,23 +82,25 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
 def units_of(settings: Settings, environments: Environments) -> list[Unit]:
     """All units of a run, in the order in which they are begun; what cannot be collected is refused here."""
     tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
-    _refuse(settings, environments)
+    refuse_recipe(settings, environments)
     n = _proposals(settings, tasks)
     if not 0 < sum(n.values()) <= MOST_UNITS:
         raise InputError(
             f"{sum(n.values()):,} proposals over {len(tasks):,} tasks: expected 1 to {MOST_UNITS:,}; change "
             f"n, or --n-of-task"
         )
-    pure_bc = settings.recipe.rho == "teacher"
-    played = [
-        (Key("demo", task.task_id, continuation=i) if pure_bc else Key("rollout", task.task_id, i), task)
-        for task in tasks
-        for i in range(n[task.task_id])
-    ]
+    played = [(key, task) for task in tasks for key in keys_of(settings, task.task_id, n[task.task_id])]
     if settings.pilot:
         demos = tasks[: settings.demo_tasks]
         played += [(Key("demo", task.task_id, continuation=0), task) for task in demos]
     return [Unit(key, task, order) for order, (key, task) in enumerate(played)]
+
+
+def keys_of(settings: Settings, task_id: str, n: int) -> list[Key]:
+    """The n proposals of a task, or its n demonstrations where rho is the teacher."""
+    if settings.recipe.rho == "teacher":
+        return [Key("demo", task_id, continuation=i) for i in range(n)]
+    return [Key("rollout", task_id, i) for i in range(n)]
 
 
 def tasks_of(environments: Environments, spec: str, *, seed: int) -> Sequence[Task]:
@@ -133,7 +135,7 @@ def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:
     return {task.task_id: settings.n_of_task.get(task.task_id, settings.recipe.n) for task in tasks}
 
 
-def _refuse(settings: Settings, environments: Environments) -> None:
+def refuse_recipe(settings: Settings, environments: Environments) -> None:
     """Refuse a recipe that the environments cannot serve, or whose functions cannot be imported."""
     recipe = settings.recipe
     if recipe.T_max > environments.T_max:
@@ -164,7 +166,7 @@ def _limited(spending: SpendingLimits) -> bool:
     return spending.budget is not None and not spending.by_continuation
 
 
-def _refuse_budget(setup: Setup) -> None:
+def refuse_budget(setup: Setup) -> None:
     """Refuse a budget that the teacher could exceed, before a folder is begun."""
     if _limited(setup.spending):
         most = traits_of(setup.teacher).most_output or setup.spending.turn_tokens
@@ -207,10 +209,17 @@ def _call_budget(spending: SpendingLimits, ledger: Ledger) -> Budget | None:
 
 
 def with_meters(
-    setup: Setup, billing: Callable[[str], Billing], *, continuation_budget: Continuations | None
+    setup: Setup,
+    billing: Callable[[str], Billing],
+    *,
+    continuation_budget: Continuations | None,
+    every_call: bool = False,
 ) -> Setup:
-    """The setup with its policies metered: every paid call goes through the billing of its role."""
-    paid_student = traits_of(setup.student).paid
+    """The setup with its policies metered: every paid call goes through the billing of its role.
+
+    every_call  the student's too where it costs nothing, so that its turns are in the ledger
+    """
+    paid_student = every_call or traits_of(setup.student).paid
     return replace(
         setup,
         student=_metered("student", setup, billing) if paid_student else setup.student,

@@ -54,13 +54,22 @@ def open_or_create(
 
 def units_left(units: Sequence[Unit], run: Run) -> list[Unit]:
     """The units whose rows are not in the run yet."""
+    done = units_done(run)
+    return [unit for unit in units if place(unit.key) not in done]
+
+
+Place = tuple[str, str, int]
+
+
+def units_done(run: Run) -> set[Place]:
+    """The places of the units whose rows are in the run, among other episodes'."""
     columns = ["kind", "task_id", "rollout", "continuation", "replicate"]
     episodes = (run.read("episodes", columns=columns)[name].to_pylist() for name in columns)
-    done = {(kind, task, max(numbers)) for kind, task, *numbers in zip(*episodes, strict=True)}
-    return [unit for unit in units if _place(unit.key) not in done]
+    return {(kind, task, max(numbers)) for kind, task, *numbers in zip(*episodes, strict=True)}
 
 
-def _place(key: Key) -> tuple[str, str, int]:
+def place(key: Key) -> Place:
+    """What tells a unit from the other units of its run."""
     return key.kind, key.task_id, max(key.rollout, key.continuation, key.replicate)
 
 

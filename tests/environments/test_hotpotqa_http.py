@@ -15,13 +15,14 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from hotpotqa_world import PASSAGES, world
 
+import agentloop.listening as listening_module
 from agentloop.environments.hotpotqa.retrieval import client as client_module
-from agentloop.environments.hotpotqa.retrieval import server as server_module
 from agentloop.environments.hotpotqa.retrieval.client import Limits, read_result, remote
 from agentloop.environments.hotpotqa.retrieval.index import Bm25, open_bm25
 from agentloop.environments.hotpotqa.retrieval.passages import join_contents
 from agentloop.environments.hotpotqa.retrieval.retriever import RetrieverFailed
-from agentloop.environments.hotpotqa.retrieval.server import BadRequest, answer, application, listening
+from agentloop.environments.hotpotqa.retrieval.server import BadRequest, answer, application
+from agentloop.listening import listening
 from agentloop.types import Status
 from occupancy.record.errors import InputError
 
@@ -255,7 +256,7 @@ def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
     index: Bm25, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown charsets, bodies that are no gzip, aborted uploads, what is no HTTP, and slow clients."""
-    monkeypatch.setattr(server_module, "BODY_S", 0.5)
+    monkeypatch.setattr(listening_module, "BODY_S", 0.5)
     query = b'{"queries": ["Aldor"]}'
     sent = [
         (b"Content-Type: application/json; charset=nonsense\r\nContent-Length: 22\r\n\r\n" + query, b" 200 "),
@@ -267,10 +268,7 @@ def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
     ]
 
     async def run() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        runner = await listening(application(index), "127.0.0.1", port)
+        runner, port = await listening(application(index), "127.0.0.1", 0)
         for body, status in sent:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(HEAD + body)
@@ -280,7 +278,7 @@ def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
         writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
         await writer.drain()
         writer.transport.abort()
-        monkeypatch.setattr(server_module, "BODY_S", 30.0)
+        monkeypatch.setattr(listening_module, "BODY_S", 30.0)
         slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
         for _, writer in slow:
             writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")

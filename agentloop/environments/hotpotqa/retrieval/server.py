@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import multiprocessing
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.errors import InputError, MissingExtra, RunError
+from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, stop_on_signals, web_of
+from occupancy.record.errors import InputError, RunError
 
 from .index import Bm25, open_bm25
 from .passages import Passage, join_contents
@@ -29,15 +29,6 @@ if TYPE_CHECKING:
 TOPK = 3
 MOST = 1000
 """Queries in one request, and passages for one query."""
-MEGABYTE = 1 << 20
-BODY_S = 30.0
-"""Seconds that a client has to send its request."""
-END_S = 1.0
-"""Seconds that open requests have when the server ends."""
-
-
-_LOG = logging.getLogger("agentloop.retriever")
-_LOG.addFilter(lambda record: not isinstance((record.exc_info or (None, None))[1], _bad_messages()))
 
 
 class BadRequest(Exception):
@@ -61,32 +52,25 @@ def answer(index: Bm25, body: Any, *, topk: int = TOPK) -> dict[str, Any]:
 
 def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
     """The aiohttp application: POST /retrieve."""
-    aio = _web()
+    aio = web_of("hotpotqa")
 
     def refused(status: int, why: str) -> Any:
         return aio.json_response({"detail": why[:200]}, status=status)
 
     async def retrieve(request: web.Request) -> Any:
-        if request.headers.get("Content-Encoding", "identity") != "identity":
-            return refused(415, "Content-Encoding: expected the JSON itself, not compressed")
         try:
-            async with asyncio.timeout(BODY_S):
-                body = await request.read()
             # JSON is UTF-8, whatever charset the request names.
-            found = answer(index, json.loads(body), topk=topk)
-        except TimeoutError:
-            return refused(408, f"expected the whole request within {BODY_S:g} s")
+            found = answer(index, json.loads(await body_of(request)), topk=topk)
+        except Unreadable as error:
+            return refused(error.status, str(error))
         except (BadRequest, ValueError, RecursionError) as error:
             return refused(422, str(error))
-        except (OSError, aio.RequestPayloadError) as error:
-            # The client went away, or what it sent is no body.
-            return refused(400, f"the body cannot be read ({type(error).__name__})")
         return aio.Response(
             body=json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"),
             content_type="application/json",
         )
 
-    app: web.Application = aio.Application(client_max_size=8 * MEGABYTE)
+    app: web.Application = aio.Application(client_max_size=MOST_BYTES)
     app.router.add_post("/retrieve", retrieve)
     return app
 
@@ -117,7 +101,7 @@ def serve(
         raise InputError(
             f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535"
         )
-    _web()
+    web_of("hotpotqa")
     open_bm25(corpus, cache=cache)
     context = multiprocessing.get_context("spawn")
     workers = [
@@ -151,40 +135,12 @@ def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | Non
 async def _until_signalled(app: web.Application, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    runner = await listening(app, host, port)
+    stop_on_signals(stop)
+    runner, _ = await listening(app, host, port, share_port=True)
     try:
         await stop.wait()
     finally:
         await runner.cleanup()
-
-
-async def listening(app: web.Application, host: str, port: int) -> web.AppRunner:
-    """Start to answer at host:port; `cleanup` of what is returned ends it within about `END_S`."""
-    aio = _web()
-    # Bodies stay as they were sent: one that is no gzip would fail inside aiohttp, with a traceback.
-    runner: web.AppRunner = aio.AppRunner(
-        app, access_log=None, logger=_LOG, auto_decompress=False, shutdown_timeout=END_S
-    )
-    await runner.setup()
-    await aio.TCPSite(runner, host, port, reuse_port=True).start()
-    return runner
-
-
-def _web() -> Any:
-    try:
-        from aiohttp import web
-    except ImportError as error:
-        raise MissingExtra("aiohttp", "hotpotqa") from error
-    return web
-
-
-def _bad_messages() -> tuple[type[Exception], ...]:
-    """What aiohttp would log with a traceback, and is the client's doing: no HTTP, or a lost connection."""
-    from aiohttp.http_exceptions import HttpProcessingError
-
-    return HttpProcessingError, OSError
 
 
 def _document(passage: Passage) -> dict[str, Any]:

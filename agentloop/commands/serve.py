@@ -1,0 +1,154 @@
+"""`fewsteps serve`: Algorithm 1 through an OpenAI-compatible address, for a harness that is not ours."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from agentloop.commands.collect import show_run
+from agentloop.commands.recipes import (
+    PRESETS,
+    add_pilot,
+    add_recipe,
+    add_spending,
+    read_recipes,
+    read_settings,
+    read_spending,
+)
+from agentloop.serve.settings import Port
+from occupancy.record.errors import BudgetStopped, InputError
+from occupancy.record.show import add_json, progress, say
+from occupancy.record.specs import Count, Positive, Seed, option, settings
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from agentloop.run.settings import Settings
+    from agentloop.serve.desk import Desk, Harness
+    from agentloop.serve.settings import Serving
+    from occupancy.record.rows import Rows
+
+HARNESS = "harness"
+"""What `--env` would be."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `serve`."""
+    command = commands.add_parser(
+        "serve",
+        help="collect through a harness of your own: an OpenAI-compatible address",
+        description="Answer a harness's calls as the recipe says: the student's turns, then the recorded "
+        "prefix and the teacher's. The same command on the same folder goes on where it was stopped.",
+        epilog=PRESETS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = command.add_argument
+    add("out", metavar="RUN", help="the run folder")
+    add("--recipe", action="append", default=[], help="a preset, or a TOML file (default: op-short)")
+    add("--harness", default=HARNESS, metavar="NAME", help="name of harness and tasks, for the run's records")
+    add("--max-turns", type=option(Count), default=50, help="most turns of an episode (default: 50)")
+    add("--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)")
+    add_recipe(command)
+    add_spending(command)
+    add_pilot(command)
+    group = command.add_argument_group("serving", "how; may be changed at a resume")
+    add = group.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
+    add("--port", type=option(Port), default=8333, help="0 takes a free one (default: 8333)")
+    add("--key-env", metavar="NAME", help="environment variable with the API key that a harness must give")
+    add(
+        "--tasks", type=option(Count), metavar="N", help="end after N tasks (default: when stopped or closed)"
+    )
+    add(
+        "--idle",
+        type=option(Positive),
+        default=1800.0,
+        metavar="SECONDS",
+        help="silence that ends an episode",
+    )
+    add("--wait", type=option(Positive), default=600.0, metavar="SECONDS", help="longest wait of a call")
+    add_json(command)
+    command.set_defaults(handler=_serve, env=None, end_on="")
+
+
+def _serve(given: argparse.Namespace) -> int:
+    import asyncio
+
+    from agentloop.serve.desk import Harness
+    from agentloop.serve.settings import Serving
+
+    tasks = given.tasks or 0
+    if given.plan:
+        from agentloop.run.plan_file import fill_collect
+
+        fill_collect(given)
+    if lacking := [name for name in ("student", "teacher") if getattr(given, name) is None]:
+        raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
+    if len(given.recipe) > 1:
+        raise InputError(f"--recipe {', '.join(given.recipe)}: one run is served with one recipe; give one")
+    if "\n" in given.harness or not given.harness.strip():
+        raise InputError(f"--harness {given.harness!r}: expected a name in one line")
+    from occupancy.record.recipe import Recipe
+
+    changed = settings(Recipe, given.set, of="--set").get("T_max")
+    harness = Harness(f"{given.harness} through serve", int(changed or given.max_turns))
+    (recipe,) = read_recipes(given, harness).values()
+    serving = Serving(
+        host=given.host,
+        port=given.port,
+        access_key=_access_key(given.key_env),
+        idle_s=given.idle,
+        wait_s=given.wait,
+        tasks=tasks,
+    )
+    wanted = read_settings(given, recipe, tasks=HARNESS, env=HARNESS)
+    try:
+        status = asyncio.run(_until_done(given, harness, wanted, serving))
+    except BudgetStopped:
+        show_run(given, status="budget_stopped")
+        raise
+    show_run(given, status=status)
+    return 0
+
+
+def _access_key(name: str | None) -> str:
+    if name is None:
+        return ""
+    key = os.environ.get(name, "").strip()
+    if len(key) < 8 or not key.isascii() or not key.isprintable() or "/" in key:
+        raise InputError(
+            f"--key-env {name}: the variable is no key: expected 8 or more ASCII characters without /"
+        )
+    return key
+
+
+async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Settings, serving: Serving) -> str:
+    from agentloop.commands.arguments import opened_policies
+    from agentloop.listening import stop_on_signals
+    from agentloop.run.types import Setup
+    from agentloop.serve.run import serve
+    from agentloop.serve.server import answering
+
+    tokens = units = 0
+
+    async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
+        def listens(address: str) -> None:
+            say(f"serve: {given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
+
+        stop_on_signals(stop)
+        return await answering(desk, serving, say=lambda line: say(f"serve: {line}"), listens=listens)
+
+    async with opened_policies(harness, given.student, given.teacher) as (student, teacher):
+        with progress("serve") as advance:
+
+            def committed(done: int, total: int, rows: Rows) -> None:
+                nonlocal tokens, units
+                units += sum(e["kind"] in ("rollout", "demo") for e in rows.get("episodes", []))
+                tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
+                advance(units, None, f"{tokens:,} teacher tokens in new rows")
+
+            setup = Setup(wanted, harness, student, teacher, read_spending(given))
+            finished = await serve(given.out, setup, serving, answer, progress=committed)
+    return "finished" if finished else "stopped"

@@ -1,0 +1,283 @@
+"""OpenEnv environments as a benchmark: `--env openenv:http://HOST:PORT`, over the server's own WebSocket.
+
+    fewsteps collect --env openenv:http://127.0.0.1:8000 --tasks seeds:60 ...
+
+A task is a seed that the environment is reset with, and every observation of a replay is compared: an
+environment that draws at random in spite of its seed is recorded as `replay_desync`. Where an action is one
+text, a turn is that text; else a turn is a call of the tool `act`, or one JSON object. Nothing of OpenEnv is
+imported; the messages are those of its EnvClient (openenv-core 0.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from agentloop.environments.task_specs import parse_spec
+from agentloop.http import open_session
+from agentloop.policies.tool_text import calls_in
+from agentloop.types import Environment, EnvironmentFailed, Message, Policy, Replay, Reply, Task
+from occupancy.record.errors import InputError
+from occupancy.record.specs import Count, Few, Positive, check
+
+MOST_BYTES = 8 << 20
+"""Of one message of the server."""
+_OF_EVERY_ACTION = ("metadata",)
+"""Fields that OpenEnv gives every action, and no turn fills."""
+
+
+@dataclass(frozen=True)
+class OpenEnvSettings:
+    """How an OpenEnv server is played."""
+
+    url: str
+    workers: Few = 2
+    """Tasks that are open at once; the server has a limit of its own."""
+    T_max: Count = 50
+    reward: Literal["last", "sum", "max"] = "last"
+    """What of the steps' rewards is the episode's R."""
+    reward_at_0: float = 0.0
+    """The reward that is R = 0."""
+    reward_at_1: float = 1.0
+    """The reward that is R = 1."""
+    system: str = ""
+    """The system message; by default what the server says of itself and of its actions."""
+    reset: str = "{}"
+    """JSON object of further arguments of every reset."""
+    timeout_s: Positive = 60.0
+    """Seconds for one answer of the server."""
+
+    def __post_init__(self) -> None:
+        check(self, of="openenv")
+        try:
+            good = urlsplit(self.url).scheme in ("http", "https") and isinstance(json.loads(self.reset), dict)
+        except ValueError:
+            good = False
+        if not good or self.reward_at_0 == self.reward_at_1:
+            raise InputError(
+                f"openenv:{self.url} with reset={self.reset}, reward_at_0={self.reward_at_0:g}, reward_at_1="
+                f"{self.reward_at_1:g}: expected http://HOST:PORT, a JSON object, and two different rewards"
+            )
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What a turn may be."""
+
+    text_field: str
+    """The one text that an action is; empty where it is more."""
+    schema: Mapping[str, Any]
+
+    def of(self, turn: str) -> tuple[dict[str, Any] | None, str]:
+        """The action of a turn, or None, and the role of the message that answers it."""
+        if self.text_field:
+            return {self.text_field: turn.strip()}, "user"
+        _, calls = calls_in(turn)
+        role = "tool" if calls else "user"
+        text = calls[0][1] if calls else turn[turn.find("{") : turn.rfind("}") + 1]
+        try:
+            action = json.loads(text)
+        except (ValueError, RecursionError):
+            return None, role
+        return (action if isinstance(action, dict) else None), role
+
+    @property
+    def told(self) -> str:
+        """How to act, in a sentence."""
+        if self.text_field:
+            return f"Answer each message with your next {self.text_field} alone."
+        return f"Act with one JSON object in each answer, of this schema: {json.dumps(self.schema)}"
+
+
+def read_actions(schema: Any) -> Actions:
+    """What a turn may be, from the server's JSON schema of an action."""
+    fields = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(fields, dict):
+        raise InputError("the server's /schema describes no action: expected a JSON schema with properties")
+    own = {name: field for name, field in fields.items() if name not in _OF_EVERY_ACTION}
+    name = next(iter(own), "")
+    one_text = len(own) == 1 and isinstance(own[name], dict) and own[name].get("type") == "string"
+    defined = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    required = [field for field in schema.get("required", ()) if field in own]
+    return Actions(
+        name if one_text else "", {"type": "object", "properties": own, "required": required} | defined
+    )
+
+
+class OpenEnv:
+    """One task over one WebSocket."""
+
+    def __init__(
+        self, socket: Any, seed: int, settings: OpenEnvSettings, actions: Actions, system: str
+    ) -> None:
+        self._socket, self._seed, self._settings = socket, seed, settings
+        self._actions, self._system = actions, system
+        self._rewards: list[float] = []
+
+    async def reset(self, seed: int) -> Reply:
+        """Begin the task anew; its seed is the task's own, and not the episode's."""
+        self._rewards = []
+        given = {"seed": self._seed} | json.loads(self._settings.reset)
+        return self._reply(await self._ask("reset", given), "user")
+
+    async def step(self, text: str) -> Reply:
+        """Play one turn; what is no action is answered by what the server says of it."""
+        action, role = self._actions.of(text)
+        if action is None:
+            return Reply("No JSON object was found: act with one.", parse_status="no_action", role=role)
+        return self._reply(await self._ask("step", action), role)
+
+    def prompt(self, first: Reply) -> Sequence[Message]:
+        """How to act, and the first observation."""
+        return (Message("system", self._system, "task"), Message("user", first.observation, "environment"))
+
+    async def ask(self, question: str, **arguments: Any) -> Any:
+        """No server answers a scripted policy."""
+        raise EnvironmentFailed(f"a scripted policy asked {question!r}, which no OpenEnv server answers")
+
+    async def _ask(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        import aiohttp
+
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                await self._socket.send_str(json.dumps({"type": kind, "data": data}))
+                given = await self._socket.receive_json()
+        except TimeoutError:
+            raise EnvironmentFailed(
+                f"the server did not answer {kind} in {self._settings.timeout_s:g} s"
+            ) from None
+        except (aiohttp.ClientError, ConnectionError, TypeError, ValueError) as error:
+            raise EnvironmentFailed(
+                f"the connection ended at {kind} ({type(error).__name__}: {error})"
+            ) from None
+        if not isinstance(given, dict) or not isinstance(given.get("data"), dict):
+            raise EnvironmentFailed(f"the server answered {kind} with no object with data")
+        return given
+
+    def _reply(self, given: Mapping[str, Any], role: str) -> Reply:
+        data = given["data"]
+        if given.get("type") == "error":
+            if data.get("code") == "VALIDATION_ERROR":
+                told = json.dumps([{k: e.get(k) for k in ("loc", "msg")} for e in data.get("errors", ())])
+                return Reply(f"This is no action: {told}", parse_status="invalid_action", role=role)
+            raise EnvironmentFailed(f"the server failed ({data.get('code')}: {data.get('message')})")
+        reward, done = data.get("reward"), bool(data.get("done"))
+        if isinstance(reward, int | float):
+            self._rewards.append(float(reward))
+        return Reply(shown(data.get("observation")), done, self._R() if done else None, role=role)
+
+    def _R(self) -> float:
+        if not self._rewards:
+            raise EnvironmentFailed("the episode is done and the server has given no reward")
+        chosen = {"last": self._rewards[-1], "sum": sum(self._rewards), "max": max(self._rewards)}
+        low, high = self._settings.reward_at_0, self._settings.reward_at_1
+        return (chosen[self._settings.reward] - low) / (high - low)
+
+
+def shown(observation: Any) -> str:
+    """An observation as text: its one text, or JSON."""
+    if isinstance(observation, dict) and len(observation) == 1:
+        (only,) = observation.values()
+        if isinstance(only, str):
+            return only
+    return observation if isinstance(observation, str) else json.dumps(observation, ensure_ascii=False)
+
+
+class OpenEnvServer:
+    """A server's environments; a task is a seed."""
+
+    replay, policies = Replay.CHECKED, ()
+
+    def __init__(self, settings: OpenEnvSettings, actions: Actions, told: Mapping[str, Any]) -> None:
+        self.settings, self.actions = settings, actions
+        self.name = f"openenv {told.get('name', '')}".strip()
+        self.version = (
+            f"{self.name} {told.get('version', '')} reward={settings.reward} reset={settings.reset}"
+        )
+        self.T_max, self.capacity = settings.T_max, settings.workers
+        self._system = settings.system or f"{told.get('description', '')}\n\n{actions.told}".strip()
+        tool = {"name": "act", "description": "Act in the environment.", "parameters": actions.schema}
+        self.tools = () if actions.text_field else ({"type": "function", "function": tool},)
+        self._free = asyncio.Semaphore(settings.workers)
+        self._session: Any = None
+
+    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+        """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`."""
+        part = parse_spec(spec, splits=("seeds",))
+        if part.stop is None:
+            raise InputError(
+                f"--tasks {spec}: expected seeds:N or seeds:A-B, since a server has no end of seeds"
+            )
+        return [Task(f"seeds/{n}", f"seeds/{n}", "seeds") for n in range(part.start, part.stop)]
+
+    def policy(self, spec: str) -> Policy | None:
+        """None: servers bring no policies."""
+        return None
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        """A connection of its own for each task."""
+        import aiohttp
+
+        async with self._free:
+            if self._session is None:
+                self._session = open_session("agents")
+            address = f"ws{self.settings.url.removeprefix('http').rstrip('/')}/ws"
+            try:
+                async with asyncio.timeout(self.settings.timeout_s):
+                    socket = await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise EnvironmentFailed(
+                    f"{address} cannot be reached ({type(error).__name__}: {error})"
+                ) from None
+            try:
+                number = int(task.task_id.removeprefix("seeds/"))
+                yield OpenEnv(socket, number, self.settings, self.actions, self._system)
+            finally:
+                await socket.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def open_openenv(
+    url: str,
+    *,
+    workers: Few = 2,
+    T_max: Count = 50,
+    reward: Literal["last", "sum", "max"] = "last",
+    reward_at_0: float = 0.0,
+    reward_at_1: float = 1.0,
+    system: str = "",
+    reset: str = "{}",
+    timeout_s: Positive = 60.0,
+) -> OpenEnvServer:
+    """The environments of the OpenEnv server at `url`; see `OpenEnvSettings`."""
+    settings = OpenEnvSettings(
+        url, workers, T_max, reward, reward_at_0, reward_at_1, system, reset, timeout_s
+    )
+    schema, told = (_get(f"{url.rstrip('/')}/{name}", settings) for name in ("schema", "metadata"))
+    return OpenEnvServer(settings, read_actions(schema.get("action")), told)
+
+
+def _get(url: str, settings: OpenEnvSettings) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=settings.timeout_s) as response:
+            given = json.loads(response.read(MOST_BYTES))
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        raise InputError(
+            f"{url} gives no JSON ({error}): expected a running OpenEnv server, e.g. openenv:http://127.0.0.1:8000"
+        ) from error
+    if not isinstance(given, dict):
+        raise InputError(f"{url} gives no JSON object: expected a running OpenEnv server")
+    return given

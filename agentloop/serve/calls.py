@@ -1,0 +1,246 @@
+"""Chat-completions calls of a harness to messages as a run stores them, and turns back to its format.
+
+Consecutive messages of one role are one message, tool calls and replies are text, and tools are described in
+the system message (agentloop.policies.tool_text): what a policy reads is all that a run stores and trains on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from agentloop.policies.tool_text import NEXT_REPLY, calls_in, turn_text, with_tools
+from agentloop.types import Usage
+from occupancy.record.rows import storable
+
+_FOREIGN = {"n": 1, "tool_choice": "auto", "response_format": None, "stop": None, "logprobs": False}
+"""Settings that would change what a turn is -> the value that changes nothing."""
+_SAME = {"tool_choice": ("none",), "response_format": ({"type": "text"},), "stop": ([], ""), "n": (None,)}
+OWN = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "presence_penalty", "top_k")
+"""Settings of sampling: those in the student's and the teacher's names apply, and not a call's."""
+
+
+class Refused(Exception):
+    """A call that gets no turn: the HTTP status, a code for programs and one line for people."""
+
+    def __init__(self, status: int, code: str, why: str) -> None:
+        super().__init__(why)
+        self.status, self.code = status, code
+
+    def again(self) -> Refused:
+        """The same to be raised once more, without the frames of the last time."""
+        return Refused(self.status, self.code, str(self))
+
+
+class Said(NamedTuple):
+    """One message of a conversation."""
+
+    role: str
+    """system, user, assistant or tool."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessCall:
+    """What one call asks."""
+
+    messages: tuple[Said, ...]
+    has_tools: bool
+    """Whether the harness offers tools: then calls are returned in their own form."""
+    stream: bool = False
+    with_usage: bool = True
+    """A stream's last part names the tokens."""
+    model: str = ""
+    sampling: tuple[str, ...] = ()
+    """Settings of sampling that it asks for, and that do not apply."""
+
+
+def task_of(messages: Sequence[Said]) -> str:
+    """The name of a task, from the messages before its first turn."""
+    text = json.dumps([tuple(said) for said in messages], ensure_ascii=False)
+    return f"task-{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def read_call(body: bytes) -> HarnessCall:
+    """The call in a request's body; Refused where it is none, or asks what cannot be given."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _bad(f"the body is no JSON ({error})"[:200]) from None
+    if not isinstance(given, dict) or not isinstance(given.get("messages"), list):
+        raise _bad("expected a JSON object with a list of messages, as for POST /v1/chat/completions")
+    for name, usual in _FOREIGN.items():
+        if given.get(name, usual) not in (usual, None, *_SAME.get(name, ())):
+            raise Refused(
+                400,
+                "not_supported",
+                f"{name}={json.dumps(given[name])[:60]}: a turn is what its model answers; leave it out",
+            )
+    tools = given.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise _bad("tools: expected a list of tool descriptions")
+    messages = tuple(_merged(_read_messages(given["messages"])))
+    if not messages or messages[-1].role not in ("user", "tool"):
+        raise _bad("the last message: expected a user's message or a tool's reply, which a turn can answer")
+    if tools:
+        has_system = messages[0].role == "system"
+        system = with_tools(messages[0].text if has_system else "", tools)
+        messages = (Said("system", storable(system)), *messages[has_system:])
+    stream_options = given.get("stream_options")
+    return HarnessCall(
+        messages,
+        bool(tools),
+        stream=given.get("stream") is True,
+        with_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
+        model=str(given.get("model") or "")[:200],
+        sampling=tuple(name for name in OWN if given.get(name) is not None),
+    )
+
+
+def _bad(why: str) -> Refused:
+    return Refused(400, "bad_request", why)
+
+
+def _read_messages(given: Sequence[Any]) -> Iterator[Said]:
+    open_calls: list[Any] = []
+    replies: list[tuple[int, str]] = []
+    for message in given:
+        if not isinstance(message, dict):
+            raise _bad("messages: expected objects with role and content")
+        role, text = message.get("role"), _text_of(message.get("content"))
+        if role != "tool" and replies:
+            yield Said("tool", NEXT_REPLY.join(text for _, text in sorted(replies, key=_place)))
+            replies = []
+        if role == "tool":
+            id_ = message.get("tool_call_id")
+            replies.append((open_calls.index(id_) if id_ in open_calls else len(open_calls), text))
+        elif role == "assistant":
+            calls = message.get("tool_calls") or ()
+            try:
+                open_calls = [call.get("id") for call in calls]
+                said = turn_text(text, [_function(call["function"]) for call in calls])
+            except (KeyError, TypeError, AttributeError):
+                raise _bad("tool_calls: expected objects with function: {name, arguments}") from None
+            yield Said("assistant", storable(said))
+        elif role in ("system", "developer", "user"):
+            yield Said("user" if role == "user" else "system", text)
+        else:
+            raise _bad(f"role {str(role)[:40]!r}: expected system, user, assistant or tool")
+    if replies:
+        yield Said("tool", NEXT_REPLY.join(text for _, text in sorted(replies, key=_place)))
+
+
+def _place(reply: tuple[int, str]) -> int:
+    return reply[0]
+
+
+def _function(function: Mapping[str, Any]) -> tuple[str, str]:
+    arguments = function["arguments"]
+    return str(function["name"]), arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _text_of(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return storable(content)
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        kinds = {str(part.get("type")) for part in content}
+        if kinds <= {"text"} and all(isinstance(part.get("text"), str) for part in content):
+            return storable("".join(part["text"] for part in content))
+        raise Refused(
+            400, "not_text", f"content of type {', '.join(sorted(kinds))[:60]}: expected text alone"
+        )
+    raise _bad("content: expected a text, or a list of parts of type text")
+
+
+def _merged(messages: Iterable[Said]) -> Iterator[Said]:
+    """Messages of one role in a row as one, as some providers want them."""
+    last: Said | None = None
+    for said in messages:
+        if last is not None and said.role == last.role and said.role in ("system", "user"):
+            last = Said(said.role, f"{last.text}\n\n{said.text}")
+            continue
+        if last is not None:
+            yield last
+        last = said
+    if last is not None:
+        yield last
+
+
+def same_message(ours: Said, theirs: Said) -> bool:
+    """Whether a harness repeats a message; it may have written a call's arguments anew, or cut blanks."""
+    if ours == theirs:
+        return True
+    if ours.role != theirs.role or ours.role != "assistant":
+        return False
+    return _canonical(ours.text) == _canonical(theirs.text)
+
+
+def _canonical(text: str) -> tuple[str, list[tuple[str, str]]]:
+    said, calls = calls_in(text)
+    return said.strip(), [(name, _arguments(arguments)) for name, arguments in calls]
+
+
+def _arguments(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text
+
+
+def completion(text: str, usage: Usage | None, call: HarnessCall, *, name: str, t: int) -> dict[str, Any]:
+    """Turn t as an answer to a call.
+
+    Args:
+        text: the turn, as a run stores it.
+        usage: its tokens; None where they are not known.
+        call: what is answered.
+        name: of the answer; the same for the same turn.
+        t: the turn's number, which makes the ids of its calls.
+    """
+    said, calls = calls_in(text) if call.has_tools else (text, [])
+    message: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
+    if calls:
+        message["tool_calls"] = [
+            {"id": f"call_{t}_{i}", "type": "function", "function": {"name": called, "arguments": arguments}}
+            for i, (called, arguments) in enumerate(calls)
+        ]
+    prompt, output = (usage.prompt or 0, usage.output) if usage is not None else (0, 0)
+    return {
+        "id": name,
+        "object": "chat.completion",
+        "created": 0,
+        "model": call.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": "tool_calls" if calls else "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output},
+    }
+
+
+def streamed(whole: Mapping[str, Any], call: HarnessCall) -> bytes:
+    """The same answer as server-sent events."""
+    choice = whole["choices"][0]
+    message, parts = choice["message"], []
+    head = {name: whole[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": ""}, None)]
+    if message["content"]:
+        deltas.append(({"content": message["content"]}, None))
+    for index, called in enumerate(message.get("tool_calls", ())):
+        deltas.append(({"tool_calls": [{"index": index, **called}]}, None))
+    deltas.append(({}, choice["finish_reason"]))
+    for delta, finish in deltas:
+        parts.append(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+    if call.with_usage:
+        parts.append(head | {"choices": [], "usage": whole["usage"]})
+    lines = [f"data: {json.dumps(part)}\n\n" for part in parts]
+    return "".join([*lines, "data: [DONE]\n\n"]).encode()

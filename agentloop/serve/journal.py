@@ -1,0 +1,108 @@
+"""The journal of a served run: what the harness said, so that a killed server goes on where it was.
+
+    RUN/serve.jsonl     one JSON object a line: an episode's beginning, an observation, a reward
+
+Turns are not in it: they are in the ledger. A line is written before it has any effect, and survives the
+death of the process; rewards, which no harness sends twice, are also synced to the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentloop.serve.calls import HarnessCall, Said
+from agentloop.types import Reply
+from occupancy.record.drafts import open_file
+from occupancy.record.errors import DataError
+from occupancy.record.rows import Key
+
+FILE = "serve.jsonl"
+
+
+@dataclass
+class Recorded:
+    """An episode of the harness as the journal has it."""
+
+    key: str
+    task_id: str
+    unit: Key
+    """The unit's first episode."""
+    nth: int
+    """Which of the unit's episodes it plays, from 0."""
+    first: HarnessCall
+    replies: deque[Reply] = field(default_factory=deque)
+    """What the harness answered to each turn."""
+    also: list[str] = field(default_factory=list)
+    """Keys of later episodes that went on with it."""
+
+
+class Journal:
+    """The open journal of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / FILE
+        self.recorded = {episode.key: episode for episode in _read(self.file)}
+        """By key, in the order in which they began."""
+        self._handle = os.fdopen(open_file(self.file, os.O_CREAT | os.O_APPEND), "ab", buffering=0)
+
+    def began(self, episode: Recorded) -> None:
+        """A harness's episode has a part to play."""
+        call = {"messages": episode.first.messages, "tools": episode.first.has_tools}
+        unit = [episode.unit.kind, episode.unit.rollout, episode.unit.continuation]
+        where = {"key": episode.key, "task": episode.task_id, "unit": unit, "nth": episode.nth}
+        self._write(where | call)
+
+    def taken_over(self, key: str, by: str) -> None:
+        """A later episode goes on with one that its harness has given up."""
+        self._write({"key": key, "also": by})
+
+    def replied(self, key: str, reply: Reply) -> None:
+        """The harness has answered a turn."""
+        line: dict[str, Any] = {"key": key, "observation": reply.observation, "role": reply.role}
+        self._write(line | ({"reward": reply.reward} if reply.done else {}), sync=reply.done)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handle.close()
+
+    def _write(self, line: dict[str, Any], *, sync: bool = False) -> None:
+        self._handle.write(json.dumps(line).encode() + b"\n")
+        if sync:
+            os.fsync(self._handle.fileno())
+
+
+def _read(file: Path) -> Iterator[Recorded]:
+    """Every episode of the journal; a last line that a kill has cut is not there."""
+    if not file.exists():
+        return
+    episodes: dict[str, Recorded] = {}
+    whole = file.read_bytes()
+    if whole and not whole.endswith(b"\n"):
+        whole = whole[: whole.rfind(b"\n") + 1]
+        os.truncate(file, len(whole))
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            given = json.loads(line)
+            if "unit" in given:
+                first = HarnessCall(tuple(Said(*said) for said in given["messages"]), given["tools"])
+                kind, rollout, continuation = given["unit"]
+                unit = Key(kind, given["task"], rollout, continuation=continuation)
+                episodes[given["key"]] = Recorded(given["key"], given["task"], unit, given["nth"], first)
+            elif "also" in given:
+                episodes[given["key"]].also.append(given["also"])
+            else:
+                reward = given.get("reward")
+                reply = Reply(given["observation"], "reward" in given, reward, role=given["role"])
+                episodes[given["key"]].replies.append(reply)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{file}, line {number} cannot be read ({type(error).__name__}: {error}): restore the file, "
+                f"or serve into a new folder"
+            ) from error
+    yield from episodes.values()

@@ -1,0 +1,177 @@
+"""The HTTP side of `fewsteps serve`: an OpenAI-compatible address whose every call belongs to an episode.
+
+    POST /v1/chat/completions                      key: X-Session-ID, or at the end of the API key
+    POST /episodes/KEY/v1/chat/completions         the same with the key in the address
+    POST /episodes/KEY/reward                      {"reward": 0 to 1, "observation": "optional"}
+    GET  /episodes/KEY, /status, /v1/models        what is known of an episode, of the run; a model's name
+    POST /close                                    no further episode comes: units end with those they have
+
+What a harness sends as Authorization is compared with the access key, and neither kept nor passed on.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, web_of
+from agentloop.serve.calls import Refused, completion, read_call, streamed, task_of
+from agentloop.serve.desk import CLOSED, Desk
+from agentloop.serve.settings import Serving
+from agentloop.types import Reply
+from occupancy.record.rows import storable
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+Say = Callable[[str], None]
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_TASK = re.compile(r"[\w./:@+=,-]{1,200}")
+_IN_API_KEY = "/episode/"
+
+
+def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -> web.Application:
+    """The aiohttp application; `say` is told once of each setting that a harness asks for in vain."""
+    aio = web_of("agents")
+    told: set[str] = set()
+
+    def handled(handler: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[Any]]:
+        async def handle(request: web.Request) -> Any:
+            try:
+                _admit(request, serving.access_key)
+                return await handler(request)
+            except Refused as refused:
+                status, code, why = refused.status, refused.code, str(refused)
+            except Unreadable as error:
+                status, code, why = error.status, "unreadable", str(error)
+            headers = {"Retry-After": "5"} if status in (429, 503) else {}
+            body = {"message": " ".join(why.split()), "type": "fewsteps", "code": code}
+            return aio.json_response({"error": body}, status=status, headers=headers)
+
+        return handle
+
+    async def chat(request: web.Request) -> Any:
+        key = _key(request)
+        call = read_call(await body_of(request))
+        for name in call.sampling:
+            if name not in told:
+                told.add(name)
+                say(f"the harness asks for a {name}: turns are sampled as --student and --teacher say")
+        task_id = request.headers.get("X-Task-ID") or task_of(call.messages)
+        if not _TASK.fullmatch(task_id):
+            raise Refused(400, "bad_request", "X-Task-ID: expected 1 to 200 letters, digits or ./:@+=,-_")
+        transport = request.transport
+        turn = await desk.turn(key, task_id, call, lambda: transport is None or transport.is_closing())
+        name = f"chatcmpl-{blake2b(key.encode(), digest_size=8).hexdigest()}-{turn.t}"
+        whole = completion(turn.text, turn.usage, call, name=name, t=turn.t)
+        if call.stream:
+            return aio.Response(body=streamed(whole, call), content_type="text/event-stream")
+        return aio.json_response(whole)
+
+    async def reward(request: web.Request) -> Any:
+        used = desk.reward(_key(request), _read_reward(await body_of(request)))
+        return aio.json_response({"used": used})
+
+    async def episode(request: web.Request) -> Any:
+        key = _key(request)
+        if key in desk.sessions:
+            return aio.json_response({"state": "open"})
+        if key in desk.ended:
+            return aio.json_response({"state": "ended", "code": desk.ended[key].code})
+        raise Refused(404, "unknown_episode", f"episode {key[:80]!r} is not known: it has made no call")
+
+    async def models(request: web.Request) -> Any:
+        model = {"id": "fewsteps", "object": "model", "created": 0, "owned_by": "fewsteps"}
+        return aio.json_response({"object": "list", "data": [model]})
+
+    async def status(request: web.Request) -> Any:
+        return aio.json_response(desk.status())
+
+    async def close(request: web.Request) -> Any:
+        desk.refuse_further(CLOSED)
+        return aio.json_response(desk.status())
+
+    async def unknown(request: web.Request) -> Any:
+        raise Refused(
+            404,
+            "unknown_address",
+            f"{request.method} {request.path[:80]}: expected POST /v1/chat/completions or "
+            f"/episodes/KEY/reward; see docs/own_harness.md",
+        )
+
+    app: web.Application = aio.Application(client_max_size=MOST_BYTES)
+    for start in ("", "/v1", "/episodes/{key}", "/episodes/{key}/v1"):
+        app.router.add_post(f"{start}/chat/completions", handled(chat))
+        app.router.add_get(f"{start}/models", handled(models))
+    app.router.add_post("/episodes/{key}/reward", handled(reward))
+    app.router.add_get("/episodes/{key}", handled(episode))
+    app.router.add_get("/status", handled(status))
+    app.router.add_post("/close", handled(close))
+    app.router.add_route("*", "/{rest:.*}", handled(unknown))
+    return app
+
+
+async def answering(
+    desk: Desk, serving: Serving, *, say: Say, listens: Callable[[str], None]
+) -> Callable[[], Awaitable[None]]:
+    """Begin to answer the calls of a desk; `listens` is told the address. Returns what ends it."""
+    runner, port = await listening(application(desk, serving, say=say), serving.host, serving.port)
+    host = f"[{serving.host}]" if ":" in serving.host else serving.host
+    listens(f"http://{host}:{port}")
+    cleanup: Callable[[], Awaitable[None]] = runner.cleanup
+    return cleanup
+
+
+def _bearer(request: web.Request) -> tuple[str, str]:
+    """Access key and episode key of an API key SECRET/episode/KEY."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    secret, _, key = given.strip().partition(_IN_API_KEY)
+    return (secret, key) if scheme.lower() == "bearer" else ("", "")
+
+
+def _admit(request: web.Request, access_key: str) -> None:
+    secret, _ = _bearer(request)
+    known = hmac.compare_digest(secret.encode("utf-8", "replace"), access_key.encode("utf-8", "replace"))
+    if access_key and not known:
+        raise Refused(
+            401, "wrong_key", "the API key is not this server's: expected the one that --key-env names"
+        )
+
+
+def _key(request: web.Request) -> str:
+    named = {
+        request.match_info.get("key", ""),
+        request.headers.get("X-Session-ID", ""),
+        _bearer(request)[1],
+    } - {""}
+    if not named:
+        raise Refused(
+            400,
+            "no_episode",
+            "the call names no episode: give its key as the header X-Session-ID, in the address "
+            "(/episodes/KEY/v1), or at the end of the API key (ACCESS_KEY/episode/KEY)",
+        )
+    if len(named) > 1:
+        raise Refused(400, "bad_request", "the call names two episodes: give one key alone")
+    key: str = named.pop()
+    if not _KEY.fullmatch(key):
+        raise Refused(400, "bad_request", "the episode's key: expected 1 to 200 visible ASCII characters")
+    return key
+
+
+def _read_reward(body: bytes) -> Reply:
+    try:
+        given = json.loads(body)
+        reward, observation = given["reward"], given.get("observation", "")
+        good = isinstance(reward, int | float) and not isinstance(reward, bool) and 0 <= reward <= 1
+        if good and isinstance(observation, str):
+            return Reply(storable(observation), done=True, reward=float(reward))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise Refused(
+        422, "bad_reward", 'expected {"reward": a number from 0 to 1, "observation": an optional text}'
+    )

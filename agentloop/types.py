@@ -4,16 +4,13 @@ Message      one entry of a context, with its author
 Ask, Answer  what a policy is given for one turn, and what it gives back
 Usage        tokens of one answer, as the provider (or a named counter) counts them
 Traits       which parts of an answer a policy can give, and what one call can cost at most
-Reply        what the environment gives back
-Turn         one assistant turn and the environment's reply to it
+Reply, Turn  what the environment gives back; one assistant turn with the reply to it
 Policy       async (Ask) -> Answer: a language model, a scripted expert, a replay
 PolicyFailed, CallFailed, ContextOverflow, EnvironmentFailed  what can go wrong at the seams
-Environment  one task that can be reset and stepped; opened by Environments
-Status       how an episode ended
+Environment  one task that can be reset and stepped; opened by Environments. Status: how an episode ended
 
-Optional members, each a protocol of its own with its default in the docstring: HasTraits and Closes for
-policies; Normalises, Forks and Ends for an environment; Forking, OffersTools, Stops and Cautions for a
-benchmark.
+Optional members are protocols of their own, with their defaults in the docstring: HasTraits, Closes for a
+policy; Normalises, Forks, Ends for an environment; Forking, OffersTools, Stops, Cautions for a benchmark.
 """
 
 from __future__ import annotations
@@ -324,7 +321,7 @@ class Ends(Protocol):
     """Optional for an environment. Default: nobody tells it how an episode ended."""
 
     def ended(self, status: Status, error: str) -> None:
-        """An episode has ended; the next one begins with `reset`."""
+        """An episode has ended."""
 
 
 @dataclass(frozen=True, slots=True)

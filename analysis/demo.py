@@ -33,7 +33,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _demo(given: argparse.Namespace) -> int:
-    from analysis.figures import plan_figure
+    from analysis.figures.plan import plan_figure
     from analysis.page import plan_page
     from analysis.plan.answer import table
     from analysis.plan.planner import plan

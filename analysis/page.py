@@ -6,7 +6,7 @@ from base64 import b64encode
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.figures import MEASURES, plan_figure
+from analysis.figures.plan import MEASURES, plan_figure
 from analysis.plan.answer import number, sentences, shown
 from analysis.plan.report import Candidate, Plan
 from occupancy.record.errors import InputError

@@ -69,7 +69,7 @@ def test_demo_writes_a_figure_and_a_page(tmp_path: Path, capsys: pytest.CaptureF
     assert printed["plan"]["budget"] == BUDGET
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "plan.html").read_text("utf-8")
-    assert "http" not in page, "the page loads nothing from elsewhere"
+    assert "://" not in page, "the page loads nothing from elsewhere"
     assert "None" not in page
     image = page[page.index("base64") : page.index('">', page.index("base64"))]
     assert "nan" not in page.replace(image, "")

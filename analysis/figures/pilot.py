@@ -1,0 +1,130 @@
+"""Figures of a pilot: hand-backs, success by depth, occupancies and their conventions, coverage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from occupancy.record.drawing import FAINT, INK, looks, panels, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@styled
+def handback_figure(depth: pd.DataFrame, switch: pd.DataFrame) -> Figure:
+    """U_K, the success of the student after K teacher turns, and the teacher's success by switch time.
+
+    Args:
+        depth: K (inf: the teacher plays to the end), value (U_K), se.
+        switch: first, last (switch times t' of a bin), value (success of whole continuations), se, contexts.
+    """
+    figure, (left, right) = panels(2, sharey=True)
+    look = next(looks())
+    order = depth.sort_values("K")
+    places = np.arange(len(order))
+    left.errorbar(places, order["value"], order["se"], ms=5, capsize=3, **look)
+    left.set_xticks(places, ["∞" if np.isinf(K) else f"{K:g}" for K in order["K"]])
+    left.set(
+        xlabel="K teacher turns, then the student (∞: the teacher alone)",
+        ylabel="success, ± 1 SE by task",
+        title="Hand-backs: U_K",
+    )
+    at = np.arange(len(switch))
+    right.errorbar(at, switch["value"], switch["se"], ms=5, capsize=3, **look)
+    for place, (value, contexts) in enumerate(zip(switch["value"], switch["contexts"], strict=True)):
+        right.annotate(
+            f"n={contexts}", (place, value), textcoords="offset points", xytext=(6, -11), fontsize=7.5
+        )
+    right.set_xticks(
+        at, [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(switch["first"], switch["last"], strict=True)]
+    )
+    right.set(xlabel="switch time t'", title="The teacher's success from the student's states")
+    left.set_ylim(bottom=0)
+    return figure
+
+
+@styled
+def conventions_figure(frame: pd.DataFrame) -> Figure:
+    """Occupancies of the most visited states under two averaging conventions.
+
+    Args:
+        frame: state, convention, probability, se.
+    """
+    figure, (axis,) = panels(width=6, height=0.9 + 0.32 * frame["state"].nunique())
+    states = list(dict.fromkeys(frame["state"]))[::-1]
+    names = list(dict.fromkeys(frame["convention"]))
+    for shift, look, name in zip(np.linspace(-0.15, 0.15, len(names)), looks(), names, strict=False):
+        rows = frame[frame["convention"] == name]
+        places = [states.index(state) + shift for state in rows["state"]]
+        axis.errorbar(
+            rows["probability"],
+            places,
+            xerr=rows["se"],
+            fmt=look["marker"],
+            ms=5,
+            color=look["color"],
+            capsize=2,
+            lw=1,
+            label=name,
+        )
+    axis.set_yticks(range(len(states)), states)
+    axis.set(
+        xlabel="fraction of contexts, ± 1 SE clustered by task",
+        title="The same contexts under two conventions",
+    )
+    axis.set_xlim(left=0)
+    axis.legend()
+    return figure
+
+
+@styled
+def by_turn_figure(frame: pd.DataFrame) -> Figure:
+    """Occupancy by turn: the share of each state among the trajectories that reach the turn, and how many do.
+
+    Args:
+        frame: turn, state, probability, alive (fraction of trajectories with T >= t).
+    """
+    figure, (axis,) = panels(width=6.5)
+    table = frame.pivot(index="turn", columns="state", values="probability").fillna(0.0)
+    states = list(dict.fromkeys(frame["state"]))
+    colours = [look["color"] for look, _ in zip(looks(), states, strict=False)]
+    axis.stackplot(table.index, table[states].T.to_numpy(), labels=states, colors=colours, alpha=0.75, lw=0)
+    alive = frame.drop_duplicates("turn").set_index("turn")["alive"]
+    axis.plot(alive.index, alive, color=INK, lw=1.6, ls="--", label="still playing")
+    axis.set(
+        xlabel="turn t",
+        ylabel="fraction",
+        title="Occupancy by turn",
+        ylim=(0, 1),
+        xlim=(1, max(2, table.index.max())),
+    )
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
+    return figure
+
+
+@styled
+def coverage_figure(frame: pd.DataFrame) -> Figure:
+    """How much of the student's contexts a training set covers, by its size.
+
+    Args:
+        frame: source, size (contexts in the training set), covered (fraction of the student's occupancy), se.
+    """
+    figure, (axis,) = panels(width=5.2)
+    for look, (source, rows) in zip(looks(), frame.groupby("source", sort=False), strict=False):
+        line = rows.sort_values("size")
+        axis.errorbar(
+            line["size"], line["covered"], line["se"], ms=4, lw=1.2, capsize=2, label=str(source), **look
+        )
+    axis.axhline(1, color=FAINT, lw=0.8)
+    axis.set(
+        xscale="log",
+        xlabel="contexts in the training set",
+        ylabel="fraction of the student's contexts covered",
+        title="Coverage, ± 1 SE by task",
+    )
+    axis.set_ylim(0, 1.02)
+    axis.legend()
+    return figure

@@ -1,0 +1,104 @@
+"""The figure of a plan: what budgets are worth, what a context costs, and the answer, recipe by recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis.figures.results import short, tokens
+from analysis.plan.answer import number, shown
+from occupancy.record.drawing import COLOURS, INK, panels, save, styled
+from occupancy.record.recipe import K_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from analysis.plan.report import Candidate, Plan
+
+MEASURES = {
+    "inference": "teacher tokens (C_i)",
+    "training": "teacher tokens trained on (C_tr)",
+    "money": "money",
+}
+"""What each axis counts."""
+BEST, KEPT, REST = COLOURS[0], COLOURS[5], "#8795a1"
+
+
+@styled
+def plan_figure(plan: Plan, file: str | Path) -> Path:
+    """Draw a plan into `file` (PDF, PNG or SVG); returns its path."""
+    figure, axes = panels(3, width=4.6, height=4.0, width_ratios=(1.1, 0.75, 1.5))
+    _curve(axes[0], plan)
+    _cost(axes[1], plan)
+    _answer(axes[2], plan)
+    return save(figure, file)
+
+
+def _curve(axes: Axes, plan: Plan) -> None:
+    curve = plan.curve
+    budgets = np.array(curve.budgets)
+    axes.fill_between(budgets, curve.low, curve.high, color=KEPT, alpha=0.25, linewidth=0)
+    axes.plot(budgets, curve.pass_at_1, color=BEST, label="best recipe, 90 % band")
+    axes.plot(budgets, curve.more_demonstrations, color=INK, linestyle="--", label="more demonstrations")
+    if plan.trainings:
+        x = [t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings]
+        y, se = ([t[name] for t in plan.trainings] for name in ("pass_at_1", "se"))
+        axes.errorbar(x, y, yerr=se, fmt="o", markersize=3, color=INK, label="small trainings ± 1 SE")
+    axes.axvline(plan.budget, color=INK, linewidth=1, linestyle=":")
+    axes.annotate(f" budget {short(plan.budget)}", (plan.budget, 0.98), fontsize=8, va="top")
+    axes.set(title="What budgets are worth", xlabel=f"budget, {MEASURES[plan.axis]}", ylabel="pass@1")
+    axes.set_xscale("log")
+    tokens(axes)
+    axes.set_ylim(0, 1)
+    axes.legend(loc="lower right")
+
+
+def _cost(axes: Axes, plan: Plan) -> None:
+    m = np.array(plan.costs[plan.axis], float)
+    axes.plot(np.arange(1, len(m) + 1), m, color=INK, linewidth=1.5)
+    axes.set(title="Cost of a context, m(K)", xlabel="K, teacher turns", ylabel=MEASURES[plan.axis])
+    axes.set_xscale("log")
+    ticks = [k for k in (1, 2, 3, 5, 10, 20, 50) if k <= len(m)]
+    axes.set_xticks(ticks, [str(k) for k in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+
+
+def _answer(axes: Axes, plan: Plan) -> None:
+    rows = list(reversed(shown(plan)))
+    named = set()
+    for at, c in enumerate(rows):
+        chosen, kept = c == plan.recommended, c in plan.not_worse
+        colour, word = (
+            (BEST, "recommended")
+            if chosen
+            else (KEPT, "not excluded at 90 %")
+            if kept
+            else (REST, "excluded")
+        )
+        axes.plot(
+            [c.low, c.high],
+            [at, at],
+            color=colour,
+            linewidth=7 if chosen else 4,
+            solid_capstyle="butt",
+            label=None if word in named else word,
+        )
+        axes.plot(c.pass_at_1, at, "D" if chosen else "o", color=INK, markersize=6 if chosen else 4)
+        named.add(word)
+    axes.set_yticks(range(len(rows)), [_label(c) for c in rows])
+    axes.get_yticklabels()[rows.index(plan.recommended)].set_fontweight("bold")
+    lead = "buy" if plan.status == "ranked" else "no preference; best guess"
+    axes.set_title(
+        f"At {number(plan.budget)} {MEASURES[plan.axis]}: {lead} {_label(plan.recommended)}", fontsize=9.5
+    )
+    axes.set_xlabel("pass@1, 90 % band; r: on-policy fraction of the tokens trained on")
+    axes.grid(axis="y", visible=False)
+    axes.set_ylim(-0.6, len(rows) + 0.4)
+    axes.legend(loc="upper left", ncols=3, handlelength=1.2, columnspacing=1.0)
+
+
+def _label(c: Candidate) -> str:
+    return "pure-bc" if c.recipe == "pure-bc" else f"{c.recipe}, K={K_text(c.K)}, r={c.r_tokens:g}"

@@ -1,0 +1,239 @@
+"""Figures of results: pass@1 against costs, budgets, K and r, and predictions against measurements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from occupancy.record.drawing import INK, looks, panels, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@styled
+def cost_figure(frame: pd.DataFrame) -> Figure:
+    """pass@1 of arms against both costs, with both standard errors.
+
+    Args:
+        frame: A row a student: arm, C_i and C_tr (teacher output tokens bought, and trained on), pass_at_1,
+            cluster_se (clustered by task), evaluation_se (over evaluations of the same tasks).
+    """
+    figure, axes = panels(2, sharey=True)
+    titles = {"C_i": "teacher tokens bought, C_i", "C_tr": "teacher tokens trained on, C_tr"}
+    for axis, (cost, title) in zip(axes, titles.items(), strict=True):
+        for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
+            line = rows.sort_values(cost)
+            axis.errorbar(
+                line[cost],
+                line["pass_at_1"],
+                line["cluster_se"],
+                fmt="none",
+                ecolor=look["color"],
+                lw=1,
+                capsize=3,
+            )
+            axis.errorbar(
+                line[cost],
+                line["pass_at_1"],
+                line["evaluation_se"],
+                fmt="none",
+                ecolor=look["color"],
+                lw=3.5,
+                alpha=0.45,
+            )
+            axis.plot(line[cost], line["pass_at_1"], lw=1.2, ms=5, label=str(arm), **look)
+        axis.set(xscale="log", xlabel=title)
+        tokens(axis)
+    axes[0].set(ylabel="pass@1", title="What teacher tokens brought")
+    axes[1].set_title("thin bar: ± 1 SE clustered by task; thick: ± 1 SE over runs", fontsize=8)
+    axes[1].legend()
+    return figure
+
+
+@styled
+def learning_figure(curves: pd.DataFrame, trainings: pd.DataFrame | None = None) -> Figure:
+    """Learning curves of arms, with their bands and the trainings that they were conditioned on.
+
+    Args:
+        curves: arm, tokens (of the teacher, trained on), pass_at_1, low, high (90 % band).
+        trainings: arm, tokens, pass_at_1, se of each small training.
+    """
+    figure, (axis,) = panels(width=6)
+    for look, (arm, rows) in zip(looks(), curves.groupby("arm", sort=False), strict=False):
+        line = rows.sort_values("tokens")
+        axis.fill_between(line["tokens"], line["low"], line["high"], color=look["color"], alpha=0.15, lw=0)
+        axis.plot(line["tokens"], line["pass_at_1"], color=look["color"], label=str(arm))
+        if trainings is not None:
+            made = trainings[trainings["arm"] == arm]
+            axis.errorbar(
+                made["tokens"],
+                made["pass_at_1"],
+                made["se"],
+                fmt=look["marker"],
+                ms=4,
+                color=look["color"],
+                capsize=2,
+                lw=0.8,
+            )
+    axis.set(
+        xscale="log",
+        xlabel="teacher tokens trained on",
+        ylabel="pass@1",
+        title="Learning curves, 90 % bands; points: trainings ± 1 SE",
+    )
+    tokens(axis)
+    axis.legend()
+    return figure
+
+
+@styled
+def best_K_figure(frame: pd.DataFrame) -> Figure:
+    """pass@1 against K at every budget; the best K of each is filled.
+
+    Args:
+        frame: budget (teacher tokens), K (a number, inf allowed), pass_at_1, se (or low and high).
+    """
+    order = sorted(frame["K"].unique(), key=float)
+    figure, (axis,) = panels(width=5.2)
+    for look, (budget, rows) in zip(looks(), frame.groupby("budget"), strict=False):
+        line = rows.assign(place=rows["K"].map(order.index)).sort_values("place")
+        _with_errors(axis, line, "place", look, f"{budget:,.0f}")
+        top = line["pass_at_1"].to_numpy().argmax()
+        axis.plot(line["place"].iloc[top], line["pass_at_1"].iloc[top], ms=10, **look)
+    axis.set_xticks(
+        range(len(order)), [f"{K:g}" if float(K) < float("inf") else "∞" for K in map(float, order)]
+    )
+    axis.set(
+        xlabel="K, teacher turns at each context", ylabel="pass@1", title="Best K by budget (large marker)"
+    )
+    axis.legend(title="budget, teacher tokens")
+    return figure
+
+
+@styled
+def mixing_figure(frame: pd.DataFrame) -> Figure:
+    """pass@1 against r, the on-policy fraction of the tokens trained on; the best of each arm is large.
+
+    Args:
+        frame: arm, r, pass_at_1, se (or low and high).
+    """
+    figure, (axis,) = panels(width=5.2)
+    for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
+        line = rows.sort_values("r")
+        _with_errors(axis, line, "r", look, str(arm))
+        top = line["pass_at_1"].to_numpy().argmax()
+        axis.plot(line["r"].iloc[top], line["pass_at_1"].iloc[top], ms=10, **look)
+    axis.set(xlabel="r, on-policy fraction of the tokens trained on", ylabel="pass@1", title="Mixing ratio")
+    axis.legend()
+    return figure
+
+
+@styled
+def prediction_figure(frame: pd.DataFrame) -> Figure:
+    """Predicted against measured pass@1, with the prediction's band and the measurement's error.
+
+    Args:
+        frame: arm, predicted, low, high (90 % band), measured, se.
+    """
+    figure, (axis,) = panels(width=5.2, height=4.6)
+    for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
+        below, above = rows["predicted"] - rows["low"], rows["high"] - rows["predicted"]
+        axis.errorbar(
+            rows["measured"],
+            rows["predicted"],
+            (below, above),
+            rows["se"],
+            fmt=look["marker"],
+            ms=5,
+            color=look["color"],
+            lw=1,
+            label=str(arm),
+        )
+    ends = [
+        min(frame["low"].min(), frame["measured"].min()),
+        max(frame["high"].max(), frame["measured"].max()),
+    ]
+    axis.plot(ends, ends, color=INK, lw=0.8, ls="--")
+    inside = ((frame["low"] <= frame["measured"]) & (frame["measured"] <= frame["high"])).sum()
+    axis.set(
+        xlabel="measured pass@1, ± 1 SE",
+        ylabel="predicted pass@1, 90 % band",
+        title=f"Predicted and measured: {inside} of {len(frame)} inside their band",
+    )
+    axis.legend()
+    return figure
+
+
+@styled
+def calibration_figure(frame: pd.DataFrame, *, bins: int = 8) -> Figure:
+    """Predictions in worlds with a known truth: by bins of the prediction, and how many bands hold the truth.
+
+    Args:
+        frame: family, multiple (budget in pilot costs), predicted, low, high (90 % band), J (true pass@1).
+        bins: Bins of equal counts, of each family's predictions.
+    """
+    import pandas as pd
+
+    multiples = sorted(frame["multiple"].unique())
+    figure, axes = panels(len(multiples) + 1, width=3.9, height=3.8)
+    families = list(frame["family"].unique())
+    for axis, multiple in zip(axes, multiples, strict=False):
+        here = frame[frame["multiple"] == multiple]
+        for look, (family, rows) in zip(looks(), here.groupby("family", sort=False), strict=False):
+            cut = pd.qcut(rows["predicted"], min(bins, len(rows)), labels=False, duplicates="drop")
+            middle = rows.groupby(cut)[["predicted", "J"]].mean()
+            spread = rows.groupby(cut)["J"].quantile([0.05, 0.95]).unstack()
+            axis.vlines(middle["predicted"], spread[0.05], spread[0.95], color=look["color"], lw=1, alpha=0.4)
+            axis.plot(middle["predicted"], middle["J"], lw=0, ms=5, label=str(family), **look)
+        low, high = here[["predicted", "J"]].min().min(), here[["predicted", "J"]].max().max()
+        axis.plot([low, high], [low, high], color=INK, lw=0.8, ls="--")
+        axis.set(
+            xlabel="predicted pass@1, mean of a bin", title=f"Budget: {multiple:g} times the pilot's cost"
+        )
+    axes[0].set_ylabel("true pass@1: mean and 90 % of candidates")
+    axes[0].legend()
+    inside = frame.assign(inside=(frame["low"] <= frame["J"]) & (frame["J"] <= frame["high"]))
+    for look, (multiple, rows) in zip(looks(), inside.groupby("multiple"), strict=False):
+        held = rows.groupby("family", sort=False)["inside"].mean()
+        axes[-1].plot(
+            held.to_numpy(),
+            [families.index(f) for f in held.index],
+            lw=0,
+            ms=6,
+            label=f"{float(str(multiple)):g} times the pilot's cost",
+            **look,
+        )
+    axes[-1].axvline(0.9, color=INK, lw=0.8, ls="--")
+    axes[-1].set_yticks(range(len(families)), families)
+    axes[-1].set(xlim=(0, 1.02), xlabel="fraction of bands that hold the truth", title="Nominal: 90 %")
+    axes[-1].legend(loc="lower left")
+    return figure
+
+
+def tokens(axis: Any) -> None:
+    """Ticks of a logarithmic axis of tokens: 50k, 1.2M."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.tick_params(axis="x", which="minor", length=0)
+
+
+def short(value: float) -> str:
+    """A number of tokens in few characters: 950, 50k, 1.2M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def _with_errors(axis: Any, line: pd.DataFrame, x: str, look: dict[str, Any], label: str) -> None:
+    if "se" in line:
+        axis.errorbar(
+            line[x], line["pass_at_1"], line["se"], fmt="none", ecolor=look["color"], lw=1, capsize=2
+        )
+    else:
+        axis.fill_between(line[x], line["low"], line["high"], color=look["color"], alpha=0.1, lw=0)
+    axis.plot(line[x], line["pass_at_1"], lw=1.2, ms=4, label=label, **look)

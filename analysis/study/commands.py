@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from occupancy.record.show import add_json, say, show, table
-from occupancy.record.specs import Few, Positive, option
+from occupancy.record.specs import Positive, Size, option
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +26,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     study.add_argument(
         "--minutes", type=option(Positive), default=float("inf"), help="begin no job that would end later"
     )
-    study.add_argument("--gpus", type=option(Few), default=1, help="workers, one a GPU (default 1)")
+    study.add_argument(
+        "--gpus", type=option(Size), help="workers, one a GPU; 0: one on the CPU (default: all GPUs)"
+    )
     study.add_argument("--dry-run", action="store_true", help="say what is left and what it will take")
     add_json(study)
     study.set_defaults(handler=_study)
@@ -46,7 +48,7 @@ def _study(given: argparse.Namespace) -> int:
     folder = Path(given.out or f"study-{read_study(given.config).name}").resolve()
     if given.dry_run:
         config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
-        left = left_of(folder, config, at_once=given.gpus)
+        left = left_of(folder, config, at_once=given.gpus or 1)
         plain: dict[str, Any] = {
             "folder": str(folder),
             "left": [vars(one) | {"seconds": one.seconds} for one in left],

@@ -171,8 +171,9 @@ class StudyConfig:
     """Tasks that budgets can be spread over; 0: those of the pilot."""
     training: Mapping[str, Any] = field(default_factory=dict)
     equipment: Mapping[str, Any] = field(default_factory=dict)
-    workshop: str = "analysis.study.workshops:open_workshop"
-    """package.module:function that opens the workshop, as `analysis.study.workshops.open_workshop` does."""
+    workshop: str = ""
+    """package.module:function that opens another workshop than the product's own, with the arguments of
+    `analysis.study.laboratory.open_workshop`."""
     seconds: Seconds = Seconds()
 
     def __post_init__(self) -> None:
@@ -212,12 +213,12 @@ def read_study(file: str | Path) -> StudyConfig:
     }
     for name, record in tables.items():
         if name in given:
-            given[name] = _record(record, given[name], f"{of}: [{name}]")
+            given[name] = record_of(record, given[name], f"{of}: [{name}]")
     if isinstance(given.get("sweep"), Mapping):
-        given["sweep"] = _record(
+        given["sweep"] = record_of(
             Sweep, given["sweep"] | {"arms": _arms(given["sweep"], of)}, f"{of}: [sweep]"
         )
-    return _record(StudyConfig, given, of)
+    return record_of(StudyConfig, given, of)
 
 
 def slices(spec: str, parts: int) -> list[str]:
@@ -234,7 +235,8 @@ def slices(spec: str, parts: int) -> list[str]:
     return [f"{found['split']}:{a}-{b}" for a, b in pairwise(ends)]
 
 
-def _record(record: type[R], given: Any, of: str) -> R:
+def record_of(record: type[R], given: Any, of: str) -> R:
+    """The record of a table; an unknown, missing or impossible entry is named."""
     if not isinstance(given, Mapping):
         raise InputError(f"{of} is {given!r}: expected a table")
     known = {f.name for f in fields(record)}  # type: ignore[arg-type]

@@ -34,8 +34,14 @@ _SPEC = re.compile(r"(?P<split>\w+):(?:(?P<start>\d+)-)?(?P<stop>\d+)", re.ASCII
 _LAW = "law.npy"
 
 
-def open_workshop(equipment: Mapping[str, Any], *, gpus: int, folder: Path) -> Laboratory:
-    """The workshop of the world that [equipment] names."""
+def open_workshop(equipment: Mapping[str, Any], study: Path, *, gpus: int | None = None) -> Laboratory:
+    """The workshop of the world that [equipment] names.
+
+    Args:
+        equipment: the config's table.
+        study: the study's folder, which a world needs nothing of.
+        gpus: workers that were asked for; a world is played in this process, a job after the other.
+    """
     if set(equipment) != {"world"}:
         raise InputError(f"[equipment] has {', '.join(equipment) or 'nothing'}: a laboratory expects world")
     return Laboratory(load_world(str(equipment["world"])))

@@ -33,14 +33,15 @@ from agentloop.cuts.whole import Whole
 from analysis.plan.trainer import named_trainer
 from analysis.study.accounts import expected_s, log_job
 from analysis.study.cells import SweepCell
-from analysis.study.config import StudyConfig, slices
-from analysis.study.jobs import Collect, Job, Train, Workshop
+from analysis.study.config import StudyConfig, record_of, slices
+from analysis.study.jobs import Collect, Equipment, Job, Train, Workshop
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import INF
 from occupancy.runs import open_run
 
 Say = Callable[[str], None]
+OWN_WORKSHOP = "analysis.study.workshops:open_workshop"
 
 
 @dataclass
@@ -49,7 +50,8 @@ class Study:
 
     folder: Path
     config: StudyConfig
-    gpus: int = 1
+    gpus: int | None = None
+    """Workers, one a GPU; None: as many as there are."""
     minutes: float = INF
     """After which nothing new is begun."""
     say: Say = lambda line: None
@@ -69,7 +71,7 @@ class Study:
     @property
     def at_once(self) -> int:
         """Jobs at the same time: what the workshop says, else one a GPU."""
-        return int(getattr(self._opened, "at_once", self.gpus))
+        return int(getattr(self._opened, "at_once", self.gpus or 1))
 
     @property
     def has_place(self) -> bool:
@@ -79,8 +81,10 @@ class Study:
     def workshop(self) -> Workshop:
         """Opened when the first job needs it: a study that only writes its verdict starts no engine."""
         if self._opened is None:
-            make = named_trainer(self.config.workshop, of="workshop")
-            self._opened = make(self.config.equipment, gpus=self.gpus, folder=self.folder / "work")
+            opened = named_trainer(self.config.workshop or OWN_WORKSHOP, of="workshop")
+            own = None if self.config.workshop else record_of(Equipment, self.config.equipment, "[equipment]")
+            self._opened = opened(own or self.config.equipment, self.folder, gpus=self.gpus)
+            assert self._opened is not None
             self._places = asyncio.Semaphore(self.at_once)
         return self._opened
 

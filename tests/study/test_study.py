@@ -70,8 +70,8 @@ class Dying(Laboratory):
 
 @pytest.fixture(autouse=True)
 def workshop(monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(equipment: Mapping[str, Any], *, gpus: int, folder: Path) -> Workshop:
-        return Dying(open_workshop(equipment, gpus=gpus, folder=folder).world)
+    def opened(equipment: Mapping[str, Any], study: Path, *, gpus: int | None) -> Workshop:
+        return Dying(open_workshop(equipment, study, gpus=gpus).world)
 
     module: Any = types.ModuleType("dying_workshop")
     module.opened = opened

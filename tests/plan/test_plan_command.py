@@ -65,7 +65,7 @@ def test_the_page_comes_from_the_command(
     json.loads(capsys.readouterr().out)
     text = page.read_text("utf-8")
     assert '<tr class="best">' in text
-    assert "http" not in text, "the page loads nothing from elsewhere"
+    assert "://" not in text, "the page loads nothing from elsewhere"
     assert "None" not in text
 
 

@@ -30,7 +30,9 @@ def pooled(parts: Sequence[Run], folder: Path, **info: Any) -> Run:
     with whole_folder(folder) as draft:
         pool = create_run(draft, parts[0].recipe, of_all | info)
         for part in parts:
-            tables = {name: part.read(name) for name in _KEPT}
+            # A pure BC run has a proposal for each demonstration, which no student's rollout belongs to.
+            kept = [name for name in _KEPT if name != "proposals" or part.recipe.rho != "teacher"]
+            tables = {name: part.read(name) for name in kept}
             pool.commit_tables({name: rows for name, rows in tables.items() if len(rows)})
         _pool_ledgers([part.folder / "ledger.sqlite" for part in parts], draft / "ledger.sqlite")
     return open_run(folder)

@@ -25,6 +25,8 @@ STAGES = (
 """In order; `trainings` ends with the plan, and pure BC cells of the sweep do not wait for the collection."""
 REFERENCES = ("pi_1", "pilot")
 """Students that nothing is bought for: trained on D_BC, and on D_BC with the pilot's successes."""
+JOBS_A_GPU = 2
+"""In the product's own workshop: one trains while another plays."""
 LOG = "jobs.jsonl"
 
 

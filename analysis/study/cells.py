@@ -51,17 +51,21 @@ def decisive(sweep: Sweep, recommended: Mapping[int, Arm], budget: int) -> list[
 
 
 def cells_of(sweep: Sweep, recommended: Mapping[int, Arm]) -> list[SweepCell]:
-    """Every cell, in order: the target budget first, at each budget the first seed of all arms, then the
-    further seeds of the decisive ones; at last the fractions of the target budget.
+    """Every cell, in order: at the target budget the first seed of all arms and then the further seeds of the
+    decisive ones, the same at the other budgets, at last the fractions of the target that are no budgets.
 
     recommended: the plan's choice at each budget.
     """
     found: list[SweepCell] = []
-    for budget in reversed(sweep.budgets):
-        first = decisive(sweep, recommended, budget)
-        rest = [arm for arm in sweep.arms if arm not in first]
-        found += [SweepCell(arm, budget, seed) for seed in range(sweep.decisive_seeds) for arm in first]
-        found += [SweepCell(arm, budget, seed) for seed in range(sweep.seeds) for arm in rest]
+    others = list(reversed(sweep.budgets[:-1]))
+    for budgets in ([sweep.target], others):
+        # Half a sweep at every budget says more than a whole one at some.
+        for seed in range(max(sweep.seeds, sweep.decisive_seeds)):
+            for budget in budgets:
+                first = decisive(sweep, recommended, budget)
+                found += [SweepCell(arm, budget, seed) for arm in first if seed < sweep.decisive_seeds]
+                rest = [arm for arm in sweep.arms if arm not in first and seed < sweep.seeds]
+                found += [SweepCell(arm, budget, seed) for arm in rest]
     # Large differences between fractions are seen first at the one that a rival would run: the middle one.
     for share in sorted(sweep.fractions, key=lambda share: abs(share - 0.25)):
         budget = round(share * sweep.target)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from occupancy.record.show import add_json, say, show, table
-from occupancy.record.specs import Positive, Size, option
+from occupancy.record.specs import Few, Positive, Size, option
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,6 +29,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     study.add_argument(
         "--gpus", type=option(Size), help="workers, one a GPU; 0: one on the CPU (default: all GPUs)"
     )
+    study.add_argument("--base", metavar="DIR", help="where pi_0 is on this machine (default: the config's)")
+    study.add_argument("--workers", type=option(Few), metavar="N", help="tasks that a worker plays at a time")
     study.add_argument("--dry-run", action="store_true", help="say what is left and what it will take")
     add_json(study)
     study.set_defaults(handler=_study)
@@ -38,6 +40,7 @@ def _study(given: argparse.Namespace) -> int:
     # Read when numpy is loaded. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import asyncio
+    from dataclasses import replace
     from pathlib import Path
 
     from analysis.study.accounts import left_of
@@ -48,7 +51,7 @@ def _study(given: argparse.Namespace) -> int:
     folder = Path(given.out or f"study-{read_study(given.config).name}").resolve()
     if given.dry_run:
         config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
-        left = left_of(folder, config, at_once=given.gpus or 1)
+        left = left_of(folder, config, at_once=Study(folder, config, gpus=given.gpus).at_once)
         plain: dict[str, Any] = {
             "folder": str(folder),
             "left": [vars(one) | {"seconds": one.seconds} for one in left],
@@ -57,6 +60,9 @@ def _study(given: argparse.Namespace) -> int:
         show(given, plain, lambda: _left(plain))
         return 0
     config = begin(folder, given.config)
+    here = {"base": given.base, "workers": given.workers}
+    here = {name: value for name, value in here.items() if value is not None}
+    config = replace(config, equipment={**config.equipment, **here})
 
     async def all_of_it() -> None:
         study = Study(folder, config, gpus=given.gpus, minutes=given.minutes, say=say)

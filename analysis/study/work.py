@@ -31,7 +31,7 @@ from agentloop.cuts.cut import cut, own_traces
 from agentloop.cuts.pooled import pooled
 from agentloop.cuts.whole import Whole
 from analysis.plan.trainer import named_trainer
-from analysis.study.accounts import expected_s, log_job
+from analysis.study.accounts import JOBS_A_GPU, expected_s, log_job
 from analysis.study.cells import SweepCell
 from analysis.study.config import StudyConfig, record_of, slices
 from analysis.study.jobs import Collect, Equipment, Job, Train, Workshop
@@ -70,8 +70,9 @@ class Study:
 
     @property
     def at_once(self) -> int:
-        """Jobs at the same time: what the workshop says, else one a GPU."""
-        return int(getattr(self._opened, "at_once", self.gpus or 1))
+        """Jobs at the same time: what the workshop says, else what it is expected to say."""
+        expected = (self.gpus or 1) * (1 if self.config.workshop else JOBS_A_GPU)
+        return int(getattr(self._opened, "at_once", expected))
 
     @property
     def has_place(self) -> bool:

@@ -14,6 +14,7 @@ from test_collect_algorithm import attempts, rows, run_of
 from toy_world import expert
 
 from agentloop.cuts.cut import Cell, Whole, buy, cut, supply, truncate
+from agentloop.cuts.pooled import pooled
 from agentloop.ledger.report import account_of
 from agentloop.ledger.store import Ledger
 from agentloop.run.summary import summarise
@@ -190,3 +191,19 @@ def test_traces_that_store_the_prompt_alone_are_cut_too(pilot: Run, tmp_path: Pa
     found, wanted = ([[row[name] for name in names] for row in rows(run, "traces")] for run in (cell, same))
     assert found == wanted
     assert {row["messages"] for row in rows(cell, "traces")} == {prompt}
+
+
+def test_contexts_and_demonstrations_of_several_runs_are_cut_as_one(tmp_path: Path) -> None:
+    whole = preset("op-short", K="inf", n=2, T_max=12)
+    op = run_of(tmp_path / "op", whole, teacher=clumsy)
+    bc = run_of(tmp_path / "bc", preset("pure-bc", T_max=12))
+    pool = Whole(pooled([op, bc], tmp_path / "pool"))
+    assert spent(pool.run) == spent(op) + spent(bc)
+    assert supply(pool, whole) == (spent(bc), spent(op))
+    for recipe in RECIPES:
+        both, alone = (buy(run, Cell(recipe, budget=None)) for run in (pool, Whole(op)))
+        assert both.continuations == alone.continuations
+    mixed = cut(pool, Cell(RECIPES[1], r=0.5, budget=float(spent(bc))), tmp_path / "mixed")
+    assert {row["kind"] for row in rows(mixed, "traces")} == {"demo", "continuation"}
+    with pytest.raises(DataError, match="other tasks each time"):
+        pooled([op, open_run(op.folder)], tmp_path / "twice")

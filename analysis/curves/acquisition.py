@@ -18,8 +18,9 @@ FIRST = (
     Arm("pilot", INF, 0.5, "success"),
     Arm("op-success", INF, 1.0),
     Arm("pure-bc", INF, 0.0),
+    Arm("pilot", INF, 0.5, "all"),
 )
-"""Trained first, in turn: the pilot's own successes, and the two ends of r at the largest size."""
+"""Trained first, in turn: the pilot's successes, the two ends of r at the largest size, the whole pilot."""
 FIRST_TRAININGS = 8
 """From then on trainings are chosen by what they are worth."""
 LEAST_WORTH = 1e-5

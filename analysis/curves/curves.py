@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
+from scipy.special import expit, logsumexp  # type: ignore[import-untyped, unused-ignore]
 
 from analysis.curves.arms import DIMENSION, Arm, Array, features
 from analysis.curves.evidence import Training, observations
 from analysis.curves.prior import Facts, Prior, fact_vector, shipped
+
+SURE = 0.9
+"""Probability that facts alone can give to a student that becomes the teacher, or to one that does not."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,43 @@ def conditioned(
     H[n + np.arange(len(known)), DIMENSION + known] = 1.0
     y = np.concatenate([logits, z])
     R = np.concatenate([noise, np.full(len(known), prior.fact_noise)])
-    if not len(y):
-        weights = np.exp(prior.log_weights - prior.log_weights.max())
-        return weights / weights.sum(), prior.means, prior.covariances
-    logs, means, covariances = [], [], []
-    for weight, m, S in zip(prior.log_weights, prior.means, prior.covariances, strict=True):
-        L = np.linalg.cholesky(H @ S @ H.T + np.diag(R))
-        a, B = np.linalg.solve(L, y - H @ m), np.linalg.solve(L, H @ S)
-        logs.append(weight - 0.5 * a @ a - np.log(np.diag(L)).sum())
-        means.append(m + B.T @ a)
-        covariances.append(S - B.T @ B)
-    weights = np.exp(np.array(logs) - max(logs))
+    by_facts, by_all, means, covariances = [], [], [], []
+    for m, S in zip(prior.means, prior.covariances, strict=True):
+        by_facts.append(_update(m, S, H[n:], y[n:], R[n:])[0])
+        found, mean, covariance = _update(m, S, H, y, R)
+        by_all.append(found)
+        means.append(mean)
+        covariances.append(covariance)
+    told = np.array(by_facts)
+    logs = _bounded(prior, prior.log_weights + told) + np.array(by_all) - told
+    weights = np.exp(logs - logs.max())
     return weights / weights.sum(), np.array(means), np.array(covariances)
+
+
+def _update(m: Array, S: Array, H: Array, y: Array, R: Array) -> tuple[float, Array, Array]:
+    """Log likelihood, mean and covariance of a Gaussian after observing y = H x + noise of variances R."""
+    if not len(y):
+        return 0.0, m, S
+    L = np.linalg.cholesky(H @ S @ H.T + np.diag(R))
+    a, B = np.linalg.solve(L, y - H @ m), np.linalg.solve(L, H @ S)
+    return float(-0.5 * a @ a - np.log(np.diag(L)).sum()), m + B.T @ a, S - B.T @ B
+
+
+def _bounded(prior: Prior, logs: Array) -> Array:
+    """[C] log weights by facts, those of components whose student is a table being SURE in all at most.
+
+    In the worlds that were learnt from, teachers that never fail and short horizons come with tables by
+    accident. Whether curves flatten is for trainings to say.
+    """
+    table = np.array(prior.tables, bool)
+    if table.all() or not table.any():
+        return logs
+    share = float(np.exp(logsumexp(logs[table]) - logsumexp(logs)))
+    share = min(max(share, 1 - SURE), SURE)
+    moved = logs.copy()
+    for kind, own in ((table, share), (~table, 1 - share)):
+        moved[kind] += np.log(own) - logsumexp(logs[kind])
+    return moved
 
 
 def posterior(trainings: Sequence[Training], facts: Facts, prior: Prior | None = None) -> Posterior:

@@ -1,8 +1,8 @@
 """The prior of learning curves: a mixture of Gaussians over coefficients and pilot facts, learnt from worlds.
 
 `prior.json` is made by `benchmarks/planner_prior`. There is one component for each family of worlds
-(recognised by facts and trainings), and a broad one for a family that was never seen, whose facts bear on
-levels only.
+(recognised by facts and trainings), and two broad ones for a family that was never seen, whose facts bear on
+levels only: one for students that generalise and flatten, one for a table that becomes the teacher.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class Prior:
         offsets: {arm: mean departure at sizes 5 and 20} of the arms that were learnt from.
         provenance: families, worlds, seeds, date, scores.
         bend: variance of a training halfway between the knots .8 and 5 around a line in log size.
+        tables: [C] whether the student of a component is a table, which becomes the teacher as data grow.
     """
 
     log_weights: Array
@@ -131,6 +132,7 @@ class Prior:
     offsets: dict[tuple[str, float, float], tuple[float, float]]
     provenance: dict[str, Any]
     bend: float = 0.0
+    tables: tuple[bool, ...] = ()
 
     def unlike(self, size: float) -> float:
         """Variance on the logit scale that all trainings of one arm at one size share: the subset, the seed,
@@ -180,6 +182,7 @@ def to_json(prior: Prior) -> str:
                 for (r, K, share), v in prior.offsets.items()
             ],
             "bend": prior.bend,
+            "tables": list(prior.tables),
         }
     )
 
@@ -209,6 +212,7 @@ def from_json(text: str) -> Prior:
         {(r, float(K), share): (a, b) for r, K, share, a, b in d["offsets"]},
         d["provenance"],
         float(d.get("bend", 0.0)),
+        tuple(d.get("tables", [False] * len(means))),
     )
 
 

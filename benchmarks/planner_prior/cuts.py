@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.planner_prior.stored import INF
+
 Key = tuple[str, int, float]
-"""(recipe, K, r); whole continuations have the file of worlds' INF for K."""
+"""(recipe, K, r); whole continuations have `stored.INF` for K."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,20 @@ def student(base: Any, world: Any, counts: np.ndarray) -> np.ndarray:
 
 
 def cut(
-    base: Any, world: Any, pool: Pool, arm: Key, size: float, *, price: float, seed: list[int]
+    J: Callable[[np.ndarray], float],
+    shape: tuple[int, int],
+    pool: Pool,
+    arm: Key,
+    size: float,
+    *,
+    price: float,
+    seed: list[int],
 ) -> dict[str, Any]:
     """The run that an arm at `size` pilot costs would have been, and the exact pass@1 of its student.
 
     Args:
-        base: the module of the file of worlds.
-        world: the traces' own.
+        J: exact pass@1 of a student trained on counts [X, A] of teacher turns.
+        shape: (X, A).
         pool: traces to cut from.
         arm: what to buy; `pilot` and `pilot-success` take the whole pool.
         size: teacher tokens in units of `price`.
@@ -105,7 +115,7 @@ def cut(
     """
     rng = np.random.default_rng(seed)
     recipe, K, r = arm
-    counts = np.zeros(world.X * world.A)
+    counts = np.zeros(shape[0] * shape[1])
     spent, kept, taken = [0.0, 0.0], 0.0, [0, 0]
     every = recipe in ("pilot", "pilot-success")
     limits = (np.inf, np.inf) if every else ((1 - r) * size * price, r * size * price)
@@ -121,7 +131,7 @@ def cut(
         recipe in ("pilot-success", "bc-success"),
         recipe in ("op-success", "op-critical", "oec", "pilot-success"),
     )
-    for part, traces, depth in ((0, shown, base.INF), (1, [tails[k] for k in order], K)):
+    for part, traces, depth in ((0, shown, INF), (1, [tails[k] for k in order], K)):
         for trace in traces:
             cost = trace.tokens[:depth].sum()
             if spent[part] + cost > limits[part]:
@@ -131,7 +141,6 @@ def cut(
             if not only_won[part] or trace.won:
                 np.add.at(counts, trace.moves[:depth], 1.0)
                 kept += cost
-    law = student(base, world, counts.reshape(world.X, world.A))
     return {
         "arm": arm,
         "size": size,
@@ -140,7 +149,7 @@ def cut(
         "op": spent[1] / price,
         "kept": kept / price,
         "n": taken,
-        "J": world.J(law[world.ctx]),
+        "J": J(counts.reshape(shape)),
         "full": bool(every or spent[0] + spent[1] > 0.85 * size * price),
     }
 

@@ -10,10 +10,11 @@ import numpy as np
 from analysis.curves.evidence import Training
 from benchmarks.planner_prior.stored import INF, small
 
-SUCCESS, BC, OWN, HALF, CRITICAL = (
+SUCCESS, BC, OWN, EVERY, HALF, CRITICAL = (
     ("op-success", INF, 1.0),
     ("pure-bc", INF, 0.0),
     ("pilot-success", INF, 0.6),
+    ("pilot", INF, 0.6),
     ("op-success", INF, 0.5),
     ("op-critical", INF, 1.0),
 )
@@ -22,11 +23,11 @@ Design = list[tuple[tuple[str, int, float], float]]
 DESIGNS: dict[str, Design] = {
     "none": [],
     "max": [(SUCCESS, 0.9)] * 6 + [(BC, 0.9)] * 6 + [(OWN, 1.0)] * 4,
-    "mixed": [(SUCCESS, 0.9)] * 3
-    + [(BC, 0.9)] * 3
-    + [(OWN, 1.0)] * 4
-    + [(SUCCESS, 0.2)] * 3
-    + [(BC, 0.2)] * 3,
+    "both": [(OWN, 1.0)] * 3
+    + [(EVERY, 1.0)] * 2
+    + [(SUCCESS, 0.9)] * 4
+    + [(BC, 0.9)] * 4
+    + [(SUCCESS, 0.2), (BC, 0.2), (HALF, 0.2)],
     "half": [(SUCCESS, 0.9)] * 4 + [(BC, 0.9)] * 4 + [(HALF, 0.9)] * 4 + [(OWN, 1.0)] * 4,
     "one": [(SUCCESS, 0.9), (BC, 0.9), (OWN, 1.0)],
     "eight": [(SUCCESS, 0.9)] * 3 + [(BC, 0.9)] * 3 + [(OWN, 1.0)] * 2,

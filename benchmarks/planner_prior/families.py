@@ -1,4 +1,4 @@
-"""The ten families of worlds that the prior over learning curves is learnt from.
+"""Ten families of worlds that the prior over learning curves is learnt from: students generalise.
 
     desk, maze  of the given file of worlds
     search      a question within 5 turns; the state is which facts have been found; junk accumulates

@@ -21,8 +21,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.feature_worlds_rounds import worlds_of
-from benchmarks.planner_prior import families
-from benchmarks.planner_prior.cuts import Key, cut, pool_of, purchase, student
+from benchmarks.planner_prior import families, laboratory
+from benchmarks.planner_prior.cuts import Key, Pool, cut, pool_of, purchase, student
+from benchmarks.planner_prior.laboratory import Laboratory
+from benchmarks.planner_prior.stored import INF
+from occupancy import RunError
 
 ROLES = ("plan", "plan-success", "rule", "round")
 """Who buys: the plan with all of the pilot's traces, with its successes; a rule without a pilot; rounds."""
@@ -103,60 +106,90 @@ def facts(base: Any, pilot: Any) -> dict[str, float]:
     }
 
 
+class Played:
+    """A world of the file of worlds and its pilot, as `play` asks for them.
+
+    Attributes:
+        name, exact: of the world, and what is known of it exactly.
+        facts: what the pilot says.
+        pool, owned: the pilot's traces, and its labels: all, and those of its successes.
+        price: teacher tokens of the pilot.
+        shape: (X, A), contexts and actions.
+    """
+
+    def __init__(self, base: Any, family: str, number: int, seed: int) -> None:
+        self.base, self.key = base, (seed, number)
+        self.world = families.draw(base, family, number, seed)
+        pilot = base.Pilot(self.world, seed * 1000 + number)
+        self.name, self.exact, self.facts = self.world.name, dict(self.world.facts), facts(base, pilot)
+        self.pool, self.price, self.shape = pool_of(pilot), pilot.price, (self.world.X, self.world.A)
+        self.owned = {"plan": pilot.owned, "plan-success": pilot.owned_success, "rule": None}
+
+    def J(self, counts: np.ndarray) -> float:
+        """Exact pass@1 of a student trained on counts [X, A] of teacher turns."""
+        return float(self.world.J(student(self.base, self.world, counts)[self.world.ctx]))
+
+    def table(self, budget: float, owned: Any, count: int, *key: int) -> list[list[float]]:
+        """[count, 45] pass@1 of the options, `owned` being trained on beside what is bought."""
+        fit, seeds = partial(student, self.base), [[*self.key, *key, k] for k in range(count)]
+        runs = [self.base.pipelines(self.world, budget, owned, s, None, fit)[0] for s in seeds]
+        return [[round(run[o], 5) for o in self.base.OPTIONS] for run in runs]
+
+    def bought(self, share: int) -> tuple[Pool, float, Any]:
+        """Traces, teacher tokens, and labels (with the pilot's successes) of a purchase."""
+        seed, number = self.key
+        found = purchase(self.base, self.world, share, seed * 1000 + number + 500_000)
+        pairs = zip(self.owned["plan-success"], found.owned_success, strict=True)
+        return pool_of(found), found.price, tuple(a + b for a, b in pairs)
+
+
 def play(
-    base: Any, family: str, number: int, seed: int, reps: dict[str, int], *, rounds: bool = True
+    world: Played | Laboratory,
+    family: str,
+    number: int,
+    seed: int,
+    reps: dict[str, int],
+    *,
+    rounds: bool = True,
 ) -> dict[str, Any]:
     """Everything about one world, as it is stored.
 
     Args:
-        base: the module of the file of worlds.
-        family: one of `families.NAMES`.
+        world: and its pilot.
+        family: one of `families.NAMES`, or one of `laboratory.NAMES`.
         number: of the world in its family.
         seed: of all that is drawn.
         reps: repeats of the truth for each of ROLES.
         rounds: whether a first purchase is played too.
     """
-    start = time.time()
-    world = families.draw(base, family, number, seed)
-    pilot = base.Pilot(world, seed * 1000 + number)
-    said, pool, arms = facts(base, pilot), pool_of(pilot), arms_of(base.INF)
-    whole = [(name, base.INF, 0.6) for name in ("pilot", "pilot-success")]
+    start, arms = time.time(), arms_of(INF)
+    whole = [(name, INF, 0.6) for name in ("pilot", "pilot-success")]
 
     def made(traces: Any, arm: Key, size: float, *key: int) -> dict[str, Any]:
-        return cut(base, world, traces, arm, size, price=pilot.price, seed=[seed, number, *key])
-
-    def table(budget: float, owned: Any, count: int, *key: int) -> list[list[float]]:
-        fit = partial(student, base)
-        runs = [
-            base.pipelines(world, budget, owned, [seed, number, *key, k], None, fit)[0] for k in range(count)
-        ]
-        return [[round(run[o], 5) for o in base.OPTIONS] for run in runs]
+        settings: dict[str, Any] = {"price": world.price, "seed": [seed, number, *key]}
+        return cut(world.J, world.shape, traces, arm, size, **settings)
 
     untrained = {"demo": 0.0, "op": 0.0, "kept": 0.0, "n": [0, 0], "full": True}
-    untrained |= {"J": world.J(base.softmax(world.base)[world.ctx])}
+    untrained |= {"J": world.J(np.zeros(world.shape))}
     small = [{"arm": ("none", 0, 0.0), "size": 0.0, "seed": 0} | untrained]
-    small += [made(pool, arm, 1.0, 0) for arm in whole]
+    small += [made(world.pool, arm, 1.0, 0) for arm in whole]
     for arm in arms:
         for size, seeds in ((0.2, 3), (0.4, 3), (0.9, 1)):
-            cuts = [made(pool, arm, size, int(100 * size), k) for k in range(seeds)]
+            cuts = [made(world.pool, arm, size, int(100 * size), k) for k in range(seeds)]
             small += [one for one in cuts if one["full"] or size == 0.9]
     result: dict[str, Any] = {"family": family, "number": number, "seed": seed, "world": world.name}
-    result |= {"exact": dict(world.facts), "facts": said, "price": pilot.price, "small": small}
+    result |= {"exact": world.exact, "facts": world.facts, "price": world.price, "small": small}
     result |= {"truth": {}, "rounds": {}}
-    for multiple in base.MULTIPLES:
-        budget = multiple * pilot.price
-        left = budget - pilot.price
-        for role, tokens, owned in (
-            ("plan", left, pilot.owned),
-            ("plan-success", left, pilot.owned_success),
-            ("rule", budget, None),
-        ):
-            result["truth"][f"{role}-{multiple}"] = table(tokens, owned, reps[role], multiple)
+    for multiple, share in BOUGHT.items():
+        budget = multiple * world.price
+        left = budget - world.price
+        for role, owned in world.owned.items():
+            tokens = budget if role == "rule" else left
+            result["truth"][f"{role}-{multiple}"] = world.table(tokens, owned, reps[role], multiple)
         if not rounds:
             continue
-        bought = purchase(base, world, BOUGHT[multiple], seed * 1000 + number + 500_000)
-        both = pool + pool_of(bought)
-        own = tuple(a + b for a, b in zip(pilot.owned_success, bought.owned_success, strict=True))
+        traces, price, own = world.bought(share)
+        both = world.pool + traces
         some = [
             made(both, arm, size, int(100 * size), k)
             for arm in arms
@@ -164,9 +197,9 @@ def play(
             for k in range(2)
         ]
         result["rounds"][str(multiple)] = {
-            "price": bought.price / pilot.price,
+            "price": price / world.price,
             "small": [s for s in some if s["full"]] + [made(both, whole[1], 1.0, 0)],
-            "truth": table(left - bought.price, own, reps["round"], multiple, 9),
+            "truth": world.table(left - price, own, reps["round"], multiple, 9),
         }
     return result | {"seconds": time.time() - start}
 
@@ -176,7 +209,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--worlds-file", type=Path, required=True, help="not part of this repository")
+    parser.add_argument("--worlds-file", type=Path, help="not part of this repository; `lab-` needs none")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--first", type=int, default=0, help="first number of a world")
@@ -185,16 +218,22 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--reps", type=int, nargs=4, default=[1, 3, 2, 1], help=f"of {', '.join(ROLES)}")
     parser.add_argument("--no-rounds", action="store_true", help="play no first purchase")
     given = parser.parse_args(arguments)
-    base, reps = worlds_of(given.worlds_file), dict(zip(ROLES, given.reps, strict=True))
+    names, reps = given.families.split(","), dict(zip(ROLES, given.reps, strict=True))
+    if given.worlds_file is None and not set(names) <= set(laboratory.NAMES):
+        parser.error("--worlds-file is needed for all families but the laboratory's own (lab-...)")
+    base = worlds_of(given.worlds_file) if given.worlds_file else None
     given.out.mkdir(parents=True, exist_ok=True)
     for number in range(given.first, given.first + given.numbers):
-        for family in given.families.split(","):
+        for family in names:
             path = given.out / f"{family}-{given.seed}-{number:03d}.json"
             if path.exists():
                 continue
             try:
-                one = play(base, family, number, given.seed, reps, rounds=not given.no_rounds)
-            except RuntimeError as error:
+                own = family in laboratory.NAMES
+                key = (family, number, given.seed)
+                world = Laboratory(*key) if own else Played(base, *key)
+                one = play(world, *key, reps, rounds=not given.no_rounds)
+            except (RuntimeError, RunError) as error:
                 print(f"{family} {number}: {error}", file=sys.stderr, flush=True)
                 continue
             path.write_text(json.dumps(one))

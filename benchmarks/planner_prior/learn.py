@@ -3,8 +3,10 @@
     python -m benchmarks planner_prior learn --data DIR --out prior.json [--scores judged.json]
 
 1. EM for logit J = features beta_w + offset(option) + noise over all worlds w, beta_w Gaussian.
-2. The mixture: for each family its mean, with one covariance within families; and a broad component with the
-   mean and covariance of all worlds, in which facts bear on levels but not on differences between arms.
+2. The mixture, once for worlds whose students generalise and flatten and once for those whose student is a
+   table that becomes the teacher: for each family its mean and its covariance, shrunk to that within all
+   families of the kind; and a broad component with the mean and covariance of all worlds of the kind, in
+   which facts bear on levels but not on differences between arms.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +24,8 @@ from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Array
 from analysis.curves.prior import Prior, to_json
 from benchmarks.planner_prior.stored import OPTIONS, ROWS, VARIED, World, read
 
+Component = tuple[str, Array, Array]
+"""(name, mean [65], covariance [65, 65])"""
 KEPT = (
     "regret",
     "regret se",
@@ -89,7 +94,9 @@ def learn(
     worlds: Sequence[World],
     *,
     new: float = 0.5,
-    spread: float = 0.3,
+    tables: float = 0.25,
+    spread: float = 0.15,
+    own: float = 10.0,
     shrink: tuple[float, float] = (0.5, 1.5),
     repeats: tuple[float, float] = (0.0015, 0.0005),
     bend: float = 0.01,
@@ -100,7 +107,9 @@ def learn(
     Args:
         worlds: of all families that may be used.
         new: prior probability of a family that was never seen.
+        tables: probability that the student of such a family is a table, if any world has one.
         spread: a known family's mean may have moved by this fraction of the spread of family means.
+        own: a family's covariance is shrunk to that within all families of its kind as by so many worlds.
         shrink: pseudo-counts that shrink the broad and the within-family covariance to their diagonals.
         repeats: variance that a candidate's own seeds add at sizes 5 and 20.
         bend: see `Prior`; chosen by rounds with families left out.
@@ -108,38 +117,74 @@ def learn(
     """
     betas, v, off = em(worlds, steps)
     F = np.array([x.facts for x in worlds])
-    family = np.array([x.family for x in worlds])
     mu, sd = np.nanmean(F, 0), np.nanstd(F, 0) + 1e-9
     A = np.hstack([betas, np.nan_to_num((F - mu) / sd)])
-    q, center = DIMENSION, A.mean(0)
-    broad = shrunk(A - center, len(A), shrink[0])
-    share = np.where(np.arange(q) < len(KNOTS), 0.8, 0.0)
-    broad[:q, q:] *= share[:, None]
-    broad[q:, :q] *= share[None]
-    names = [f for f in dict.fromkeys(family.tolist()) if f != VARIED and (family == f).sum() > 2]
-    if len(names) < 2:
+    family, table = np.array([x.family for x in worlds]), np.array([x.table for x in worlds])
+    known: list[Component] = []
+    broad: list[Component] = []
+    tabular: list[bool] = []
+    for kind, name in ((False, "new"), (True, "new table")):
+        these = table == kind
+        if not these.any():
+            continue
+        found = of_families(A[these], family[these], spread=spread, own=own, shrink=shrink[1])
+        known, tabular = known + found, tabular + [kind] * len(found)
+        broad.append((name, *of_all(A[these], shrink=shrink[0])))
+    if len(known) < 2:
         raise SystemExit(
-            f"worlds of {names} only: a prior needs three worlds of each of two families or more"
+            f"worlds of {[name for name, *_ in known]} only: a prior needs three worlds of each of two "
+            f"families or more"
         )
-    means = np.array([A[family == f].mean(0) for f in names])
-    R = np.vstack([A[family == f] - m for f, m in zip(names, means, strict=True)])
-    within = shrunk(R, len(R) - len(names), shrink[1]) + spread**2 * np.cov(means.T)
-    within[:q, q:] *= 0.9
-    within[q:, :q] *= 0.9
+    weights = [(1 - new) / len(known)] * len(known)
+    weights += [new] if len(broad) == 1 else [new * (1 - tables), new * tables]
+    names, means, covariances = zip(*known, *broad, strict=True)
     return Prior(
-        log_weights=np.log([*[(1 - new) / len(names)] * len(names), new]),
-        means=np.vstack([means, center]),
-        covariances=np.array([definite(within)] * len(names) + [definite(broad)]),
-        names=(*names, "new"),
+        log_weights=np.log(weights),
+        means=np.array(means),
+        covariances=np.array([definite(S) for S in covariances]),
+        names=names,
         fact_mean=mu,
         fact_sd=sd,
-        fact_noise=0.05,
+        fact_noise=0.1,
         training=float(v[0]),
         lack=(float(v[1] + repeats[0]), float(v[2] + repeats[1])),
         offsets={(a.recipe, a.K, a.r): (float(off[0, k]), float(off[1, k])) for k, a in enumerate(OPTIONS)},
         provenance={},
         bend=bend,
+        tables=(*tabular, *(name == "new table" for name, *_ in broad)),
     )
+
+
+def of_families(A: Array, family: Any, *, spread: float, own: float, shrink: float) -> list[Component]:
+    """One component for each family of a kind with three worlds or more.
+
+    Args:
+        A: [W, 65] coefficients and standardised facts.
+        family: [W] names.
+        spread, own, shrink: see `learn`.
+    """
+    names = [f for f in dict.fromkeys(family.tolist()) if f not in VARIED and (family == f).sum() > 2]
+    if not names:
+        return []
+    means = [A[family == f].mean(0) for f in names]
+    around = [A[family == f] - m for f, m in zip(names, means, strict=True)]
+    R = np.vstack(around)
+    within = shrunk(R, max(len(R) - len(names), 1), shrink)
+    moved = spread**2 * np.cov(np.transpose(means)) if len(names) > 1 else 0.0
+    return [
+        (f, m, (r.T @ r + own * within) / (len(r) - 1 + own) + moved)
+        for f, m, r in zip(names, means, around, strict=True)
+    ]
+
+
+def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
+    """Mean [65] and covariance [65, 65] of all worlds of a kind, facts bearing on levels alone."""
+    q, center = DIMENSION, A.mean(0)
+    broad = shrunk(A - center, len(A), shrink)
+    share = np.where(np.arange(q) < len(KNOTS), 0.8, 0.0)
+    broad[:q, q:] *= share[:, None]
+    broad[q:, :q] *= share[None]
+    return center, broad
 
 
 def main(arguments: list[str]) -> None:

@@ -15,8 +15,8 @@ from analysis.curves.prior import Count, Facts, fact_vector
 
 INF = 10**6
 """K of whole continuations in the files."""
-VARIED = "varied"
-"""The family whose worlds each draw their own structure; it has no component of its own."""
+VARIED = ("varied", "lab-tables")
+"""Families whose worlds each draw their own structure or student; they have no component of their own."""
 DEPTHS = (1, 2, 3, 5, INF)
 STORED = (
     [("pure-bc", INF, 0.0)]
@@ -67,6 +67,11 @@ class World:
     final: Array
     facts: Array
     raw: dict[str, Any]
+
+    @property
+    def table(self) -> bool:
+        """Whether the student is a table, as in the laboratory's own families."""
+        return self.family.startswith("lab-")
 
 
 def facts_of(raw: dict[str, Any]) -> Facts:

@@ -74,7 +74,7 @@ def test_json_has_the_fields_of_the_design(pilot: Pilot) -> None:
 
 
 def test_the_recommendation_follows_from_the_numbers_shown(pilot: Pilot) -> None:
-    found = plan_pilot(pilot, Purchase(5e5))
+    found = plan_pilot(pilot, Purchase(2e6))
     assert found.recommended.pass_at_1 == max(c.pass_at_1 for c in found.candidates)
     assert found.recommended == found.candidates[0] == found.not_worse[0]
     assert sum(c.p_best for c in found.candidates) == pytest.approx(1)
@@ -172,12 +172,14 @@ def test_the_next_training_is_one_that_could_change_the_choice(pilot: Pilot) -> 
     assert next_training([], facts, arms, [], 2e5) is None
 
 
-def test_the_first_trainings_are_the_pilots_successes_and_both_ends_of_r(pilot: Pilot) -> None:
+def test_the_first_trainings_are_successes_both_ends_of_r_and_the_whole_pilot(
+    pilot: Pilot,
+) -> None:
     facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
     own = [Arm("pilot", INF, 0.5, which) for which in ("all", "success")]
     options = [Option(arm, size, 0) for arm in [*own, *arms] for size in (1e4, 2e4)]
     made: list[Training] = []
-    for expected in (own[1].name, "op-success r=1", "more demonstrations", own[1].name):
+    for expected in (own[1].name, "op-success r=1", "more demonstrations", own[0].name, own[1].name):
         chosen = next_training(made, facts, arms, options, 2e5)
         assert chosen is not None
         assert (chosen.arm.name, chosen.budget) == (expected, 2e4)

@@ -14,7 +14,7 @@ from analysis.curves.curves import posterior
 from analysis.curves.prior import shipped
 from benchmarks.planner_prior import learn
 from benchmarks.planner_prior.designs import DESIGNS, chosen, made
-from benchmarks.planner_prior.judge import bands, judged, summary
+from benchmarks.planner_prior.judge import bands, jobs, judged, of, summary
 from benchmarks.planner_prior.stored import INF, OPTIONS, STORED, facts_of, read
 
 FAMILIES = ("uphill", "level")
@@ -77,6 +77,30 @@ def test_a_prior_is_learnt_from_stored_worlds(data: Path) -> None:
     low, high = bands(believed, OPTIONS, 5)
     assert (low < high).all()
     assert OPTIONS[int(believed.expected(OPTIONS, 5).argmax())].r == 1
+
+
+def test_worlds_whose_student_is_a_table_do_not_widen_what_is_believed_of_others(data: Path) -> None:
+    for number in range(5):
+        for family in (*FAMILIES, "lab-a", "lab-b"):
+            told = world(family, number) | {"world": f"b-{number}"}
+            if family not in FAMILIES:
+                told["truth"] = {key: [[0.98] * len(STORED)] * 2 for key in told["truth"]}
+            (data / f"{family}-{number}.json").write_text(json.dumps(told))
+    worlds = read(data)
+    prior = learn.learn(worlds, steps=5)
+    assert set(prior.names) == {*FAMILIES, "lab-a", "lab-b", "new", "new table"}
+    assert np.exp(prior.log_weights).sum() == pytest.approx(1)
+    apart = learn.learn([x for x in worlds if not x.table], steps=5)
+    level = np.array([np.trace(p.covariances[p.names.index("new")][:4, :4]) for p in (prior, apart)])
+    assert level[0] < 1.5 * level[1]
+    titles = [title for title, _, _ in jobs(worlds, "selection")]
+    assert titles == [
+        "family left out",
+        "family known",
+        "family left out, tables",
+        "family known, tables",
+    ]
+    assert [x.family for x in worlds if of(x, "lab-b")] == ["lab-a"] * 5 + ["lab-b"] * 5
 
 
 def test_a_judgement_has_a_row_for_each_budget(data: Path) -> None:

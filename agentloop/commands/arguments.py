@@ -38,16 +38,22 @@ def add_playing(command: argparse.ArgumentParser, *, required: bool) -> None:
     )
 
 
-def environment_settings(given: argparse.Namespace) -> dict[str, Any]:
-    """--env-set NAME=VALUE as texts, and --workers where the environment has such a setting."""
-    from agentloop.policies.by_name import takes
-
-    found: dict[str, Any] = {}
+def env_set(given: argparse.Namespace) -> dict[str, str]:
+    """--env-set NAME=VALUE as texts by name."""
+    found: dict[str, str] = {}
     for item in given.env_set:
         name, equals, value = item.partition("=")
         if not name or not equals or name in found:
             raise InputError(f"--env-set {item!r}: expected NAME=VALUE, each name once")
         found[name] = value
+    return found
+
+
+def environment_settings(given: argparse.Namespace) -> dict[str, Any]:
+    """--env-set NAME=VALUE as texts, and --workers where the environment has such a setting."""
+    from agentloop.policies.by_name import takes
+
+    found: dict[str, Any] = dict(env_set(given))
     if given.workers is not None or takes(given.env, "workers"):
         found.setdefault("workers", given.workers or 2)
     return found

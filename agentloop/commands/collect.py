@@ -64,7 +64,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _collect(given: argparse.Namespace) -> int:
     import asyncio
 
-    from agentloop.commands.arguments import environment_settings
+    from agentloop.commands.arguments import env_set, environment_settings
     from agentloop.policies.by_name import open_environments
     from occupancy.record.errors import BudgetStopped, InputError
 
@@ -77,7 +77,9 @@ def _collect(given: argparse.Namespace) -> int:
         raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
     environments = open_environments(given.env, **environment_settings(given))
     settings = {
-        Path(name).stem: read_settings(given, recipe, tasks=given.tasks, env=given.env)
+        Path(name).stem: read_settings(
+            given, recipe, tasks=given.tasks, env=given.env, env_set=env_set(given)
+        )
         for name, recipe in read_recipes(given, environments).items()
     }
     spending = read_spending(given)

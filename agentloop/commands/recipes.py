@@ -12,6 +12,8 @@ from occupancy.record.recipe import MEANINGS
 from occupancy.record.specs import Count, Few, Positive, Size, amount, option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.types import Environments
     from occupancy.record.recipe import Recipe
@@ -108,7 +110,14 @@ def read_recipes(given: argparse.Namespace, environments: Environments) -> dict[
     return recipes
 
 
-def read_settings(given: argparse.Namespace, recipe: Recipe, *, tasks: str, env: str) -> Settings:
+def read_settings(
+    given: argparse.Namespace,
+    recipe: Recipe,
+    *,
+    tasks: str,
+    env: str,
+    env_set: Mapping[str, str] | None = None,
+) -> Settings:
     """What is collected with a recipe."""
     from agentloop.policies.chat_spec import address, identity
     from agentloop.run.settings import SWITCH_PROMPT, Settings
@@ -120,6 +129,7 @@ def read_settings(given: argparse.Namespace, recipe: Recipe, *, tasks: str, env:
         served_by={"student": address(given.student), "teacher": address(given.teacher)},
         tasks=tasks,
         env=env,
+        env_set=env_set or {},
         seed=given.seed,
         n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
         wall_s=given.wall,

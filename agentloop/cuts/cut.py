@@ -175,6 +175,8 @@ def buy(whole: Whole, cell: Cell) -> Bought:
     spent, full = 0, False
     for task in reversed(_order(whole, cell.seed)):
         for given in whole.proposals[task]:
+            if given["rollout"] < 0:
+                continue  # of a demonstration
             proposal, episode = _proposed(whole, given, cell)
             price = whole.cost(episode, cell.recipe.K) if episode else 0
             full = spent + price > shares[1]

@@ -115,6 +115,14 @@ def identity(spec: str) -> str:
     return ",".join([re.sub(r"@\w+://.*", "", head), *kept])
 
 
+def served(name: str, at: str) -> str:
+    """The spec of an `identity` whose model is served at an address; the name alone where there is none."""
+    if not (at and name.startswith(PREFIX)):
+        return name
+    head, *pairs = name.split(",")
+    return ",".join([f"{head}@{at}", *pairs])
+
+
 def bounds_a_turn(policy: str) -> bool:
     """Whether a policy's name holds the most tokens of a turn, as a model's does."""
     return policy.startswith(_BOUNDED)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from agentloop.types import Answer, Usage
+from agentloop.types import Answer, Ask, PolicyFailed, Traits, Usage
 from occupancy.record.specs import read
 
 NAME = "scripted"
@@ -27,3 +28,18 @@ def words_and_marks(text: str) -> list[int]:
 def scripted_turn(text: str) -> Answer:
     """A scripted policy's turn; its tokens are words, marks, and one for the end."""
     return Answer(text, Usage(output=len(words_and_marks(text)) + 1, counter=WORDS_AND_MARKS))
+
+
+class BoundedScript:
+    """A scripted teacher that says how long its turns are, so that a budget needs no --turn-tokens."""
+
+    def __init__(self, play: Callable[[Ask], Awaitable[str]], *, most: int) -> None:
+        self._play, self.traits = play, Traits(most_output=most)
+        self._most = most
+
+    async def __call__(self, ask: Ask) -> Answer:
+        """The turn that `play` gives; PolicyFailed where it is longer than its bound."""
+        answer = scripted_turn(await self._play(ask))
+        if answer.usage.output > self._most:
+            raise PolicyFailed(f"a turn of {answer.usage.output} tokens: expected at most {self._most}")
+        return answer

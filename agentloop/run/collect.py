@@ -73,7 +73,7 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
         "n_units": len(units),
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
-    named = {"env": settings.env} if settings.env else {}
+    named = {"env": settings.env, "env_set": dict(settings.env_set)} if settings.env else {}
     run = open_or_create(Path(folder), settings.recipe, info, made_with=servers | named)
     refuse_lost_ledger(run)
     return run, units
@@ -89,7 +89,14 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
             f"{sum(n.values()):,} proposals over {len(tasks):,} tasks: expected 1 to {MOST_UNITS:,}; change "
             f"n, or --n-of-task"
         )
-    played = [(key, task) for task in tasks for key in keys_of(settings, task.task_id, n[task.task_id])]
+    keys = {task.task_id: keys_of(settings, task.task_id, n[task.task_id]) for task in tasks}
+    # Every task once before any is begun again: a budget that ends the run leaves as many tasks as it can.
+    played = [
+        (own[i], task)
+        for i in range(max(n.values()))
+        for task in tasks
+        if i < len(own := keys[task.task_id])
+    ]
     if settings.pilot:
         demos = tasks[: settings.demo_tasks]
         played += [(Key("demo", task.task_id, continuation=0), task) for task in demos]

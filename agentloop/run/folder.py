@@ -28,7 +28,7 @@ BROKEN = (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)
 
 
 def open_or_create(
-    folder: Path, recipe: Recipe, info: Mapping[str, Any], *, made_with: Mapping[str, str]
+    folder: Path, recipe: Recipe, info: Mapping[str, Any], *, made_with: Mapping[str, Any]
 ) -> Run:
     """The run of these settings in `folder`, new or begun; DataError where it was begun with others.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from agentloop.cuts.cut import own_traces
+from agentloop.policies.chat_spec import identity
+from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
@@ -65,6 +67,8 @@ class PlanFile:
     T_max: int
     success_at: float
     parts: tuple[Part, ...]
+    env_set: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the environment, as `--env-set` gave them to the pilot."""
     turn_tokens: int | None = None
     """Most output tokens of a teacher's turn; None where the teacher's name says it."""
     contenders: tuple[Mapping[str, Any], ...] = ()
@@ -84,7 +88,7 @@ class PlanFile:
 
     def recipe(self, part: Part) -> Recipe:
         """A part as a recipe."""
-        changes: dict[str, Any] = {"n": part.n, "teacher": self.teacher, "T_max": self.T_max}
+        changes: dict[str, Any] = {"n": part.n, "teacher": identity(self.teacher), "T_max": self.T_max}
         changes |= {} if part.recipe == "pure-bc" else {"K": part.K}
         return preset(part.recipe, success_at=self.success_at, **changes)
 
@@ -106,7 +110,8 @@ def read_plan(file: str | Path) -> PlanFile:
             f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"
         )
     known = {f.name for f in fields(PlanFile)}
-    wrong = sorted(set(given) - known) or sorted(known - {"contenders", "turn_tokens"} - set(given))
+    needed = {f.name for f in fields(PlanFile) if f.default is MISSING and f.default_factory is MISSING}
+    wrong = sorted(set(given) - known) or sorted(needed - set(given))
     if wrong:
         raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
     parts, contenders = given.pop("parts"), given.get("contenders", ())
@@ -127,7 +132,10 @@ def fill_collect(given: argparse.Namespace) -> None:
             "--part continuations of a plan with r < 1: name the student that was trained on demonstrations "
             "with --student"
         )
-    given.env = given.env or plan.environment.split()[0]
+    environment = plan.environment.split()[0]
+    if given.env in (None, environment):
+        given.env_set = _filled(given.env_set, plan.env_set)
+    given.env = given.env or environment
     given.student = given.student or plan.student
     given.teacher = given.teacher or plan.teacher
     given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
@@ -135,9 +143,16 @@ def fill_collect(given: argparse.Namespace) -> None:
     given.axis = plan.axis
     given.turn_tokens = given.turn_tokens or plan.turn_tokens
     given.recipe = given.recipe or [part.recipe]
-    depth = [] if part.recipe == "pure-bc" else [f"K={K_text(part.K)}"]
-    start = [] if plan.success_at == 1 else [f"success_at={plan.success_at}"]
-    given.set = [*depth, f"n={part.n}", f"T_max={plan.T_max}", *start, *given.set]
+    changes: dict[str, object] = {} if part.recipe == "pure-bc" else {"K": K_text(part.K)}
+    changes |= {"n": part.n, "T_max": plan.T_max}
+    changes |= {} if plan.success_at == 1 else {"success_at": plan.success_at}
+    given.set = _filled(given.set, changes)
+
+
+def _filled(given: list[str], by: Mapping[str, object]) -> list[str]:
+    """NAME=VALUE as given, and those of `by` that were not."""
+    own = {item.partition("=")[0] for item in given}
+    return [*(f"{name}={value}" for name, value in by.items() if name not in own), *given]
 
 
 def fill_train(given: argparse.Namespace) -> None:
@@ -145,5 +160,6 @@ def fill_train(given: argparse.Namespace) -> None:
     plan = read_plan(given.plan)
     folder = Path(given.plan).with_suffix("").with_name(f"{Path(given.plan).stem}-pilot")
     if not (folder / "run.json").exists():
-        own_traces(open_run(plan.pilot), folder, success=plan.pilot_traces == "success")
+        with whole_folder(folder) as draft:
+            own_traces(open_run(plan.pilot), draft, success=plan.pilot_traces == "success")
     given.runs = [str(folder), *given.runs]

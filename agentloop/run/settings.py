@@ -35,6 +35,8 @@ class Settings:
     """Addresses of the models' servers: recorded, and free to change at a resume."""
     env: str = ""
     """What `--env` named, for the commands that a plan writes: recorded, and not compared at a resume."""
+    env_set: Mapping[str, str] = field(default_factory=dict)
+    """Its settings from `--env-set`, recorded in the same way."""
     wall_s: float | None = None
     """Seconds for one episode; None = no limit."""
     end_on: tuple[str, ...] = ()

@@ -236,17 +236,15 @@ def _plan_run(arguments: argparse.Namespace) -> int:
 
 def _pool(found: Plan, pilot: str) -> int | None:
     """Tasks of the pilot's split, where its environment can be opened here; else the plan warns."""
-    from analysis.plan.pool import task_ids
-    from analysis.plan.purchase import environment_name
+    from analysis.plan.pool import environment_of, task_ids
     from occupancy.record.errors import FewstepsError
     from occupancy.runs import open_run
 
     split = str(found.pilot["task_spec"]).partition(":")[0]
     if split[:1] in ("", "@"):
         return None
-    environment = environment_name(open_run(pilot)) or str(found.pilot["environment"])
     try:
-        return max(len(task_ids(environment, split)), int(found.pilot["tasks"]))
+        return max(len(task_ids(*environment_of(open_run(pilot).info), split)), int(found.pilot["tasks"]))
     except FewstepsError:
         return None
 

@@ -24,6 +24,7 @@ from analysis.plan.costs import AXES, Prices
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
 from analysis.plan.pilot import LEAST_TASKS
+from analysis.plan.pool import environment_of
 from occupancy.record.errors import InputError
 
 if TYPE_CHECKING:
@@ -250,6 +251,7 @@ def _command(
     run: Mapping[str, Any],
 ) -> str:
     """The `fewsteps collect` that buys it; words in capitals are for the user to fill in."""
+    env, env_set = environment_of(run)
     split = str(run.get("tasks", "")).partition(":")[0]
     horizon = () if guesses.T_max is None else ("--set", f"T_max={guesses.T_max}")
     success = run.get("success_at", 1)
@@ -257,11 +259,12 @@ def _command(
     limit: tuple[str, ...] = () if cap is None else ("--budget", str(math.floor(PILOT_SHARE * cap)))
     teacher = str(run.get("teacher") or "TEACHER")
     if limit and teacher != "TEACHER" and not bounds_a_turn(teacher):
-        # Nothing bounds a turn of a teacher that is a function, and a budget needs a bound.
+        # Nothing may bound a turn of a teacher that is a function, and a budget needs a bound.
         limit += ("--turn-tokens", str(max(1024, math.ceil(8 * guesses.turn_tokens))))
     return shlex.join(
         [
-            *("fewsteps", "collect", "--env", str(run.get("environment") or "ENV").split()[0]),
+            *("fewsteps", "collect", "--env", env or "ENV"),
+            *(f"--env-set={name}={value}" for name, value in env_set.items()),
             *("--recipe", "op-short", "--set", f"n={size.continuations // size.tasks}", *horizon, *start),
             *("--student", str(run.get("student") or "STUDENT")),
             *("--teacher", teacher),

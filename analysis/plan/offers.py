@@ -13,6 +13,7 @@ from analysis.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, d
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.reweigh import kept, proposed
 from occupancy.record.errors import InputError
+from occupancy.record.recipe import Recipe
 
 MOST = 1e15
 """Largest budget: beyond it counts are no whole numbers any more."""
@@ -98,10 +99,24 @@ def offers(pilot: Pilot, purchase: Purchase, arms: Sequence[Arm]) -> list[Offer]
 
 def passed(pilot: Pilot, recipe: str) -> float:
     """Share of proposals that the teacher continues."""
+    return float(_chances(pilot, recipe).mean())
+
+
+def proposal_tokens(pilot: Pilot, recipe: Recipe) -> float:
+    """Expected C_i of a proposal, those that the teacher does not continue included; of a demonstration, for
+    pure BC."""
+    if recipe.rho == "teacher":
+        return costs(pilot).demo
+    tokens = costs_of_contexts(pilot, axis="inference", prices=None)[:, int(min(recipe.K, recipe.T_max)) - 1]
+    return float((tokens * _chances(pilot, "op-short" if recipe.psi == "all" else recipe.name)).mean())
+
+
+def _chances(pilot: Pilot, recipe: str) -> Floats:
+    """[C] probability that the teacher continues from each context of the pilot, once it is proposed."""
     weight = proposed(pilot, recipe)
     if recipe == "oec":
-        return float(np.minimum(weight / pilot.recipe.T_max, 1.0).mean())
-    return float((weight > 0).mean())
+        return np.minimum(weight / pilot.recipe.T_max, 1.0)
+    return (weight > 0).astype(np.float64)
 
 
 def _offer(

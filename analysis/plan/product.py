@@ -3,28 +3,31 @@
 base = "HuggingFaceTB/SmolLM2-135M-Instruct"     # checkpoint to start from: the pilot's student
 preset = "alfworld"                              # of `fewsteps train`
 tasks = "valid_seen:140"                         # of the evaluation: none of the pilot's
-engine = "vllm"                                  # or transformers
 attempts = 1
 gpus = 1
 [set]                                            # settings of the training
 epochs = 2
+
+Environment, engine and sampling are the pilot's, unless the file says otherwise.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import InputError, RunError
+from analysis.plan.pool import environment_of
+from analysis.plan.process import run_command
+from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.runs import Run
+
+ENGINES = ("vllm", "transformers")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Product:
     env: str = ""
     """Empty: the pilot's."""
     engine: str = "vllm"
-    """Policy that loads a checkpoint: vllm or transformers."""
+    """Policy that loads a checkpoint: vllm or transformers. By default the pilot's student's."""
+    sampling: str = ""
+    """Settings of that policy, as max_tokens=512,temperature=0.7. By default the pilot's student's."""
     attempts: int = 1
     gpus: int = 1
     same_student: bool = False
@@ -48,51 +53,48 @@ class Product:
     hub: bool = False
     set: Mapping[str, Any] = field(default_factory=dict)
     env_set: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the environment. By default the pilot's."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.gpus < 1:
             raise InputError(f"attempts={self.attempts}, gpus={self.gpus}: expected at least 1")
+        if self.engine not in ENGINES:
+            raise InputError(f"engine={self.engine!r}: expected one of {', '.join(ENGINES)}")
 
     @property
     def name(self) -> str:
         """Kept trainings are read where the settings are the same."""
-        text = json.dumps(asdict(self), sort_keys=True, default=str)
+        told = {name: value for name, value in asdict(self).items() if name != "sampling" or value}
+        text = json.dumps(told, sort_keys=True, default=str)
         return f"fewsteps train {blake2b(text.encode(), digest_size=6).hexdigest()}"
 
     def __call__(self, folders: list[Path], seed: int) -> Path:
         """The folder of an evaluation of a student trained on the folders; see `trainer.Trainer`."""
         own = folders[0].parent
-        place = own.parent if own.name == "cells" else own
-        student = place / "students" / f"{folders[0].name}-{seed}"
-        evaluation = place / "evaluations" / f"{folders[0].name}-{seed}"
-        log = place / "logs" / f"{folders[0].name}-{seed}.txt"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        launch = (
-            ["-m", "torch.distributed.run", "--nproc-per-node", str(self.gpus), "-m", "sft.commands"]
-            if self.gpus > 1
-            else ["-m", "analysis.cli"]
-        )
-        changes = [f"--set={name}={_text(value)}" for name, value in {"seed": seed, **self.set}.items()]
-        hub = ["--hub"] if self.hub else []
-        given = [
-            "--base",
-            self.base,
-            "--preset",
-            self.preset,
-            "--out",
-            str(student),
-            *changes,
-            *hub,
-            "--json",
-        ]
-        report = run_command([*launch, "train", *map(str, folders), *given], log)
-        played = ["--policy", f"{self.engine}:{report['chosen']}", "--tasks", self.tasks]
-        played += ["--attempts", str(self.attempts), "--seed", "0", "--out", str(evaluation)]
-        played += [f"--env-set={name}={_text(value)}" for name, value in self.env_set.items()]
-        run_command(["-m", "analysis.cli", "evaluate", "--env", self.env, *played, "--json"], log)
+        place, name = own.parent if own.name == "cells" else own, f"{folders[0].name}-{seed}"
+        student, evaluation = place / "students" / name, place / "evaluations" / name
+        log = place / "logs" / f"{name}.txt"
+        if evaluation.exists() and not student.exists():
+            return evaluation  # The student goes once it is evaluated: only the answer was lost.
+        policy = self.train(folders, student, seed=seed, log=log)
+        given = ["--policy", policy, "--tasks", self.tasks, "--attempts", str(self.attempts), "--seed", "0"]
+        given += [f"--env-set={name}={_text(value)}" for name, value in self.env_set.items()]
+        command = ["evaluate", "--env", self.env, *given, "--out", str(evaluation), "--json"]
+        run_command(["-m", "analysis.cli", *command], log)
         if not self.keep_students:
             shutil.rmtree(student, ignore_errors=True)
         return evaluation
+
+    def train(self, folders: list[Path], student: Path, *, seed: int, log: Path) -> str:
+        """Train on the folders into `student`, or go on with it; returns the policy that plays it."""
+        launch = ["-m", "analysis.cli"]
+        if self.gpus > 1:
+            launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(self.gpus), "-m", "sft.commands"]
+        changes = [f"--set={name}={_text(value)}" for name, value in {"seed": seed, **self.set}.items()]
+        given = ["--base", self.base, "--preset", self.preset, "--out", str(student), *changes]
+        given += ["--hub"] if self.hub else []
+        report = run_command([*launch, "train", *map(str, folders), *given, "--json"], log)
+        return ",".join(filter(None, (f"{self.engine}:{report['chosen']}", self.sampling)))
 
 
 def read_product(file: str | Path, pilot: Run) -> Product:
@@ -105,9 +107,15 @@ def read_product(file: str | Path, pilot: Run) -> Product:
             f"--train {file} has an unknown or missing entry {wrong[0]!r}: expected base, preset and tasks, "
             f"and where they apply {', '.join(sorted(known - {'base', 'preset', 'tasks'}))}"
         )
-    given.setdefault("env", str(pilot.info.get("environment", "")).partition(" ")[0])
-    product = Product(**given)
     student = str(pilot.info.get("student", ""))
+    env, env_set = environment_of(pilot.info)
+    if given.setdefault("env", env) == env:
+        given["env_set"] = {**env_set, **given.get("env_set", {})}
+    engine, colon, rest = student.partition(":")
+    if colon and engine in ENGINES:
+        given.setdefault("engine", engine)
+        given.setdefault("sampling", rest.partition(",")[2])
+    product = Product(**given)
     if Path(product.base).name not in student and not product.same_student:
         raise InputError(
             f"--train {file} starts from {product.base}, and the pilot's student is {student}: trainings of "
@@ -115,20 +123,6 @@ def read_product(file: str | Path, pilot: Run) -> Product:
             f"the same"
         )
     return product
-
-
-def run_command(arguments: list[str], log: Path) -> dict[str, Any]:
-    """The JSON that a command of fewsteps printed; RunError with its last line where it failed."""
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
-    with log.open("a", encoding="utf-8") as handle:
-        handle.write(f"$ {' '.join(arguments)}\n{done.stderr}\n")
-    if done.returncode:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-        raise RunError(
-            f"{last} (whole output: {log}); trainings made before are kept, the same command goes on"
-        )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def _text(value: Any) -> str:

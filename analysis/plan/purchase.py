@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from agentloop.policies.chat_spec import bounds_a_turn
+from agentloop.policies.chat_spec import bounds_a_turn, served
 from agentloop.run.plan_file import Part, PlanFile
+from analysis.plan.pool import environment_of
 from analysis.plan.report import Plan
 from occupancy.record.drafts import write_whole
-from occupancy.runs import Run, open_run
+from occupancy.runs import open_run
 
 
 def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
@@ -26,6 +27,9 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         parts.append(
             Part("continuations", best.recipe, best.K, best.n, max(best.tasks, 1), best.r_tokens * left)
         )
+    run = open_run(pilot)
+    environment, env_set = environment_of(run.info)
+    at = run.info.get("made_with", {})
     return PlanFile(
         pilot=str(Path(pilot).resolve()),
         budget=plan.budget,
@@ -33,22 +37,18 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         pilot_charged=made["charged"],
         pilot_traces=best.pilot_traces,
         r_tokens=best.r_tokens,
-        environment=environment_name(open_run(pilot)) or made["environment"],
-        student=made["student"],
-        teacher=made["teacher"],
+        environment=environment,
+        student=served(made["student"], at.get("student_server", "")),
+        teacher=served(made["teacher"], at.get("teacher_server", "")),
         tasks="" if split[:1] == "@" else split,
         pool=made["pool"],
         T_max=made["T_max"],
         success_at=made["success_at"],
+        env_set=env_set,
         turn_tokens=None if bounds_a_turn(made["teacher"]) else _turn_limit(pilot),
         parts=tuple(parts),
         contenders=tuple(c.arm.to_dict() | {"pass_at_1": c.pass_at_1} for c in plan.not_worse[:12]),
     )
-
-
-def environment_name(run: Run) -> str:
-    """What `--env` named when the run was collected; empty where that was not recorded."""
-    return str(run.info.get("made_with", {}).get("env", ""))
 
 
 def _turn_limit(pilot: str | Path) -> int:

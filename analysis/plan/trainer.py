@@ -271,7 +271,13 @@ def train_more(
             progress("a further training is not expected to change what to buy")
             break
         options = [option for option in options if option not in batch]
-        for training in bench.train_all([option for option in batch if not bench.is_empty(option)]):
+        batch = [option for option in batch if not bench.is_empty(option)]
+        for at, option in enumerate(batch):
+            progress(
+                f"training {len(own) + at + 1} of at most {effort.trainings} begins: {option.arm.name}, "
+                f"{option.budget:,.0f} teacher tokens, seed {option.seed}"
+            )
+        for training in bench.train_all(batch):
             own.append(training)
             minutes += training.seconds / 60
             progress(

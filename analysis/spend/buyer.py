@@ -1,25 +1,39 @@
-"""The product's own buyer for `fewsteps spend`: `fewsteps collect`, each time on tasks of its own."""
+"""The product's own buyer for `fewsteps spend`: collects in this process, each time on tasks of its own."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import math
 import random
-import subprocess
 import sys
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from agentloop.commands.arguments import opened_policies
+from agentloop.policies.by_name import open_environments, takes
+from agentloop.policies.chat_spec import address, identity
+from agentloop.run.collect import collect
 from agentloop.run.plan_file import PlanFile
+from agentloop.run.settings import Settings, SpendingLimits
+from agentloop.run.types import Setup
+from analysis.plan.offers import proposal_tokens
+from analysis.plan.pilot import Pilot
 from analysis.plan.pool import task_ids
-from analysis.plan.product import Product, run_command
+from analysis.plan.product import Product
+from analysis.spend.rounds import charged
 from occupancy.record.drafts import write_whole
-from occupancy.record.errors import InputError, RunError
+from occupancy.record.errors import BudgetStopped, InputError
 from occupancy.record.recipe import Recipe
+from occupancy.record.rows import Rows
+from occupancy.record.show import progress
 from occupancy.runs import open_run
 
-_DONE = (0, 3)
-"""Exit codes of `fewsteps collect`: finished, or stopped at the budget."""
+MORE = 3.0
+"""Times the proposals that the pilot's costs ask for: a budget ends a purchase, not their number. A trained
+student's rollouts may pass a filter less often than the pilot's."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +41,17 @@ class ProductBuyer:
     """Collects with the plan's environment, student and teacher; see `analysis.spend.rounds.Buyer`."""
 
     plan: PlanFile
-    demo_tokens: float
-    """Expected C_i of a demonstration."""
-    context_tokens: Any
-    """[T_max] expected C_i of a context at K = 1 .. T_max."""
-    product: Product | None = None
-    """Trains pi_1, where rollouts are to come from a student trained on demonstrations."""
-    env_set: tuple[str, ...] = ()
-    workers: int | None = None
-    tasks: tuple[str, ...] = field(default=(), compare=False)
-    """Task ids to buy on; empty: those of the plan's split."""
+    pilot: Pilot
+    product: Product
+    """Trains the student of the rollouts, where they are not pi_0's."""
+    workers: int = 2
+    """Tasks at a time."""
 
     def __call__(
         self, recipe: Recipe, budget: float, seed: int, out: Path, demonstrations: list[Path]
     ) -> None:
         """Collect into `out`, or go on with it; stops at the budget."""
-        tasks = out.with_suffix(".tasks")
+        tasks, file = out.with_suffix(".tasks"), out.with_suffix(".recipe.toml")
         if not tasks.exists():
             free = self._unused(out)
             if not free:
@@ -51,49 +60,58 @@ class ProductBuyer:
                     f"plan's `tasks`"
                 )
             random.Random(seed).shuffle(free)
-            each = self.demo_tokens if recipe.rho == "teacher" else self.context_tokens[_depth(recipe) - 1]
-            n = max(math.ceil(1.3 * budget / max(each * len(free), 1.0)), 1)
-            file = out.with_suffix(".recipe.toml")
+            n = max(math.ceil(MORE * budget / max(proposal_tokens(self.pilot, recipe) * len(free), 1.0)), 1)
             write_whole(file, Recipe.from_dict(recipe.to_dict() | {"n": n}).to_toml())
             write_whole(tasks, "\n".join(free) + "\n")
-        student = self.plan.student if not demonstrations else self._student(demonstrations, out)
-        given = ["--env", self.plan.environment.split()[0], "--recipe", str(out.with_suffix(".recipe.toml"))]
-        given += ["--student", student, "--teacher", self.plan.teacher, "--tasks", f"@{tasks}"]
-        given += ["--budget", str(int(budget)), "--seed", str(seed), "--out", str(out)]
-        given += [] if self.plan.turn_tokens is None else ["--turn-tokens", str(self.plan.turn_tokens)]
-        given += [f"--env-set={setting}" for setting in self.env_set]
-        given += [] if self.workers is None else ["--workers", str(self.workers)]
-        command = [sys.executable, "-m", "analysis.cli", "collect", *given]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode not in _DONE:
-            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-            raise RunError(f"{last}; what was bought is kept, the same command goes on")
+        student = self.plan.student
+        if demonstrations:
+            log = out.with_suffix(".log")
+            student = self.product.train(demonstrations, out.with_name("pi_1"), seed=0, log=log)
+        teacher = self.plan.teacher
+        settings = Settings(
+            Recipe.from_toml(file.read_text("utf-8")),
+            student=identity(student),
+            teacher=identity(teacher),
+            tasks=f"@{tasks}",
+            seed=seed,
+            served_by={"student": address(student), "teacher": address(teacher)},
+            env=self.plan.environment,
+            env_set=self.plan.env_set,
+        )
+        limits = SpendingLimits(budget=int(budget), turn_tokens=self.plan.turn_tokens)
+        with suppress(BudgetStopped):
+            asyncio.run(self._collect(out, settings, limits, student))
+        _free_memory()
+
+    async def _collect(self, out: Path, settings: Settings, limits: SpendingLimits, student: str) -> None:
+        plan = self.plan
+        workers = {"workers": self.workers} if takes(plan.environment, "workers") else {}
+        environments = open_environments(plan.environment, **(workers | dict(plan.env_set)))
+        spent = charged(out)
+        async with opened_policies(environments, student, plan.teacher) as (own, teacher):
+            with progress(f"spend: {out.name}") as advance:
+
+                def committed(done: int, total: int, rows: Rows) -> None:
+                    nonlocal spent
+                    turns = rows.get("turns", ())
+                    spent += sum(t["output_tokens"] for t in turns if t["author"] == "teacher")
+                    advance(done, total, f"{spent:,.0f} of {limits.budget:,.0f} teacher tokens")
+
+                setup = Setup(settings, environments, own, teacher, limits)
+                await collect(out, setup, progress=committed)
 
     def _unused(self, out: Path) -> list[str]:
         used: set[str] = set()
         for folder in (Path(self.plan.pilot), *(file.parent for file in out.parent.glob("*/run.json"))):
             used |= set(open_run(folder).read("episodes", columns=["task_id"])["task_id"].to_pylist())
-        return [task for task in self.tasks or self._split() if task not in used]
-
-    def _split(self) -> list[str]:
-        """Task ids of the plan's split, as its environment has them."""
         if not self.plan.tasks:
             raise InputError("the plan names no split: set `tasks` in it, as the environment reads it")
-        return task_ids(self.plan.environment, self.plan.tasks)
-
-    def _student(self, demonstrations: list[Path], out: Path) -> str:
-        if self.product is None:
-            raise InputError(
-                "rollouts of a student that is trained on demonstrations need --train FILE.toml, which says "
-                "how"
-            )
-        log = out.with_suffix(".log")
-        given = [*map(str, demonstrations), "--base", self.product.base, "--preset", self.product.preset]
-        report = run_command(
-            ["-m", "analysis.cli", "train", *given, "--out", str(out.with_name("pi_1")), "--json"], log
-        )
-        return f"{self.product.engine}:{report['chosen']}"
+        ids = partial(task_ids, self.plan.environment, self.plan.env_set)
+        return [task for task in ids(self.plan.tasks) if task not in used.union(ids(self.product.tasks))]
 
 
-def _depth(recipe: Recipe) -> int:
-    return int(min(recipe.K, recipe.T_max))
+def _free_memory() -> None:
+    """Give back what a model in this process held on a GPU: trainings in other processes need it."""
+    gc.collect()
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

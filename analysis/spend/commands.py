@@ -5,36 +5,47 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from analysis.plan.commands import add_trainings, bench_of, show
 from occupancy.record.show import printable, say
-from occupancy.record.specs import Seed, amount, option
+from occupancy.record.specs import Few, Seed, amount, option
+
+if TYPE_CHECKING:
+    from agentloop.run.plan_file import PlanFile
+    from analysis.plan.trainer import Trainer
+    from analysis.spend.rounds import Buyer
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `spend`; it sets `handler`, (arguments) -> exit code."""
     spend = subparsers.add_parser(
         "spend",
-        help="buy in rounds: a share that keeps every recipe open, trainings, then the winner",
+        help="buy in rounds: a share that keeps every recipe open, trainings, then the best",
         description="Carry a plan out in rounds. Each round's decision, evidence and price is in "
         "OUT/spend.json before the next begins. The same command goes on where it was stopped.",
     )
-    spend.add_argument("plan", metavar="PLAN.toml", help="what `fewsteps plan --out` wrote")
-    spend.add_argument(
+    add = spend.add_argument
+    add("plan", metavar="PLAN.toml", help="what `fewsteps plan --out` wrote")
+    add(
         "--budget",
         type=option(amount),
         metavar="N",
         help="teacher tokens, the pilot's included (default: the plan's)",
     )
-    spend.add_argument("--out", required=True, metavar="DIR", help="folder of all purchases and trainings")
-    spend.add_argument(
+    add("--out", required=True, metavar="DIR", help="folder of all purchases and trainings")
+    add(
         "--buyer",
         metavar="MODULE:FUNCTION",
-        help="a function (recipe, budget, seed, folder, demonstrations); default: fewsteps collect",
+        help="a function (recipe, budget, seed, folder, demonstrations) of your own; default: as `fewsteps "
+        "collect` does",
     )
-    spend.add_argument("--seed", type=option(Seed), default=0, help="of purchases and trainings (default 0)")
+    add("--teacher", help="the plan's teacher under another address or key")
+    add("--student", help="the plan's student under another address or key")
+    add("--workers", type=option(Few), default=2, help="tasks played at the same time (default: 2)")
+    add("--seed", type=option(Seed), default=0, help="of purchases and trainings (default 0)")
     add_trainings(spend)
-    spend.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add("--json", action="store_true", help="one JSON object on standard output")
     spend.set_defaults(handler=_spend)
 
 
@@ -44,16 +55,13 @@ def _spend(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from agentloop.run.plan_file import read_plan
-    from analysis.plan.costs import costs
     from analysis.plan.product import Product
-    from analysis.plan.read import read_pilot
-    from analysis.plan.trainer import Effort, named_trainer
-    from analysis.spend.buyer import ProductBuyer
+    from analysis.plan.trainer import Effort
     from analysis.spend.rounds import Rounds, spend
     from occupancy.record.errors import InputError
     from occupancy.runs import open_run
 
-    plan = read_plan(arguments.plan)
+    plan = _at(read_plan(arguments.plan), arguments)
     if plan.axis != "inference":
         raise InputError(
             f"{arguments.plan} is on the {plan.axis} axis: rounds are bought on the inference axis"
@@ -63,20 +71,17 @@ def _spend(arguments: argparse.Namespace) -> int:
     if bench is None:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
     product = bench.trainer if isinstance(bench.trainer, Product) else None
-    price = costs(read_pilot(plan.pilot))
-    own = ProductBuyer(plan, price.demo, price.inference, product)
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     rounds = Rounds(
         open_run(plan.pilot),
         Path(arguments.out),
         plan.budget if arguments.budget is None else arguments.budget,
-        own if arguments.buyer is None else named_trainer(arguments.buyer, of="--buyer"),
+        _buyer(arguments, plan, bench.trainer),
         bench.trainer,
         bench.name,
         effort=Effort(arguments.trainings, minutes),
         final=None if product is None else replace(product, keep_students=True),
         charged=plan.pilot_charged,
-        pi_1=arguments.buyer is not None or product is not None,
         seed=arguments.seed,
         progress=say,
     )
@@ -88,3 +93,39 @@ def _spend(arguments: argparse.Namespace) -> int:
     told = "\n".join([*said, f"spent {state['spent']:,.0f} teacher tokens; {plain['file']}"])
     sys.stdout.write(f"{printable(told)}\n")
     return 0
+
+
+def _at(plan: PlanFile, arguments: argparse.Namespace) -> PlanFile:
+    """The plan with its policies under the addresses that were given."""
+    from dataclasses import replace
+
+    from agentloop.policies.chat_spec import identity
+    from occupancy.record.errors import InputError
+
+    for role in ("teacher", "student"):
+        given, own = getattr(arguments, role), getattr(plan, role)
+        if given is not None and identity(given) != identity(own):
+            raise InputError(
+                f"--{role} {given}: the plan is for {own}, and another {role} needs another pilot; give the "
+                f"same one, under another address"
+            )
+        plan = plan if given is None else replace(plan, **{role: given})
+    return plan
+
+
+def _buyer(arguments: argparse.Namespace, plan: PlanFile, trainer: Trainer) -> Buyer:
+    """A buyer of the user's own, or the product's."""
+    from analysis.plan.product import Product
+    from analysis.plan.read import read_pilot
+    from analysis.plan.trainer import named_trainer
+    from analysis.spend.buyer import ProductBuyer
+    from occupancy.record.errors import InputError
+
+    if arguments.buyer is not None:
+        return named_trainer(arguments.buyer, of="--buyer")
+    if not isinstance(trainer, Product):
+        raise InputError(
+            "--trainer alone: the rollouts that are bought last come from a student trained on "
+            "demonstrations, which fewsteps makes with --train FILE.toml only; give that, or a --buyer"
+        )
+    return ProductBuyer(plan, read_pilot(plan.pilot), trainer, arguments.workers)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 
 from agentloop.cuts.cut import own_traces
 from agentloop.cuts.pooled import pooled
+from agentloop.ledger.store import Ledger
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.curves import posterior
 from analysis.curves.draws import band, drawn
@@ -33,11 +35,12 @@ from analysis.curves.prior import Facts
 from analysis.plan.facts import accepted, facts_of
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.read import read_pilot, teacher_tokens
-from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
+from analysis.plan.trainer import Bench, Effort, Progress, Trainer, evidence, train_more
 from occupancy.record.drafts import whole_folder, write_whole
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import INF, Recipe, preset
+from occupancy.record.recipe import INF, K_text, Recipe, preset
 from occupancy.runs import Run, open_run
+from occupancy.statistics.clusters import clustered_ratio
 
 Buyer = Callable[[Recipe, float, int, Path, list[Path]], object]
 """Collects with a recipe for at most a budget of teacher tokens into a run folder: (recipe, budget, seed,
@@ -70,8 +73,6 @@ class Rounds:
     final: Trainer | None = None
     """Trains the final student; None: as the others are trained."""
     charged: bool = True
-    pi_1: bool = True
-    """Rollouts of r = 1 come from a student of the demonstrations already paid for; False: from pi_0."""
     seed: int = 0
     progress: Progress = lambda line: None
 
@@ -107,8 +108,10 @@ def spend(rounds: Rounds) -> State:
     if not state["steps"]["plan"]["clear"]:
         _step(rounds, state, "first purchase", lambda: _first_purchase(rounds))
         _step(rounds, state, "decide", lambda: _decide(rounds, [rounds.pilot, *_pool(rounds)]))
-    _step(rounds, state, "demonstrations", lambda: _buy_part(rounds, state, "demonstrations"))
-    _step(rounds, state, "continuations", lambda: _buy_part(rounds, state, "continuations"))
+    if _winner(state).r < 1:
+        _step(rounds, state, "demonstrations", lambda: _buy_part(rounds, state, "demonstrations"))
+    if _winner(state).r:
+        _step(rounds, state, "continuations", lambda: _buy_part(rounds, state, "continuations"))
     _step(rounds, state, "final student", lambda: _final(rounds, state))
     return state
 
@@ -142,11 +145,13 @@ def _step(rounds: Rounds, state: State, name: str, work: Callable[[], State]) ->
     """Do a step once: its record is on the disk before the next one begins."""
     if name in state["steps"]:
         return
+    rounds.progress(f"spend: {name} begins")
     found = work()
     state["steps"][name] = found
     state["spent"] = sum(step.get("price", 0.0) for step in state["steps"].values())
     write_whole(rounds.folder / "spend.json", json.dumps(state, indent=2) + "\n")
-    rounds.progress(f"{name}: {found['said']}")
+    left = max(rounds.left - state["spent"], 0.0)
+    rounds.progress(f"spend: {name}: {found['said']}; {left:,.0f} teacher tokens are left")
 
 
 def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
@@ -224,14 +229,27 @@ def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrat
     if budget < max(DUST * rounds.left, 1.0):
         return 0.0
     seed = rounds.seed + 1 + sorted(("first-demos", "first-contexts", "demos", "contexts")).index(name)
+    K = "" if recipe.rho == "teacher" else f" K={K_text(recipe.K)}"
+    rounds.progress(f"spend: {name}: {recipe.name}{K} for at most {budget:,.0f} teacher tokens")
     rounds.buy(recipe, math.floor(budget), seed, rounds.folder / name, demonstrations)
-    price = float(sum(teacher_tokens(rounds.folder / name)))
+    price = charged(rounds.folder / name)
     if price > budget:
         raise RunError(
-            f"{rounds.folder / name} holds {price:,.0f} teacher tokens, and its share was {budget:,.0f}: the "
-            f"buyer must not exceed its budget; nothing more is bought"
+            f"{rounds.folder / name} has cost {price:,.0f} teacher tokens, and its share was {budget:,.0f}: "
+            f"the buyer must not exceed its budget; nothing more is bought"
         )
     return price
+
+
+def charged(folder: Path) -> float:
+    """Teacher tokens that a purchase has cost at most, lost calls included; 0 before it begins."""
+    if not (folder / "run.json").exists():
+        return 0.0
+    bought, file = sum(teacher_tokens(folder)), folder / "ledger.sqlite"
+    if not file.exists():
+        return float(bought)
+    with closing(Ledger(file, read_only=True)) as ledger:
+        return float(max(ledger.charged("inference"), bought))
 
 
 def _pool(rounds: Rounds) -> list[Run]:
@@ -256,12 +274,9 @@ def _buy_part(rounds: Rounds, state: State, part: str) -> State:
         bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
         price = _bought(rounds, bc, (1 - arm.r) * left, "demos", [])
         return {"price": price, "folders": ["demos"], "said": f"{price:,.0f} teacher tokens"}
-    share = min(arm.r * left, left - state["steps"]["demonstrations"]["price"])
-    price = 0.0
-    if arm.r:
-        own = _demonstrations(rounds) if arm.r < 1 or rounds.pi_1 else []
-        shown = [run.folder for run in [*own, *_open(rounds, ("demos",))]]
-        price = _bought(rounds, arm.recipe_of(like), share, "contexts", shown)
+    share = min(arm.r * left, left - state["steps"].get("demonstrations", {}).get("price", 0.0))
+    shown = [run.folder for run in [*_demonstrations(rounds), *_open(rounds, ("demos",))]]
+    price = _bought(rounds, arm.recipe_of(like), share, "contexts", shown)
     return {"price": price, "folders": ["contexts"], "said": f"{price:,.0f} teacher tokens of {arm.name}"}
 
 
@@ -295,8 +310,11 @@ def _final(rounds: Rounds, state: State) -> State:
         folders.append(folder)
     folders += [run.folder for run in _open(rounds, ("demos", "contexts"))]
     answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
-    told: State = {"price": 0.0, "folders": [str(folder) for folder in folders]}
+    rows = evidence(answer, own_tasks=frozenset(), like=rounds.pilot, trainer=rounds.trainer_name)
+    scores, tasks = [row["score"] for row in rows], [row["cluster_id"] for row in rows]
+    mean, se = (float(each) for each in clustered_ratio(scores, np.ones(len(rows)), cluster=tasks))
+    told: State = {"price": 0.0, "folders": [str(folder) for folder in folders], "pass_at_1": mean, "se": se}
+    said = f"pass@1 {mean:.3f} ± {se:.3f}, trained on {len(folders)} run folders"
     if isinstance(answer, str | Path):
-        return told | {"evaluation": str(answer), "said": f"evaluated in {answer}"}
-    scores = [float(R) for own in answer.values() for R in own]
-    return told | {"pass_at_1": float(np.mean(scores)), "said": f"pass@1 {np.mean(scores):.3f}"}
+        return told | {"evaluation": str(answer), "said": f"{said}, evaluated in {answer}"}
+    return told | {"said": said}

@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters but tab and line feed, and those that turn the direction of writing."""
+EVERY_S = 30.0
+"""Between lines of progress where there is no terminal."""
 Advance = Callable[..., None]
 """(done, of), and note= at the end of the bar."""
 
@@ -118,12 +121,27 @@ def table(
 
 @contextmanager
 def progress(name: str) -> Iterator[Advance]:
-    """A bar on standard error, drawn only where a person sees it."""
+    """A bar on standard error; without a terminal a line every EVERY_S seconds."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    if not sys.stderr.isatty():
+        yield _lines(name)
+        return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     note = TextColumn("{task.fields[note]}")
-    console = safe_console(stderr=True, quiet=not sys.stderr.isatty())
+    console = safe_console(stderr=True)
     with Progress(*columns, note, TimeRemainingColumn(), console=console, transient=True) as bar:
         line = bar.add_task(name, total=None, note="")
         yield lambda done, of, note="": bar.update(line, completed=done, total=of, note=note)
+
+
+def _lines(name: str) -> Advance:
+    shown_at = time.monotonic()
+
+    def advance(done: int, of: int, note: str = "") -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= EVERY_S:
+            shown_at = time.monotonic()
+            say(f"{name}: {done:,} of {of:,}{', ' if note else ''}{note}")
+
+    return advance

@@ -149,9 +149,9 @@ def test_a_world_that_is_lost_half_way_makes_no_data_of_the_rest(tmp_path: Path)
     worlds.shut = frozenset(range(4, 40))
     with pytest.raises(RunError, match="opens no task any more"):
         run_of(tmp_path / "run", RECIPE, worlds=worlds, tasks="40")
-    assert {e["task_id"] for e in rows(open_run(tmp_path / "run"), "episodes")} == {
-        f"corridor/{i}" for i in range(4)
-    }
+    played = {e["task_id"] for e in rows(open_run(tmp_path / "run"), "episodes")}
+    assert played, "what was finished is kept"
+    assert played <= {f"corridor/{i}" for i in range(4)}
     worlds.shut = frozenset([7])
     run = run_of(tmp_path / "run", RECIPE, worlds=worlds, tasks="40")
     outcomes = [p["outcome"] for p in rows(run, "proposals")]

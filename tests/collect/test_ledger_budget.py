@@ -16,7 +16,7 @@ from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.run.matched import Proof, collect_matched
-from agentloop.types import Answer, Ask, CallFailed, Policy
+from agentloop.types import Answer, Ask, CallFailed, Policy, traits_of
 from occupancy.record.errors import BudgetStopped, InputError, RunError
 from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
@@ -77,6 +77,26 @@ def test_C_tr_stops_within_one_continuation(tmp_path: Path) -> None:
     traces = rows(open_run(tmp_path / "run"), "traces")
     total = sum(trace["C_tr"] for trace in traces)
     assert 200 <= total < 200 + max(trace["C_tr"] for trace in traces)
+
+
+def test_the_teachers_that_come_with_us_know_the_limit_of_a_turn(tmp_path: Path) -> None:
+    from agentloop.environments.alfworld.expert import scripted_expert
+    from agentloop.environments.hotpotqa.scripted.teacher import scripted_teacher as of_questions
+    from agentloop.environments.terminal.scripted.teacher import scripted_teacher as of_the_shell
+    from agentloop.policies.scripted import BoundedScript
+
+    assert [traits_of(make()).most_output for make in (scripted_expert, of_questions, of_the_shell)] == [
+        64,
+        512,
+        512,
+    ]
+
+    async def play(ask: Ask) -> str:
+        return str(await ask.env.ask("expert"))
+
+    stopped(tmp_path / "fits", SpendingLimits(30), teacher=BoundedScript(play, most=4))
+    with pytest.raises(RunError, match="a turn of 2 tokens: expected at most 1"):
+        run_of(tmp_path / "long", RECIPE, teacher=BoundedScript(play, most=1))
 
 
 def test_a_teacher_without_a_limit_is_refused_a_budget(tmp_path: Path) -> None:

@@ -72,10 +72,10 @@ def test_the_page_comes_from_the_command(
 def test_the_pool_is_the_environments_split_where_a_plan_would_repeat_tasks_often(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[tuple[str, str]] = []
+    asked: list[tuple[str, dict[str, str], str]] = []
 
-    def ids(environment: str, split: str) -> list[str]:
-        asked.append((environment, split))
+    def ids(environment: str, env_set: dict[str, str], split: str) -> list[str]:
+        asked.append((environment, env_set, split))
         return [f"task-{q}" for q in range(4000)]
 
     monkeypatch.setattr("analysis.plan.pool.task_ids", ids)
@@ -83,7 +83,7 @@ def test_the_pool_is_the_environments_split_where_a_plan_would_repeat_tasks_ofte
     out, err = capsys.readouterr()
     assert json.loads(out)["pilot"]["pool"] == 4000
     assert "--pool 4000: the tasks of the split 'train'" in err
-    assert asked == [("toy 1", "train")]
+    assert asked == [("toy", {}, "train")]
     assert run("plan", str(folder), "--budget", "1e7", "--pool", "90", "--json") == 0
     assert len(asked) == 1, "what is given is not looked up"
 

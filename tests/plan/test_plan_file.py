@@ -77,12 +77,32 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
         fill_collect(parser.parse_args(asked))
 
 
-def test_a_plan_names_an_own_environment_as_the_command_line_did(found: Plan, tmp_path: Path) -> None:
-    """Its `version` is free text and opens nothing."""
-    env = "toy_world:open_corridors"
-    asked = ["--env", env, "--student", "drunk", "--teacher", "expert", "--tasks", "4", "--pilot"]
-    assert main(["collect", *asked, "--out", str(tmp_path / "pilot")]) == 0
-    assert plan_file(found, tmp_path / "pilot").environment == env
+def test_a_plan_opens_the_environment_as_the_command_line_did(found: Plan, tmp_path: Path) -> None:
+    """Its `version` is free text and opens nothing; what --env-set said is said once."""
+    where = ["--env", "streets:open_streets", "--env-set", "town=here"]
+    who = ["--student", "drunk", "--teacher", "expert", "--tasks", "train:4", "--pilot"]
+    assert main(["collect", *where, *who, "--out", str(tmp_path / "pilot")]) == 0
+    planned = plan_file(found, tmp_path / "pilot")
+    assert (planned.environment, planned.env_set) == ("streets:open_streets", {"town": "here"})
+    file = write_plan(found, tmp_path / "pilot", tmp_path / "PLAN.toml")
+    part = read_plan(file).parts[0]
+    small = ["--set", "T_max=5", "--tasks", "train:2", "--teacher", "expert", "--budget", "200"]
+    asked = ["--plan", str(file), "--part", part.name, "--student", "drunk", "--out", str(tmp_path / "RUN")]
+    assert main(["collect", *asked, *small]) in (0, 3)
+    assert open_run(tmp_path / "RUN").info["made_with"]["env_set"] == {"town": "here"}
+    changed = ["--env-set", "town=there", "--out", str(tmp_path / "OTHER")]
+    assert main(["collect", *asked[:-2], *small, *changed]) in (0, 3)
+    assert open_run(tmp_path / "OTHER").info["made_with"]["env_set"] == {"town": "there"}
+
+
+def test_a_plan_finds_the_teachers_server_again(found: Plan, folder: Path) -> None:
+    """Episodes name a model without its address; the pilot's run.json has that."""
+    from agentloop.policies.chat_spec import identity, served
+
+    name = "openai:m,max_tokens=9"
+    spec = served(name, "http://h:1/v1")
+    assert spec == "openai:m@http://h:1/v1,max_tokens=9"
+    assert (identity(spec), served(name, ""), served("expert", "x")) == (name, name, "expert")
 
 
 def test_a_teacher_whose_name_holds_its_limit_gets_no_other(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pilots
 import pytest
 
+from analysis.plan.process import run_command
 from analysis.plan.product import Product, read_product
 from occupancy.record.errors import InputError, RunError
-from occupancy.runs import Run
+from occupancy.runs import Run, open_run
 
 TEXT = 'base = "models/pi_1"\npreset = "alfworld"\ntasks = "valid:40"\n[set]\nepochs = 2\n'
 
@@ -30,31 +35,87 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_a_cell_is_trained_on_and_its_student_evaluated(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
+    asked: list[str] = []
 
-    def called(arguments: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        asked.append(arguments[1:])
-        return subprocess.CompletedProcess(arguments, 0, json.dumps({"chosen": "STUDENT/epoch-002"}), "")
+    def called(arguments: list[str], log: Path) -> dict[str, Any]:
+        asked.append(" ".join(arguments))
+        return {"chosen": "STUDENT/epoch-002"}
 
-    monkeypatch.setattr(subprocess, "run", called)
+    monkeypatch.setattr("analysis.plan.product.run_command", called)
     product = read_product(written(tmp_path, TEXT), run)
     cell = run.folder / "trainings" / "cells" / "abc"
     assert product([cell], 3) == run.folder / "trainings" / "evaluations" / "abc-3"
-    train, evaluate = (" ".join(line) for line in asked)
+    train, evaluate = asked
     assert train.startswith(f"-m analysis.cli train {cell} --base models/pi_1 --preset alfworld")
     assert "--set=seed=3 --set=epochs=2" in train
     assert "evaluate --env toy --policy vllm:STUDENT/epoch-002 --tasks valid:40 --attempts 1" in evaluate
 
 
-def test_a_command_that_fails_is_one_line_with_its_last_words(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failed(arguments: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(arguments, 1, "", "Traceback\nout of memory\n")
+def test_an_answer_that_was_lost_is_not_trained_for_again(run: Run, tmp_path: Path) -> None:
+    """Killed after the evaluation, whose student is gone by then, and before the training was recorded."""
+    cell = run.folder / "trainings" / "cells" / "abc"
+    evaluated = run.folder / "trainings" / "evaluations" / "abc-3"
+    evaluated.mkdir(parents=True)
+    assert read_product(written(tmp_path, TEXT), run)([cell], 3) == evaluated
 
-    monkeypatch.setattr(subprocess, "run", failed)
-    with pytest.raises(RunError, match=r"^out of memory \(whole output: .*logs/abc-3.txt\)"):
-        read_product(written(tmp_path, TEXT), run)([run.folder / "trainings" / "cells" / "abc"], 3)
+
+def test_environment_engine_and_sampling_are_the_pilots(run: Run, tmp_path: Path) -> None:
+    info = run.info | {
+        "student": "transformers:models/pi_1,max_tokens=64",
+        "made_with": {"env": "terminal", "env_set": {"turns": "12", "mode": "raw"}},
+    }
+    (run.folder / "run.json").write_text(json.dumps(info))
+    pilot = open_run(run.folder)
+    product = read_product(written(tmp_path, f"{TEXT}[env_set]\nmode = 'settled'\n"), pilot)
+    assert (product.env, product.env_set) == ("terminal", {"turns": "12", "mode": "settled"})
+    assert (product.engine, product.sampling) == ("transformers", "max_tokens=64")
+    other = read_product(written(tmp_path, f'engine = "vllm"\nsampling = "temperature=0"\n{TEXT}'), pilot)
+    assert (other.engine, other.sampling) == ("vllm", "temperature=0")
+    with pytest.raises(InputError, match="engine='sglang': expected one of vllm, transformers"):
+        read_product(written(tmp_path, f'engine = "sglang"\n{TEXT}'), pilot)
+
+
+def test_a_command_that_fails_is_one_line_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "x.txt"
+    fails = "import sys; sys.stderr.write('Traceback\\nout of memory\\n'); sys.exit(1)"
+    with pytest.raises(RunError, match=r"^out of memory \(whole output: .*logs/x.txt\)"):
+        run_command(["-c", fails], log)
+    assert "Traceback\nout of memory" in log.read_text()
+    with pytest.raises(RunError, match="no message"):
+        run_command(["-c", "pass"], log)
+
+
+def test_progress_is_shown_and_the_answer_is_the_last_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "import sys; sys.stderr.write('train: step 1\\nloading\\n'); print('{\"a\": 1}')"
+    assert run_command(["-c", says], tmp_path / "log") == {"a": 1}
+    assert capsys.readouterr().err == "train: step 1\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+def test_a_command_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    own, sleeps = tmp_path / "pid", "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); "
+    child = ["-c", f"{sleeps}time.sleep(60)", str(own)]
+    starts = f"from pathlib import Path; from analysis.plan.process import run_command; run_command({child!r}"
+    parent = subprocess.Popen([sys.executable, "-c", f"{starts}, Path({str(tmp_path / 'log')!r}))"])
+    until = time.monotonic() + 30
+    while not (own.exists() and own.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    pid = int(own.read_text())
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    try:
+        return state.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_another_student_is_refused_by_name(run: Run, tmp_path: Path) -> None:
@@ -64,7 +125,7 @@ def test_another_student_is_refused_by_name(run: Run, tmp_path: Path) -> None:
     assert read_product(written(tmp_path, f"same_student = true\n{other}"), run).same_student
 
 
-def test_settings_are_part_of_the_name(run: Run, tmp_path: Path) -> None:
+def test_settings_are_part_of_the_name() -> None:
     one, other = Product("b", "alfworld", "valid"), Product("b", "alfworld", "valid", attempts=2)
     assert one.name != other.name == Product("b", "alfworld", "valid", attempts=2).name
 

@@ -14,8 +14,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from agentloop.policies.scripted import scripted_turn
-from agentloop.types import Answer, Ask, Policy, PolicyFailed
+from agentloop.policies.scripted import BoundedScript
+from agentloop.types import Ask, Policy, PolicyFailed
 
 from .games import Game
 from .grammars import move_to_put, put_to_move
@@ -101,8 +101,7 @@ def _task_params(game: Game) -> dict[str, Any]:
 def scripted_expert() -> Policy:
     """A policy that plays what the benchmark's expert says; the command is the whole text of its turn."""
 
-    async def play(ask: Ask) -> Answer:
-        command: str = await ask.env.ask("expert")
-        return scripted_turn(command)
+    async def play(ask: Ask) -> str:
+        return str(await ask.env.ask("expert"))
 
-    return play
+    return BoundedScript(play, most=64)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 import re
 
-from agentloop.policies.scripted import scripted_turn
-from agentloop.types import Answer, Ask, Policy
+from agentloop.policies.scripted import BoundedScript
+from agentloop.types import Ask, Policy
 
 from ..actions import write_turn
 from ..scoring import normalise
@@ -35,11 +35,11 @@ _WEAK = frozenset(
 def scripted_teacher() -> Policy:
     """A policy that plays what `teach` says."""
 
-    async def play(ask: Ask) -> Answer:
+    async def play(ask: Ask) -> str:
         view: View = await ask.env.ask("view")
-        return scripted_turn(teach(view, random.Random(ask.seed)))
+        return teach(view, random.Random(ask.seed))
 
-    return play
+    return BoundedScript(play, most=512)
 
 
 def teach(view: View, rng: random.Random) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from agentloop.policies.scripted import scripted_turn
-from agentloop.types import Answer, Ask, Policy, PolicyFailed
+from agentloop.policies.scripted import BoundedScript
+from agentloop.types import Ask, Policy, PolicyFailed
 
 from ..episode import View
 from ..sandbox.changes import DELETED
@@ -26,11 +26,11 @@ _PATH = re.compile(r"(?<![\w/.*])/[\w.-]+(?:/[\w.-]+)*")
 def scripted_teacher() -> Policy:
     """A policy that plays what `teach` says."""
 
-    async def play(ask: Ask) -> Answer:
+    async def play(ask: Ask) -> str:
         view: View = await ask.env.ask("view")
-        return scripted_turn(teach(view))
+        return teach(view)
 
-    return play
+    return BoundedScript(play, most=512)
 
 
 def teach(view: View) -> str:

@@ -92,10 +92,7 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
     keys = {task.task_id: keys_of(settings, task.task_id, n[task.task_id]) for task in tasks}
     # Every task once before any is begun again: a budget that ends the run leaves as many tasks as it can.
     played = [
-        (own[i], task)
-        for i in range(max(n.values()))
-        for task in tasks
-        if i < len(own := keys[task.task_id])
+        (own[i], task) for i in range(max(n.values())) for task in tasks if i < len(own := keys[task.task_id])
     ]
     if settings.pilot:
         demos = tasks[: settings.demo_tasks]

@@ -24,7 +24,7 @@ from occupancy.record.specs import parameters, settings
 
 if TYPE_CHECKING:
     from agentloop.policies.one_engine import OneEngine
-    from agentloop.policies.token_policy import TokenPolicy
+    from agentloop.policies.token_policy import TokenPolicy, TokenSpec
 
 ENVIRONMENTS = {
     "alfworld": "agentloop.environments.alfworld.pool:open_alfworld",
@@ -139,18 +139,24 @@ def open_own_policy(spec: str) -> Policy:
 
 def open_token_policy(spec: str, *, engine: OneEngine | None = None) -> TokenPolicy:
     """The policy that `vllm:FOLDER…` or `transformers:FOLDER…` names; `engine` as in `open_policy`."""
-    from agentloop.policies.token_policy import Opening, TokenPolicy, parse_tokens
-    from agentloop.render.codec import load_codec
+    from agentloop.policies.token_policy import parse_tokens
 
     kind, _, rest = spec.partition(":")
-    parsed = parse_tokens(rest)
+    return token_policy(kind, parse_tokens(rest), engine=engine)
+
+
+def token_policy(kind: str, spec: TokenSpec, *, engine: OneEngine | None = None) -> TokenPolicy:
+    """The policy of a model in this process; kind is vllm or transformers, `engine` as in `open_policy`."""
+    from agentloop.policies.token_policy import Opening, TokenPolicy
+    from agentloop.render.codec import load_codec
+
     opening: Opening
     if kind == "vllm":
         from agentloop.policies.vllm_engine import open_vllm as opening
     else:
         from agentloop.policies.transformers_engine import open_transformers as opening
-    codec = load_codec(parsed.folder, hub=parsed.hub)
-    return TokenPolicy(parsed, codec, opening if engine is None else engine.serve(parsed, codec, opening))
+    codec = load_codec(spec.folder, hub=spec.hub)
+    return TokenPolicy(spec, codec, opening if engine is None else engine.serve(spec, codec, opening))
 
 
 def named(spec: str) -> Callable[..., Any]:

@@ -98,7 +98,7 @@ class TokenPolicy:
 
     async def __call__(self, ask: Ask) -> Answer:
         """One turn; ContextOverflow where prompt and turn would not fit the window."""
-        engine = await self._loaded()
+        engine = await self.load()
         prompt = self._prompts.of(ask)
         if len(prompt) + self._spec.max_tokens > engine.window:
             raise ContextOverflow(
@@ -113,7 +113,8 @@ class TokenPolicy:
         if self._engine is not None:
             await self._engine.close()
 
-    async def _loaded(self) -> Engine:
+    async def load(self) -> Engine:
+        """The engine, opened where it is not yet; the first turn does it otherwise."""
         if self._engine is None:
             if self._loading is None:
                 import asyncio

@@ -88,7 +88,8 @@ class Collect:
     seed: Seed
     out: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of `agentloop.run.settings.Settings`, e.g. {"pilot": True, "replicates": 2}."""
+    """Further fields of `Settings` and `SpendingLimits` in agentloop.run.settings, e.g. {"pilot": True,
+    "replicates": 2, "turn_tokens": 64}."""
 
     def __post_init__(self) -> None:
         _check(self)

@@ -1,0 +1,111 @@
+"""What a finished job leaves in its folder: job.json, by which it is known again and not done twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentloop.policies.token_policy import TokenSpec
+from analysis.study.jobs import Equipment, Job, to_json
+from occupancy.record.drafts import write_whole
+from occupancy.record.errors import DataError
+from occupancy.record.reading import read_json
+from occupancy.record.specs import read
+
+FILE = "job.json"
+MEMORY = 0.35
+"""Fraction of a GPU's memory for the engine, so that a training fits beside it."""
+MACHINES_OWN = ("memory", "at_once", "eager", "logprobs", "hub")
+"""Settings of a policy that change no turn."""
+
+
+def finished(job: Job, equipment: Equipment, study: Path) -> Path | None:
+    """The job's result where it is finished; None where there is anything left to do.
+
+    Raises:
+        DataError: the folder holds the result of another job.
+    """
+    file = job.out / FILE
+    if not file.exists():
+        return None
+    found = read_json(file, then=f"remove {job.out}")
+    wanted = _described(job, equipment, study)
+    if found.get("job") != wanted:
+        differ = sorted(k for k in wanted if found.get("job", {}).get(k) != wanted[k])
+        raise DataError(
+            f"{job.out} holds the result of another job (its {', '.join(differ)} differ): name a new folder"
+        )
+    result = job.out / found["result"]
+    # Checkpoints need not have come along to this machine.
+    return result if any((result / name).exists() for name in ("run.json", "config.json")) else None
+
+
+def finish(
+    job: Job, equipment: Equipment, study: Path, *, result: Path, seconds: Mapping[str, float], **also: Any
+) -> None:
+    """Write the job's job.json: what it was, its result, what it took; the last step of a job."""
+    said = {
+        "job": _described(job, equipment, study),
+        "result": str(result.relative_to(job.out)),
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        **also,
+    }
+    write_whole(job.out / FILE, json.dumps(said, indent=2, sort_keys=True) + "\n")
+
+
+def said(folder: Path) -> dict[str, Any]:
+    """The job.json of a finished job."""
+    found: dict[str, Any] = read_json(folder / FILE)
+    return found
+
+
+def student_name(student: Path | str, equipment: Equipment, study: Path) -> str:
+    """What a student is called in run folders: the same on every machine.
+
+    A checkpoint is named after its training, since that has one result.
+    """
+    if isinstance(student, str):
+        return student
+    spec = sampling(equipment, "")
+    changed = (f"{name}={getattr(spec, name)}" for name in equipment.sampling if name not in MACHINES_OWN)
+    return ",".join([f"{equipment.engine}:{_relative(student, study)}", *sorted(changed)])
+
+
+def sampling(equipment: Equipment, folder: str | Path) -> TokenSpec:
+    """The policy of a student: the equipment's settings, and room on the GPU for a training."""
+    given = [f"{name}={_text(value)}" for name, value in equipment.sampling.items()]
+    if equipment.engine == "vllm" and "memory" not in equipment.sampling:
+        given.append(f"memory={MEMORY}")
+    return read(TokenSpec, given, of="sampling", folder=str(folder))
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _described(job: Job, equipment: Equipment, study: Path) -> dict[str, Any]:
+    """The job and what of the equipment its result depends on, without paths of this machine."""
+    described = {name: value for name, value in to_json(job).items() if name not in ("out", "keep")}
+    if "folders" in described:
+        described["folders"] = [_relative(Path(folder), study) for folder in described["folders"]]
+        described |= {"preset": equipment.preset, "base": _relative(Path(equipment.base), study)}
+        described |= {"turn_tokens": equipment.turn_tokens, "overflow": equipment.overflow}
+    if "student" in described:
+        folder = described["student_is"] == "folder" if "student_is" in described else True
+        described["student"] = (
+            _relative(Path(described["student"]), study) if folder else described["student"]
+        )
+    if described["kind"] != "train":
+        kept = {name: value for name, value in equipment.sampling.items() if name not in MACHINES_OWN}
+        described |= {"sampling": kept, "env": equipment.env, "env_settings": dict(equipment.env_settings)}
+    plain: dict[str, Any] = json.loads(json.dumps(described))
+    return plain
+
+
+def _relative(path: Path, study: Path) -> str:
+    inside = path.resolve().is_relative_to(study.resolve())
+    name = str(path.resolve().relative_to(study.resolve())) if inside else path.name
+    return re.sub(r"/epoch-\d+$", "", name)

@@ -1,0 +1,173 @@
+"""Real workers on the CPU with a model of a few thousand weights: all kinds of jobs, kills, resumption."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra 'train' is not installed")
+pytest.importorskip("transformers", reason="the extra 'agents' is not installed")
+
+from tiny_model import save_tiny_model
+from toy_runs import run_of
+
+from analysis.study.jobs import Collect, Equipment, Evaluate, Student, Train
+from analysis.study.workshops import open_workshop
+from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.recipe import preset
+from occupancy.runs import open_run
+
+TINY = {"precision": "fp32", "epochs": 2, "batch": 4, "row_tokens": 256, "lr": 1e-3, "held_out": 0.3}
+
+
+@pytest.fixture(scope="module")
+def equipment(tmp_path_factory: pytest.TempPathFactory) -> Equipment:
+    base = save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    return Equipment(
+        str(base),
+        "toy_world:open_corridors",
+        "alfworld",
+        engine="transformers",
+        sampling={"max_tokens": 4, "temperature": 0.7},
+    )
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("demos") / "run"
+    run_of(place, preset("pure-bc", n=1, T_max=12), tasks="6")
+    return place
+
+
+@pytest.fixture(autouse=True)
+def tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers find the toy world, and none of them takes both cores."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_every_kind_of_job_is_done_once(tmp_path: Path, equipment: Equipment) -> None:
+    T = 12
+    demos = Collect(preset("pure-bc", T_max=T), "drunk", "expert", "6", None, 0, tmp_path / "demos")
+    cut = Collect(
+        preset("pure-bc", T_max=T), "drunk", "expert", "6", 120, 0, tmp_path / "cut", {"turn_tokens": 40}
+    )
+    pi_1 = Train((demos.out,), 0, tmp_path / "pi_1", TINY)
+    cell = Student((demos.out, tmp_path / "op"), 1, tmp_path / "cells" / "a", "3", 2, TINY)
+    kept = replace(cell, out=tmp_path / "cells" / "b", seed=2, keep=True)
+
+    async def first() -> Path:
+        workshop = open_workshop(equipment, tmp_path, gpus=0)
+        try:
+            assert await workshop.do(demos) == demos.out
+            checkpoint, _ = await asyncio.gather(workshop.do(pi_1), workshop.do(cut))
+            recipe = preset("op-short", K=2, T_max=T)
+            await asyncio.gather(
+                workshop.do(Evaluate(checkpoint, "3", 1, 0, tmp_path / "eval")),
+                workshop.do(Collect(recipe, checkpoint, "expert", "4", None, 0, tmp_path / "op")),
+            )
+            await asyncio.gather(workshop.do(cell), workshop.do(kept))
+            return checkpoint
+        finally:
+            await workshop.close()
+
+    checkpoint = asyncio.run(first())
+    assert [f.name for f in (tmp_path / "pi_1").iterdir() if f.is_dir()] == [checkpoint.name]
+    evaluation = open_run(tmp_path / "eval")
+    assert evaluation.info["student"] == "transformers:pi_1,max_tokens=4,temperature=0.7"
+    assert evaluation.read("evaluations").num_rows == 3
+    assert open_run(tmp_path / "op").read("traces").num_rows
+    assert 0 < sum(open_run(cut.out).read("traces").column("C_tr").to_pylist()) <= 120
+    for folder in (cell.out, kept.out):
+        run = open_run(folder)
+        assert run.read("evaluations").num_rows == 6
+        (row,) = run.read("trainings").to_pylist()
+        assert json.loads(row["data"])["r_tasks"] > 0
+        assert set(json.loads((folder / "job.json").read_text())["seconds"]) == {"train", "gpu", "evaluate"}
+    assert sorted(f.name for f in cell.out.parent.iterdir()) == ["a", "b", "b.training"]
+
+    async def again() -> None:
+        workshop = open_workshop(replace(equipment, workers=3), tmp_path, gpus=0)
+        for job in (demos, cut, pi_1, cell, kept):
+            assert await workshop.do(job) == (checkpoint if job == pi_1 else job.out)
+        assert not workshop.pids, "a finished job needs no worker"
+        with pytest.raises(DataError, match=r"holds the result of another job \(its seed differ\)"):
+            await workshop.do(replace(cell, seed=5))
+        await workshop.close()
+
+    asyncio.run(again())
+
+
+def test_a_killed_worker_is_replaced_and_its_job_goes_on(
+    tmp_path: Path, equipment: Equipment, demos: Path
+) -> None:
+    job = Student((demos,), 0, tmp_path / "cell", "4", 8, TINY)
+    kills = 0
+
+    async def main(most: int) -> None:
+        workshop = open_workshop(equipment, tmp_path, gpus=0)
+
+        async def killer() -> None:
+            nonlocal kills
+            killed: set[int] = set()
+            while kills < most:
+                await asyncio.sleep(0.02)
+                stage = job.out if most == 1 else tmp_path / "workers"
+                for pid in set(workshop.pids) - killed if (stage / "parts").exists() or most > 1 else ():
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+                    kills += 1
+
+        killing = asyncio.create_task(killer())
+        try:
+            await workshop.do(job)
+        finally:
+            killing.cancel()
+            await workshop.close()
+
+    with pytest.raises(RunError, match=r"cell could not be made in 3 tries .*ended with -9"):
+        asyncio.run(main(most=3))
+    kills = 0
+    asyncio.run(main(most=1))
+    assert kills == 1
+    assert open_run(job.out).read("evaluations").num_rows == 32
+
+
+def test_what_a_job_cannot_do_is_one_line_and_ends_no_worker(
+    tmp_path: Path, equipment: Equipment, demos: Path
+) -> None:
+    async def main() -> None:
+        workshop = open_workshop(equipment, tmp_path, gpus=0)
+        try:
+            with pytest.raises(InputError, match="unknown training settings"):
+                await workshop.do(Train((demos,), 0, tmp_path / "a", {"epoch": 1}))
+            with pytest.raises(InputError, match="expected a number of corridors"):
+                await workshop.do(Collect(preset("pure-bc"), "drunk", "expert", "x", None, 0, tmp_path / "b"))
+            (pid,) = workshop.pids
+            assert await workshop.do(Train((demos,), 0, tmp_path / "c", TINY)) == tmp_path / "c" / "epoch-002"
+            assert workshop.pids == [pid]
+        finally:
+            started = time.monotonic()
+            await workshop.close()
+            assert time.monotonic() - started < 15
+
+    asyncio.run(main())
+
+
+def test_a_workshop_that_cannot_work_is_refused(tmp_path: Path, equipment: Equipment) -> None:
+    def refused(match: str, gpus: int = 0, **changes: Any) -> None:
+        with pytest.raises(InputError, match=match):
+            open_workshop(replace(equipment, **changes), tmp_path, gpus=gpus)
+
+    refused("--gpus 99: this machine has", gpus=99)
+    refused("holds no config.json", base=str(tmp_path))
+    refused("no preset 'dance'", preset="dance")
+    refused("sampling has no setting 'heat'", sampling={"heat": 1})

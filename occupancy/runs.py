@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from occupancy.record.drafts import open_file, sync, write_whole
+from occupancy.record.drafts import open_file, sync, whole_folder, write_whole
 from occupancy.record.errors import DataError, RunError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
@@ -166,6 +166,19 @@ class Run:
         sync(draft)
         os.rename(draft, parts / f"{number:06d}")
         sync(parts)
+
+
+def move_compact(run: Run, folder: Path) -> None:
+    """Move a finished run to a new `folder`, with all its rows in one part: a tenth of the size of many."""
+    tables = {name: run.read(name) for name in TABLES}
+    with whole_folder(folder) as draft:
+        for item in run.folder.iterdir():
+            if item.is_file() and item.name != "lock":
+                shutil.copy2(item, draft / item.name)
+        kept = {name: rows for name, rows in tables.items() if len(rows)}
+        if kept:
+            Run(draft, run.recipe, run.info).commit_tables(kept)
+    shutil.rmtree(run.folder)
 
 
 @contextmanager

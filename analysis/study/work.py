@@ -38,7 +38,7 @@ from analysis.study.jobs import Collect, Equipment, Job, Train, Workshop
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import INF
-from occupancy.runs import open_run
+from occupancy.runs import move_compact, open_run
 
 Say = Callable[[str], None]
 OWN_WORKSHOP = "analysis.study.workshops:open_workshop"
@@ -99,7 +99,7 @@ class Study:
         if not final.exists():
             await self.done(job, stage, final.name)
             final.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(job.out, final)
+            await asyncio.to_thread(move_compact, open_run(job.out), final)
         return final
 
     async def done(self, job: Job, stage: str, name: str) -> Path:

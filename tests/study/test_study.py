@@ -124,7 +124,9 @@ def test_a_study_goes_from_demonstrations_to_a_verdict(whole: Path) -> None:
     page = (whole / "verdict.md").read_text("utf-8")
     assert "## The paper's claims" in page
     assert "nan" not in page
-    assert not list(whole.glob("cells/*/law.npy"))
+    parts = [len(list((place / "parts").iterdir())) for place in whole.glob("cells/*/")]
+    assert set(parts) == {1}, "an evaluation is kept as one part"
+    assert sum(file.stat().st_size for place in whole.glob("cells/*/") for file in place.rglob("*")) < 500_000
 
 
 def test_a_machine_may_vanish_after_any_job_and_another_goes_on_elsewhere(

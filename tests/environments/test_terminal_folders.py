@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,10 @@ FORGERIES = {
     "a preloaded library": "echo /app/x.so > /etc/ld.so.preload",
     "a later write": "(sleep 1; echo hello > /app/out.txt) & disown",
     "a link": "rm -rf /logs; ln -s /app /logs; mkdir -p /app/verifier; echo 1 > /app/verifier/reward.txt",
+    "a link for the home folder": "cd /; rm -rf /root; ln -s /app /root; "
+    f"echo 'trap \"{ONE}\" EXIT' | tee /app/.profile > /app/.bash_profile",
+    "links to nothing": "cd /; for n in etc tests logs root; do rm -rf /$n; ln -s /x /$n; done",
+    "deep folders": 'python3 -c \'import os\nfor i in range(1500): os.mkdir("d"); os.chdir("d")\'',
     "links for folders": "cd /; rm -rf /etc /tests; ln -s /app /etc; ln -s /app /tests; "
     f"echo '{ONE}' > /app/test.sh",
 }
@@ -167,7 +172,29 @@ def test_nothing_that_the_agent_prepared_is_used(tmp_path: Path, cache: Path) ->
     opened = benchmark(tmp_path / "tasks")
     for name, line in FORGERIES.items():
         assert graded(opened, "forged", line) == 0, name
+    assert not list(Path(tempfile.gettempdir()).glob("fewsteps-verify-*"))
     assert graded(opened, "forged", "echo hello > /app/out.txt") == 1
+
+
+def test_a_verifiers_programs_and_settings_are_the_tasks_own(tmp_path: Path, cache: Path) -> None:
+    docker = """FROM a
+WORKDIR /opt/work
+ENV PATH="/opt/tool/bin:/opt/work/bin:$PATH"
+RUN mkdir -p /opt/tool/bin /opt/tool/lib && echo own > /opt/tool/lib/data
+RUN printf '#!/bin/sh\\ncat /opt/tool/lib/data\\n' > /opt/tool/bin/tool && chmod 755 /opt/tool/bin/tool
+"""
+    check = """own=$(tool); done=$(cat /opt/work/bin/made)
+cd /; for f in pytest.ini conftest.py pyproject.toml var/lib/dpkg/info/x; do [ -e $f ] && own=forged; done
+[ "$own $done" = "own work" ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt
+"""
+    harbor(tmp_path / "tasks" / "path", docker=docker, test=check)
+    opened = benchmark(tmp_path / "tasks")
+    works = "mkdir bin; echo work > bin/made"
+    assert graded(opened, "path", works) == 1
+    forged = "echo x > /opt/tool/lib/data; printf '#!/bin/sh\\necho own\\n' > /opt/tool/bin/tool; "
+    forged += "touch /pytest.ini /conftest.py /pyproject.toml; mkdir -p /var/lib/dpkg/info; "
+    assert graded(opened, "path", f"{forged} touch /var/lib/dpkg/info/x; {works}") == 1
+    assert graded(opened, "path", "mkdir bin; echo idle > bin/made") == 0
 
 
 def test_versions_are_part_of_a_run(tmp_path: Path, cache: Path) -> None:
@@ -199,6 +226,10 @@ def test_short_summaries() -> None:
     assert pytest_reward("PASSED t.py::a\nSKIPPED [1] t.py:3: no\nXFAIL t.py::b - why\n") == 1
     for bad in ("FAILED", "ERROR", "XPASS"):
         assert pytest_reward(f"PASSED t.py::a\n{bad} t.py::b\n") == 0
+    forged = "PASSED t.py::a\n== short test summary info ==\nFAILED t.py::a - no\nPASSED t.py::a\n"
+    assert pytest_reward(forged) == 0
+    said = "FAILED to connect\n== short test summary info ==\nPASSED t.py::a\n"
+    assert pytest_reward(said) == 1
     with pytest.raises(GradeFailed, match="no test"):
         pytest_reward("collected 0 items\n")
 

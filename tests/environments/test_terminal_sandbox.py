@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from terminal_machine import finished, host_image
 
-from agentloop.environments.terminal.sandbox.changes import MANY, changes, state_hash
+from agentloop.environments.terminal.sandbox.changes import DEEPEST, HOLES, MANY, changes, state_hash
 from agentloop.environments.terminal.sandbox.launch import Layers
 from agentloop.environments.terminal.sandbox.limits import Limits, left_groups, sweep
 from agentloop.environments.terminal.sandbox.sandbox import SandboxFailed, open_sandbox
@@ -181,6 +181,10 @@ def test_many_changes_are_told_as_one() -> None:
         assert len(few) == 4001
         many = await told("mkdir /d && cd /d && seq 6000 | xargs touch")
         assert many == MANY == await told("mkdir /e && cd /e && seq 7000 | xargs touch")
+        deep = 'python3 -c \'import os\nfor i in range(1500): os.mkdir("d"); os.chdir("d")\''
+        assert await told(deep) == {"/": f"folders deeper than {DEEPEST}"}
+        (holes,) = (await told("for i in 1 2 3; do truncate -s 300G /h$i; done")).items()
+        assert holes == ("/", f"files of more than {HOLES * Limits().disk_mb << 20} bytes")
         # Of a folder that is deleted, what was in it is told too.
         assert {"/etc", "/etc/hosts"} <= set(await told("rm -r /etc"))
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from itertools import islice
 from pathlib import Path
 
 from .launch import USER_BASE, Layers
@@ -21,6 +20,8 @@ from .sandbox import Sandbox
 DELETED = "DELETED"
 MOST = 5000
 MANY = {"/": f"more than {MOST} paths"}
+DEEPEST = 200
+HOLES = 4
 OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 
 
@@ -42,12 +43,12 @@ def changes(sandbox: Sandbox) -> dict[str, str]:
 def find_changes(sandbox: Sandbox) -> Changes:
     """What was done to the files of a sandbox. Nothing inside should run meanwhile: see `Sandbox.halt`.
 
-    More than `MOST` paths are told as one, `MANY`: no task has so many, and to read them all takes long.
+    More than `MOST` paths are told as one, `MANY`: no task has so many, and to read them all takes long. So
+    are folders deeper than `DEEPEST`, and files that claim `HOLES` times the bytes that may be written.
     """
     layers = {"/": sandbox.layers.root, "/usr": sandbox.layers.usr}
-    number = sum(1 for written in sandbox.written.values() for _ in islice(_entries(written), MOST + 1))
-    if number > MOST:
-        return Changes(dict(MANY), dict(MANY))
+    if beyond := _beyond(sandbox.written.values(), HOLES * sandbox.limits.disk_mb << 20):
+        return Changes({"/": beyond}, {"/": beyond})
     changed: dict[str, str] = {}
     rewritten: dict[str, str] = {}
     for mount, written in sandbox.written.items():
@@ -64,10 +65,20 @@ def find_changes(sandbox: Sandbox) -> Changes:
     return Changes(dict(sorted(changed.items())), dict(sorted(rewritten.items())))
 
 
-def _entries(folder: Path) -> Iterator[str]:
-    for _, folders, files in os.walk(folder):
-        yield from folders
-        yield from files
+def _beyond(written: Iterable[Path], most_bytes: int) -> str:
+    """Why what was written cannot be told path by path; empty where it can."""
+    number = size = 0
+    for top in written:
+        for place, folders, files, handle in os.fwalk(top):
+            if place.count("/") - str(top).count("/") > DEEPEST:
+                return f"folders deeper than {DEEPEST}"
+            number += len(folders) + len(files)
+            if number > MOST:
+                return MANY["/"]
+            size += sum(os.stat(name, dir_fd=handle, follow_symlinks=False).st_size for name in files)
+            if size > most_bytes:
+                return f"files of more than {most_bytes} bytes"
+    return ""
 
 
 def before(path: str, layers: Layers) -> str | None:

@@ -22,12 +22,14 @@ from pathlib import Path
 from occupancy.record.errors import DataError, InputError
 
 from ..sandbox.images import Image, give_to_sandboxes, network_layer
-from ..sandbox.launch import Layers
+from ..sandbox.launch import VARIABLES, Layers
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import open_sandbox
 
 PASSED_OVER = {"CMD", "ENTRYPOINT", "EXPOSE", "LABEL", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "SHELL"}
 BUILD_S = 600.0
+FORMAT = 2
+"""Version of what is kept of a build; a new one builds anew."""
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
@@ -48,6 +50,8 @@ class Built:
 
     layers: Layers
     cwd: str
+    path: str = ""
+    """PATH that the Dockerfile sets; empty where it sets none."""
 
 
 def read_steps(text: str, *, of: str) -> list[Step]:
@@ -111,7 +115,8 @@ async def build(
     file = context / "Dockerfile"
     steps = [*before, *(read_steps(file.read_text("utf-8"), of=str(file)) if file.exists() else [])]
     digest = blake2b(
-        f"{image.name}\n{salt}\n{network}\n{content_hash(context)}\n{before!r}".encode(), digest_size=8
+        f"{FORMAT}\n{image.name}\n{salt}\n{network}\n{content_hash(context)}\n{before!r}".encode(),
+        digest_size=8,
     )
     folder = cache / f"built-{digest.hexdigest()}"
     async with _alone(folder):
@@ -127,7 +132,7 @@ async def build(
         layers = image.layers
         for name in reversed(names):
             layers = layers.on_top(_layer(name, bool(image.layers.usr)))
-        return Built(layers, done.read_text())
+        return Built(layers, done.read_text(), (folder / "path").read_text())
 
 
 class _Build:
@@ -159,6 +164,7 @@ class _Build:
         if self.variables:
             lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items()]
             self._files({"etc/profile.d/task.sh": "".join(lines)})
+        (self.folder / "path").write_text(self.variables.get("PATH", ""))
         (self.folder / "cwd").write_text(self.cwd)
 
     def _variables(self, step: Step) -> None:
@@ -240,7 +246,7 @@ class _Build:
         return str(sum(path.is_dir() for path in self.folder.iterdir()))
 
     def _filled(self, text: str) -> str:
-        known = {**self.arguments, **self.variables}
+        known = {"PATH": VARIABLES["PATH"], **self.arguments, **self.variables}
         return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], ""), text)
 
 

@@ -91,7 +91,7 @@ class FolderTasks:
             own = None if (tests / script).exists() else folder.place / script
             online = network_layer(cache=self._cache) if VERIFIER in self._network else None
             verifier = Verifier(
-                folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own, online
+                folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own, online, made.path
             )
             return await verify(sandbox, verifier, self._limits)
 

@@ -8,6 +8,7 @@ never 0.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -15,10 +16,11 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from fnmatch import filter as matching
+from glob import escape
 from pathlib import Path
 
 from ..sandbox.images import give_to_sandboxes
@@ -35,7 +37,11 @@ PROTECTED = (
     *("pytest.*", ".pytest.*", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py", "__init__.py"),
 )
 """Paths whose state comes from the task and not from the agent; patterns as of glob."""
-LONGEST_REWARD = 1 << 16
+LONGEST_TEXT = 1 << 20
+"""Bytes of a reward, or of the end of a verifier's output, that are read."""
+OUTPUT = "logs/verifier/test-stdout.txt"
+"""Where a verifier's output goes, below the root folder; Harbor's name for it."""
+SUMMARY = "short test summary info"
 HARBOR, TERMINAL_BENCH = "harbor", "terminal-bench"
 _PASSED = {"PASSED", "SKIPPED", "XFAIL"}
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b(?: \[\d+\])?\s+(\S.*)$", re.MULTILINE)
@@ -59,6 +65,8 @@ class Verifier:
     """The script, where it is not among the tests."""
     network: Layers | None = None
     """What a verifier with a network needs; None: it has none."""
+    path: str = ""
+    """PATH of the task's Dockerfile; empty where it sets none."""
 
 
 async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
@@ -71,17 +79,25 @@ async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
     with tempfile.TemporaryDirectory(prefix="fewsteps-tests-") as name:
         tests = _lay_tests(Path(name), verifier)
         async with open_fork(
-            sandbox, verifier.start, (tests,), limits=given, cwd=verifier.cwd, network=verifier.network
+            sandbox,
+            verifier.start,
+            (tests,),
+            limits=given,
+            cwd=verifier.cwd,
+            path=verifier.path,
+            network=verifier.network,
         ) as fork:
             try:
-                ran = await fork.run(f"bash --login /tests/{verifier.script}", timeout_s=verifier.limit_s)
+                script = f"bash --login /tests/{verifier.script} > /{OUTPUT} 2>&1"
+                ran = await fork.run(script, timeout_s=verifier.limit_s)
             except SandboxFailed as error:
                 raise GradeFailed(f"the verifier's sandbox failed: {error}") from error
             if ran.code == 137:
                 raise GradeFailed(f"the verifier was ended, after {verifier.limit_s:g} s or out of memory")
             await fork.halt()
-            output = ran.output.decode("utf-8", "replace")
-            return harbor_reward(fork) if verifier.kind == HARBOR else pytest_reward(output)
+            return (
+                harbor_reward(fork) if verifier.kind == HARBOR else pytest_reward(_read(fork, OUTPUT) or "")
+            )
 
 
 @asynccontextmanager
@@ -92,6 +108,7 @@ async def open_fork(
     *,
     limits: Limits,
     cwd: str,
+    path: str = "",
     network: Layers | None = None,
 ) -> AsyncIterator[Sandbox]:
     """A sandbox for a verifier: the start state with what the agent left over it, apart from `PROTECTED`.
@@ -102,19 +119,22 @@ async def open_fork(
         above: layers over what the agent left, the topmost last.
         limits: of the fork.
         cwd: folder that commands are run in.
+        path: PATH of the task's Dockerfile: programs there are the task's own as well.
         network: what a verifier with a network needs; None: it has none.
     """
     await sandbox.halt()
-    with tempfile.TemporaryDirectory(prefix="fewsteps-verify-") as name:
-        folder = Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="fewsteps-verify-"))
+    try:
         folder.chmod(0o755)
         left = (await sandbox.snapshot(folder / "left")).root[0]
-        _without_system(left)
+        await _without(left, (*PROTECTED, *_on_path(path, cwd)))
         layers = start
         for layer in (Layers((left,)), *above, *([network] if network else [])):
             layers = layers.on_top(layer)
         async with open_sandbox(layers, limits=limits, cwd=cwd, network=network is not None) as fork:
             yield fork
+    finally:
+        await _remove(folder)
 
 
 def harbor_reward(fork: Sandbox) -> float:
@@ -127,11 +147,15 @@ def harbor_reward(fork: Sandbox) -> float:
 
 
 def pytest_reward(output: str) -> float:
-    """1 where every test in pytest's short summary passed or was skipped; GradeFailed where none is named."""
-    results = {found[2].split(" - ")[0]: found[1] for found in _LINE.finditer(output)}
+    """1 where every test in pytest's short summary passed or was skipped; GradeFailed where none is named.
+
+    A test that is named twice has passed if both lines say so: a program that prints PASSED hides nothing.
+    """
+    _, header, summary = output.partition(SUMMARY)
+    results = [found[1] for found in _LINE.finditer(summary if header else output)]
     if not results:
         raise GradeFailed(f"the verifier names no test: {' '.join(output.split())[-300:] or 'no output'}")
-    return float(all(result in _PASSED for result in results.values()))
+    return float(all(result in _PASSED for result in results))
 
 
 def _number(text: str, name: str) -> float:
@@ -154,38 +178,49 @@ def reward_from(value: object, where: str) -> float:
 
 
 def _read(fork: Sandbox, path: str) -> str | None:
+    """The last part of a file; None where there is no plain file."""
     opened = open_inside(fork.root, path, os.O_RDONLY)
     if opened is None:
         return None
     with open(opened, "rb") as file:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
             return None
-        return file.read(LONGEST_REWARD).decode("utf-8", "replace")
+        file.seek(max(0, found.st_size - LONGEST_TEXT))
+        return file.read(LONGEST_TEXT).decode("utf-8", "replace")
 
 
-def _without_system(written: Path) -> None:
+def _on_path(variable: str, cwd: str) -> Iterator[str]:
+    """Folders of programs on a task's PATH, with their libraries, as patterns; none that holds the work."""
+    for place in filter(None, variable.split(":")):
+        folder = Path("/", os.path.normpath(place))
+        prefix = folder.parent if folder.name in ("bin", "sbin") and len(folder.parts) > 3 else folder
+        if len(prefix.parts) > 1 and not (prefix.is_relative_to(cwd) or Path(cwd).is_relative_to(prefix)):
+            yield escape(str(prefix).strip("/"))
+
+
+async def _without(written: Path, patterns: Sequence[str]) -> None:
     """Take away from a copy of what the agent wrote all that a verifier must find as it was."""
-    for place in PROTECTED:
-        *parents, pattern = place.split("/")
+    for pattern in patterns:
+        *parents, last = pattern.split("/")
         folder = written
         for name in parents:
             folder /= name
             if os.path.lexists(folder) and not _is_folder(folder):
-                _remove(folder)  # a link would lead a verifier to files of the agent's
+                folder.unlink()  # a link would lead a verifier to files of the agent's
         if _is_folder(folder):
-            for name in matching(os.listdir(folder), pattern):
-                _remove(folder / name)
+            await _remove(*(folder / name for name in matching(os.listdir(folder), last)))
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+async def _remove(*paths: Path) -> None:
+    """Remove what an agent left, however deep its folders are: shutil recurses, and gives up."""
+    if paths:
+        process = await asyncio.create_subprocess_exec("rm", "-rf", "--", *map(str, paths))
+        await process.wait()
 
 
 def _lay_tests(folder: Path, verifier: Verifier) -> Layers:

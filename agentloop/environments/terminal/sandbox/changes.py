@@ -187,7 +187,10 @@ def _describe(name: str, handle: int | None) -> str:
 
 def _content(name: str, handle: int | None) -> str:
     digest = sha256()
-    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+    try:
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+    except PermissionError:
+        return "unreadable"  # to an ordinary user outside, but not to root inside
     with open(opened, "rb") as file:
         while piece := file.read(1 << 20):
             digest.update(piece)

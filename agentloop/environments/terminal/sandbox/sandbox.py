@@ -164,11 +164,33 @@ class Sandbox:
             copied = {}
             for mount, written in self.written.items():
                 copied[mount] = folder / ("usr" if mount == "/usr" else "root")
-                await _copy(written, copied[mount])
+                await self._copy(written, copied[mount])
         finally:
             self.resume()
         usr = (copied["/usr"],) if "/usr" in copied else ()
         return self.layers.on_top(Layers((copied["/"],), usr))
+
+    async def _copy(self, source: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # An ordinary user may read everything there only as root of the sandbox.
+        own = f"--user=/proc/{self._process.pid}/ns/user"
+        enter = [] if is_root() else ["nsenter", own, "--preserve-credentials"]
+        process = await asyncio.create_subprocess_exec(
+            *enter, "cp", "-a", "--", f"{source}/.", str(target), stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await process.communicate()
+        if process.returncode:
+            raise SandboxFailed(f"a snapshot could not be copied: {said.decode(errors='replace')[:200]}")
+
+
+async def remove_copies(*paths: Path) -> None:
+    """Remove copies of what was written, whatever its depth and modes: shutil recurses, and gives up."""
+    commands = [["rm", "-rf", "--"]] if is_root() else [["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]]
+    for command in commands if paths else []:
+        process = await asyncio.create_subprocess_exec(
+            *command, *map(str, paths), stderr=asyncio.subprocess.DEVNULL
+        )
+        await process.wait()
 
 
 def open_inside(root: Path, path: str, flags: int) -> int | None:
@@ -316,13 +338,3 @@ async def _end(process: asyncio.subprocess.Process, pid: int | None) -> None:
     if process.stdin is not None:
         process.stdin.close()
     await process.wait()
-
-
-async def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        "cp", "-a", "--", f"{source}/.", str(target), stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await process.communicate()
-    if process.returncode:
-        raise SandboxFailed(f"a snapshot could not be copied: {said.decode(errors='replace')[:200]}")

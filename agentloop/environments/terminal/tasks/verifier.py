@@ -8,7 +8,6 @@ never 0.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -26,7 +25,7 @@ from pathlib import Path
 from ..sandbox.images import give_to_sandboxes
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
-from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox
+from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox, remove_copies
 from .task import GradeFailed
 
 PROTECTED = (
@@ -134,7 +133,7 @@ async def open_fork(
         async with open_sandbox(layers, limits=limits, cwd=cwd, network=network is not None) as fork:
             yield fork
     finally:
-        await _remove(folder)
+        await remove_copies(folder)
 
 
 def harbor_reward(fork: Sandbox) -> float:
@@ -209,18 +208,12 @@ async def _without(written: Path, patterns: Sequence[str]) -> None:
             if os.path.lexists(folder) and not _is_folder(folder):
                 folder.unlink()  # a link would lead a verifier to files of the agent's
         if _is_folder(folder):
-            await _remove(*(folder / name for name in matching(os.listdir(folder), last)))
+            folder.chmod(folder.stat().st_mode | 0o700)  # for an ordinary user, who may not look otherwise
+            await remove_copies(*(folder / name for name in matching(os.listdir(folder), last)))
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-async def _remove(*paths: Path) -> None:
-    """Remove what an agent left, however deep its folders are: shutil recurses, and gives up."""
-    if paths:
-        process = await asyncio.create_subprocess_exec("rm", "-rf", "--", *map(str, paths))
-        await process.wait()
 
 
 def _lay_tests(folder: Path, verifier: Verifier) -> Layers:

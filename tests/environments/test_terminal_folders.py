@@ -178,12 +178,12 @@ def test_nothing_that_the_agent_prepared_is_used(tmp_path: Path, cache: Path) ->
 
 def test_a_verifiers_programs_and_settings_are_the_tasks_own(tmp_path: Path, cache: Path) -> None:
     docker = """FROM a
-WORKDIR /opt/work
-ENV PATH="/opt/tool/bin:/opt/work/bin:$PATH"
+WORKDIR /opt/own
+ENV PATH="/opt/tool/bin:/opt/own/bin:$PATH"
 RUN mkdir -p /opt/tool/bin /opt/tool/lib && echo own > /opt/tool/lib/data
 RUN printf '#!/bin/sh\\ncat /opt/tool/lib/data\\n' > /opt/tool/bin/tool && chmod 755 /opt/tool/bin/tool
 """
-    check = """own=$(tool); done=$(cat /opt/work/bin/made)
+    check = """own=$(tool); done=$(cat /opt/own/bin/made)
 cd /; for f in pytest.ini conftest.py pyproject.toml var/lib/dpkg/info/x; do [ -e $f ] && own=forged; done
 [ "$own $done" = "own work" ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,8 @@ def pilot_of(
     empty = episodes.iloc[:0]
     rollouts = _one_student(kinds, empty)
     demos = kinds.get("demo", empty)
+    if "continuation" not in kinds:
+        raise DataError(_without_continuations(recipe, info, kinds))
     contexts, lengths, warnings = _contexts(recipe, info, kinds, turns)
     seen, asked = episodes["task_id"].nunique(), int(info.get("n_tasks", 0))
     if seen < asked:
@@ -91,6 +94,25 @@ def pilot_of(
     )
     _refuse_missing(episodes, teacher_turns)
     return pilot
+
+
+def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame]) -> str:
+    """What a run without continuations holds, and the command that collects what a plan is made from."""
+    held = " and ".join(f"{len(rows)} episodes of kind {kind!r}" for kind, rows in kinds.items())
+    demos = [] if "demo" not in kinds else [p for p in kinds["demo"]["policy"] if " " not in p]
+    named = {
+        "env": info.get("made_with", {}).get("env") or "ENV",
+        "student": info.get("student") or "MODEL",
+        "teacher": info.get("teacher") or next(iter(demos), "") or "MODEL",
+        "tasks": info.get("tasks") or "SPLIT:N",
+    }
+    given = " ".join(f"--{name} {quote(str(value))}" for name, value in named.items())
+    return (
+        f"the run has no continuation, only {held}: they give costs and rewards of student and teacher, and "
+        f"not what K teacher turns bring from the student's contexts; collect `fewsteps collect --pilot "
+        f"{given} --set T_max={recipe.T_max} --out PILOT` (`fewsteps plan RUN --design --budget TOKENS` "
+        f"says how much, from this run's figures)"
+    )
 
 
 def _refuse_rewards(run: Run) -> None:

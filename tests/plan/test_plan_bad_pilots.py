@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pilots
 import pyarrow as pa
 import pytest
 
+from analysis.cli import parser
 from analysis.plan.costs import Prices
 from analysis.plan.offers import Purchase
 from analysis.plan.planner import plan
@@ -149,6 +152,16 @@ def test_no_handbacks(spoil: Callable[..., Path]) -> None:
 def test_no_continuations(spoil: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no continuation"):
         planned(spoil(episodes=lambda row: row if row["kind"] == "rollout" else None))
+
+
+def test_rollouts_and_demonstrations_alone_are_told_what_to_collect(spoil: Callable[..., Path]) -> None:
+    kept = ("rollout", "demo")
+    with pytest.raises(DataError, match=r"episodes of kind 'demo' and .* of kind 'rollout'") as told:
+        planned(spoil(episodes=lambda row: row if row["kind"] in kept else None))
+    found = re.search(r"`fewsteps (collect [^`]*)`", str(told.value))
+    assert found is not None
+    given = parser().parse_args(shlex.split(found[1]))
+    assert (given.pilot, given.out, given.set) == (True, "PILOT", [f"T_max={pilots.A.T_max}"])
 
 
 def test_no_rollouts(spoil: Callable[..., Path]) -> None:

@@ -31,6 +31,7 @@ MOUNTED = (
     "analysis.view.commands",
     "agentloop.commands.traces",
     "agentloop.commands.export",
+    "analysis.publish.commands",
     "occupancy.import_commands",
     "occupancy.commands",
     "simulate.commands",

@@ -35,22 +35,28 @@ Record = dict[str, Any]
 
 def documents(run: Run) -> Iterator[Record]:
     """One document for each episode of the run, in the order of their ids."""
+    accepted = set(run.read("traces", columns=["episode_id"])["episode_id"].to_pylist())
+    for episode, prompt, played in histories(run):
+        document = _document(episode, prompt, played, run)
+        document["extra"]["accepted"] = episode["episode_id"] in accepted
+        yield document
+
+
+def histories(run: Run) -> Iterator[tuple[Record, list[Record], list[Record]]]:
+    """(row of `episodes`, messages of its prompt, rows of all its turns) of each episode, by their ids.
+
+    Turns that a continuation took over from its parent have the parent's `episode_id`.
+    """
     episodes = {row["episode_id"]: row for row in run.read("episodes").to_pylist()}
     turns: dict[str, list[Record]] = defaultdict(list)
     for row in run.read("turns").to_pylist():
         turns[row["episode_id"]].append(row)
-    accepted = set(run.read("traces", columns=["episode_id"])["episode_id"].to_pylist())
     for episode_id in sorted(episodes):
-        document = _document(episodes[episode_id], episodes, turns, run)
-        document["extra"]["accepted"] = episode_id in accepted
-        yield document
+        yield episodes[episode_id], *_history(episodes[episode_id], episodes, turns)
 
 
-def _document(
-    episode: Record, episodes: Mapping[str, Record], turns: Mapping[str, list[Record]], run: Run
-) -> Record:
-    prompt, played = _history(episode, episodes, turns)
-    own = {turn["t"] for turn in turns[episode["episode_id"]]}
+def _document(episode: Record, prompt: list[Record], played: list[Record], run: Run) -> Record:
+    own = {turn["t"] for turn in played if turn["episode_id"] == episode["episode_id"]}
     steps: list[Record] = [
         {
             "source": "system" if m["role"] == "system" else "user",

@@ -6,11 +6,11 @@ before it. Its context is then one that the student reached by itself, which is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from occupancy.importers.episodes import ImportedEpisode, Origin
+from occupancy.importers.seen import Seen
 from occupancy.record.rows import ContextHash, Key
 
 
@@ -18,14 +18,13 @@ class Parents:
     """Contexts of the student's rollouts that were read so far."""
 
     def __init__(self) -> None:
-        self._rollouts: dict[int, Key] = {}
-        self._continued: Counter[Key] = Counter()
+        self._rollouts = Seen()  # hash of task and context -> number of the rollout
+        self._continued = Seen()  # key of a rollout -> continuations of it
 
     def add(self, key: Key, episode: ImportedEpisode) -> None:
         """Remember the contexts of a rollout that the student played alone."""
         if key.kind == "rollout" and all(turn.author == "student" for turn in episode.turns):
-            for context in _contexts(episode):
-                self._rollouts.setdefault(hash((episode.task_id, context)), key)
+            self._rollouts.add((hash((episode.task_id, c)) for c in _contexts(episode)), key.rollout)
 
     def continuation(self, episode: ImportedEpisode) -> ImportedEpisode:
         """The episode, as a continuation where its first turns are those of a rollout."""
@@ -34,11 +33,12 @@ class Parents:
         if episode.origin is not None or not switch or "student" in authors[switch:]:
             return episode
         context = list(_contexts(episode))[switch]
-        parent = self._rollouts.get(hash((episode.task_id, context)))
-        if parent is None:
+        rollout = self._rollouts.get(hash((episode.task_id, context)))
+        if rollout is None:
             return episode
-        number = self._continued[parent]
-        self._continued[parent] += 1
+        parent = Key("rollout", episode.task_id, rollout)
+        number = self._continued.get(parent.episode_id, 0)
+        self._continued.put(parent.episode_id, number + 1)
         key = replace(parent, kind="continuation", proposal=parent.rollout, continuation=number)
         names = [_name(episode, author) for author in ("teacher", "student")]
         columns = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportedTurn
 from occupancy.importers.parents import Parents
+from occupancy.importers.seen import Seen
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.rows import ContextHash, Key, Row, Rows, episode_row, trace_row, turn_row
@@ -25,30 +26,35 @@ class Numbers:
     """Rollout numbers of the episodes of one import; an episode that is there twice is refused."""
 
     def __init__(self) -> None:
-        self._counted: dict[str, int] = {}  # numbers below it are taken
-        self._named: dict[Key | tuple[str, int], str] = {}
+        self._counted = Seen()  # task -> numbers below it are taken
+        self._named = Seen()  # episode_id, or task and number -> where it was
 
     def key(self, episode: ImportedEpisode) -> Key:
         """The key of the next episode; the kind is `demo` where the teacher made all turns."""
         if episode.origin is not None:
             key = episode.origin.key
-            if key in self._named:
-                raise DataError(_twice(episode, self._named[key]))
-            self._named[key] = episode.where
+            if key.episode_id in self._named:
+                raise DataError(_twice(episode, self._named.get(key.episode_id)))
+            self._named.put(key.episode_id, episode.where)
             return key
         task, number = episode.task_id, episode.rollout
         if number is None:
             number = self._counted.get(task, 0)
-            while (task, number) in self._named:
+            while _numbered(task, number) in self._named:
                 number += 1
-            self._counted[task] = number + 1
+            self._counted.put(task, number + 1)
         else:
-            if number < self._counted.get(task, 0) or (task, number) in self._named:
-                raise DataError(_twice(episode, self._named.get((task, number), "an earlier one")))
-            self._named[task, number] = episode.where
+            name = _numbered(task, number)
+            if number < self._counted.get(task, 0) or name in self._named:
+                raise DataError(_twice(episode, self._named.get(name, "an earlier one")))
+            self._named.put(name, episode.where)
         if {turn.author for turn in episode.turns} == {"teacher"}:
             return Key("demo", task, continuation=number)
         return Key("rollout", task, rollout=number)
+
+
+def _numbered(task: str, number: int) -> str:
+    return f"{number} {task}"
 
 
 def _twice(episode: ImportedEpisode, earlier: str) -> str:

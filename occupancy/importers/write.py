@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy.importers.episodes import ImportedEpisode
 from occupancy.importers.parents import Parents
 from occupancy.importers.rows import WORDS, Numbers, rows_of
+from occupancy.importers.seen import Seen
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe, preset
@@ -30,7 +31,7 @@ PART_CHARACTERS = 8 << 20
 class Imported:
     """What an import holds, counted while it is read."""
 
-    tasks: set[str] = field(default_factory=set)
+    tasks: Seen = field(default_factory=Seen)
     kinds: Counter[str] = field(default_factory=Counter)
     authors: Counter[str] = field(default_factory=Counter)
     episodes: int = 0
@@ -46,7 +47,7 @@ class Imported:
         self.episodes += len(rows["episodes"])
         self.traces += len(rows["traces"])
         for row in rows["episodes"]:
-            self.tasks.add(row["task_id"])
+            self.tasks.put(row["task_id"], 1)
             self.kinds[row["kind"]] += 1
             self.rewards += row["R"] is not None
             self.longest = max(self.longest, row["length"])

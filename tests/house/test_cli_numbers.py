@@ -41,10 +41,23 @@ WITHIN = [
 TEXTS = {
     *("--already", "--author-of", "--axis", "--base", "--baseline", "--buyer", "--cache", "--classes"),
     *("--columns", "--corpus", "--end-on", "--env", "--env-set", "--environment", "--handback", "--host"),
-    *("--K", "--kind", "--make-image", "--model", "--n-of-task", "--need", "--out", "--page", "--part"),
+    *(
+        "--K",
+        "--kind",
+        "--license",
+        "--make-image",
+        "--model",
+        "--name",
+        "--n-of-task",
+        "--organization",
+        "--need",
+        "--out",
+        "--page",
+        "--part",
+    ),
     *("--plan", "--policy", "--preset", "--prices", "--provider", "--recipe", "--reward", "--set"),
     *("--student", "--switch-prompt", "--switch-weights", "--task", "--tasks", "--teacher", "--tokenizer"),
-    *("--trace", "--train", "--trainer", "--what-if", "--world", "--worlds"),
+    *("--trace", "--train", "--trainer", "--url", "--what-if", "--world", "--worlds"),
 }
 """Options whose value is a name, a file or a text. A number within one of them is tried in WITHIN."""
 

@@ -1,0 +1,107 @@
+"""Croissant metadata of a published run, with the responsible-AI fields: what machines read of a data set.
+
+Format: mlcommons.org/croissant/1.0 and mlcommons.org/croissant/RAI/1.0; the package mlcroissant validates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.publish.conversations import SCALARS
+from analysis.publish.licence import LICENCES
+
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+_TYPES = {"str": "sc:Text", "int": "sc:Integer", "float": "sc:Float", "bool": "sc:Boolean"}
+
+
+def croissant(about: Mapping[str, Any], *, file: str, sha256: str, size: int) -> dict[str, Any]:
+    """The metadata as one JSON-LD object.
+
+    Args:
+        about: name, description, licence (a name of LICENCES), version, published (a date), url, and rai: the
+            responsible-AI texts by name.
+        file: name of the table.
+        sha256: of the table.
+        size: of the table, in bytes.
+    """
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
+        "name": about["name"],
+        "description": about["description"],
+        "license": LICENCES[about["licence"]],
+        "url": about["url"],
+        "version": about["version"],
+        "datePublished": about["published"],
+        "citeAs": about["cite"],
+        **{f"rai:{name}": text for name, text in about["rai"].items()},
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": "episodes-table",
+                "name": "episodes-table",
+                "contentUrl": file,
+                "contentSize": f"{size} B",
+                "encodingFormat": "application/x-parquet",
+                "sha256": sha256,
+            }
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": "episodes",
+                "name": "episodes",
+                "key": {"@id": "episodes/episode_id"},
+                "field": [_field(name, _TYPES[kind]) for name, kind in SCALARS.items()],
+            }
+        ],
+    }
+
+
+def _field(name: str, kind: str) -> dict[str, Any]:
+    source = {"fileObject": {"@id": "episodes-table"}, "extract": {"column": name}}
+    return {
+        "@type": "cr:Field",
+        "@id": f"episodes/{name}",
+        "name": name,
+        "dataType": kind,
+        "source": source,
+    }

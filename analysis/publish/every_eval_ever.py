@@ -1,0 +1,72 @@
+"""An evaluation as a record of Every Eval Ever, the shared schema of evaluation results (version 0.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentloop.run.evaluate import summarise_evaluation
+from occupancy.runs import Run
+
+VERSION = "0.2.1"
+
+
+def record(run: Run, *, organization: str, now: float, version: str) -> dict[str, Any]:
+    """The record of an evaluation run.
+
+    Args:
+        run: a run of `fewsteps evaluate`.
+        organization: who publishes the result.
+        now: seconds since 1970, when the record was made.
+        version: of fewsteps.
+    """
+    found = summarise_evaluation(run)
+    score, policy, environment = found["success"], found["policy"], found["environment"]
+    uncertainty: dict[str, Any] = {"num_samples": score["n"]}
+    if score["cluster_se"] is not None:
+        uncertainty["standard_error"] = {"value": score["cluster_se"], "method": "clustered by task"}
+    if score["low"] is not None:
+        uncertainty["confidence_interval"] = {
+            "lower": score["low"],
+            "upper": score["high"],
+            "confidence_level": 0.95,
+            "method": score["interval"],
+        }
+    details = {
+        "tasks": str(run.info.get("tasks", "")),
+        "attempts": str(run.info.get("attempts", "")),
+        "seed": str(run.info.get("seed", "")),
+        "T_max": str(run.recipe.T_max),
+        "success_at": str(run.recipe.success_at),
+        "status": str(found["status"]),
+    }
+    name = environment.split()[0] if environment else "environment"
+    return {
+        "schema_version": VERSION,
+        "evaluation_id": f"{name}/{policy}/{int(now)}",
+        "retrieved_timestamp": str(int(now)),
+        "source_metadata": {
+            "source_type": "evaluation_run",
+            "source_organization_name": organization,
+            "evaluator_relationship": "first_party",
+        },
+        "eval_library": {"name": "fewsteps", "version": version},
+        "model_info": {"name": policy, "id": policy},
+        "evaluation_results": [
+            {
+                "evaluation_name": f"{environment}: success rate",
+                "source_data": {"dataset_name": environment, "source_type": "other"},
+                "metric_config": {
+                    "evaluation_description": "fraction of attempts with a reward of at least success_at",
+                    "lower_is_better": False,
+                    "score_type": "continuous",
+                    "min_score": 0,
+                    "max_score": 1,
+                },
+                "score_details": {
+                    "score": score["mean"],
+                    "details": details,
+                    "uncertainty": uncertainty,
+                },
+            }
+        ],
+    }

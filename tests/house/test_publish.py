@@ -22,7 +22,7 @@ from occupancy.runs import Run, open_run
 VALIDATORS = os.environ.get("FEWSTEPS_VALIDATORS", "")
 """A Python that has mlcroissant, atif and every-eval-ever, from `make validators`."""
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
-AT = "/home/ann/secret.txt"
+AT = "/".join(("", "home", "ann", "secret.txt"))
 SECRETS = {
     "key": (
         "sk-proj-0a1B2c3D4e5F6g7H8i9JkLmN",
@@ -35,7 +35,7 @@ SECRETS = {
         "api_key = 'abcdEFGH12345678'",
         "Authorization: Bearer abcdefghij0123456789XYZ",
     ),
-    "path": (AT, "/Users/bob", "C:\\Users\\Bob\\x.txt", "/root/.ssh/id_rsa"),
+    "path": (AT, "/Users/bob", "C:\\Users\\Bob\\x.txt", "/scratch/x/id_rsa"),
     "address": ("ann.b+c@mail.example.org", "93.184.216.34", "10.0.0.7"),
 }
 CLEAN = (

@@ -28,6 +28,7 @@ MOUNTED = (
     "analysis.compare.commands",
     "sft.commands",
     "agentloop.commands.ledger",
+    "analysis.report.commands",
     "analysis.view.commands",
     "agentloop.commands.traces",
     "agentloop.commands.export",

@@ -33,7 +33,7 @@ def plan_page(plan: Plan, file: str | Path) -> Path:
         lines=lines,
         image=b64encode(image).decode(),
         heads=HEADS,
-        rows=[(_mark(c, plan), _row(c)) for c in shown(plan)],
+        rows=[(_mark(c, plan), candidate_row(c)) for c in shown(plan)],
         trainings=plan.trainings,
     )
     return write(file, page)
@@ -43,7 +43,8 @@ def _mark(c: Candidate, plan: Plan) -> str:
     return "best" if c == plan.recommended else "kept" if c in plan.not_worse else ""
 
 
-def _row(c: Candidate) -> tuple[object, ...]:
+def candidate_row(c: Candidate) -> tuple[object, ...]:
+    """A candidate as cells under HEADS."""
     return (
         c.recipe,
         K_text(c.K),

@@ -14,6 +14,7 @@ from occupancy.record.recipe import K_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from analysis.plan.report import Candidate, Plan
 
@@ -26,14 +27,19 @@ MEASURES = {
 BEST, KEPT, REST = COLOURS[0], COLOURS[5], "#8795a1"
 
 
-@styled
 def plan_figure(plan: Plan, file: str | Path) -> Path:
     """Draw a plan into `file` (PDF, PNG or SVG); returns its path."""
+    return save(plan_figure_of(plan), file)
+
+
+@styled
+def plan_figure_of(plan: Plan) -> Figure:
+    """What budgets are worth, what a context costs, and the best of each recipe at the budget."""
     figure, axes = panels(3, width=4.6, height=4.0, width_ratios=(1.1, 0.75, 1.5))
     _curve(axes[0], plan)
     _cost(axes[1], plan)
     _answer(axes[2], plan)
-    return save(figure, file)
+    return figure
 
 
 def _curve(axes: Axes, plan: Plan) -> None:
@@ -91,9 +97,7 @@ def _answer(axes: Axes, plan: Plan) -> None:
     axes.set_yticks(range(len(rows)), [_label(c) for c in rows])
     axes.get_yticklabels()[rows.index(plan.recommended)].set_fontweight("bold")
     lead = "buy" if plan.status == "ranked" else "no preference; best guess"
-    axes.set_title(
-        f"At {number(plan.budget)} {MEASURES[plan.axis]}: {lead} {_label(plan.recommended)}", fontsize=9.5
-    )
+    axes.set_title(f"At {number(plan.budget)} {MEASURES[plan.axis]}:\n{lead} {_label(plan.recommended)}")
     axes.set_xlabel("pass@1, 90 % band; r: on-policy fraction of the tokens trained on")
     axes.grid(axis="y", visible=False)
     axes.set_ylim(-0.6, len(rows) + 0.4)

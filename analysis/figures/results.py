@@ -52,6 +52,39 @@ def cost_figure(frame: pd.DataFrame) -> Figure:
 
 
 @styled
+def rates_figure(frame: pd.DataFrame) -> Figure:
+    """pass@k of arms with their 95 % intervals.
+
+    Args:
+        frame: arm, k, rate, low, high (empty with one task), as `Comparison.rates_to_pandas` gives them.
+    """
+    figure, (axis,) = panels(width=6, height=1.2 + 0.4 * frame["arm"].nunique())
+    arms = list(dict.fromkeys(frame["arm"]))[::-1]
+    for look, (k, rows) in zip(looks(), frame.groupby("k"), strict=False):
+        places = [arms.index(arm) for arm in rows["arm"]]
+        low, high = rows["low"].fillna(rows["rate"]), rows["high"].fillna(rows["rate"])
+        error = ((rows["rate"] - low).clip(0), (high - rows["rate"]).clip(0))
+        axis.errorbar(
+            rows["rate"],
+            places,
+            xerr=error,
+            fmt=look["marker"],
+            color=look["color"],
+            capsize=3,
+            label=f"pass@{k}",
+        )
+    axis.set_yticks(range(len(arms)), arms)
+    axis.set(
+        xlabel="success, 95 % interval by task",
+        title="Evaluations",
+        xlim=(0, 1),
+        ylim=(-0.6, len(arms) - 0.4),
+    )
+    axis.legend()
+    return figure
+
+
+@styled
 def learning_figure(curves: pd.DataFrame, trainings: pd.DataFrame | None = None) -> Figure:
     """Learning curves of arms, with their bands and the trainings that they were conditioned on.
 
@@ -138,7 +171,8 @@ def prediction_figure(frame: pd.DataFrame) -> Figure:
     """
     figure, (axis,) = panels(width=5.2, height=4.6)
     for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
-        below, above = rows["predicted"] - rows["low"], rows["high"] - rows["predicted"]
+        below = (rows["predicted"] - rows["low"]).clip(0)
+        above = (rows["high"] - rows["predicted"]).clip(0)
         axis.errorbar(
             rows["measured"],
             rows["predicted"],

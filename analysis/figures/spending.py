@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-OUTPUT = ("trained on", "rejected", "failed or lost", "not in a text")
+OUTPUT = ("trained on", "a pilot's demonstrations", "rejected", "failed or lost", "not in a text")
 PROMPT = ("prefix, from a cache", "prefix, read again")
-HATCHES = ("", "//", "xx", "..")
+HATCHES = ("", "//", "xx", "..", "\\\\")
 
 
 @styled
@@ -44,16 +44,15 @@ def spending_figure(frame: pd.DataFrame) -> Figure:
                 height=0.6,
             )
             left += width
-        if not left.any():
-            axis.text(
-                0.5, 0.5, "the provider reported none", transform=axis.transAxes, ha="center", fontsize=8
-            )
         axis.xaxis.set_major_formatter(lambda value, _: short(value))
         axis.set(xlabel=f"{title.lower()} of the teacher", title=title)
         axis.grid(axis="y", visible=False)
+        if not left.any():
+            axis.set(title=f"{title}: the provider reported none", xticks=[], xlabel="(no counts)")
     axes[1].set_yticklabels([])
-    for axis in axes:
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
+    handles = [axis.get_legend_handles_labels() for axis in axes]
+    drawn = [*handles[0][0], *handles[1][0]], [*handles[0][1], *handles[1][1]]
+    figure.legend(*drawn, loc="outside lower center", ncols=4)
     return figure
 
 

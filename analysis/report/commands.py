@@ -1,0 +1,44 @@
+"""`fewsteps report RUN… --out FILE`: one page with the decision first, then evidence, method and versions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from occupancy.record.errors import InputError
+from occupancy.record.show import add_json, show
+from occupancy.record.specs import Count, amount, option
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define `report`."""
+    command = subparsers.add_parser(
+        "report",
+        help="one page of runs, evaluations, trainings and studies: the decision first",
+        description="Write one self-contained page of any folders: what they decide, with figures, tables, "
+        "method and versions. A pilot with --budget is planned; two evaluations or more are compared.",
+    )
+    add = command.add_argument
+    add("folders", nargs="+", metavar="RUN", help="runs, evaluations, trainings, studies")
+    add("--out", required=True, metavar="FILE", help="the page, an HTML file")
+    add("--budget", type=option(amount), metavar="N", help="plan this many teacher tokens from the pilot")
+    add("--pool", type=option(Count), metavar="N", help="tasks that the budget can be spread over")
+    add("--figures", metavar="DIR", help="write the figures there too, as PDF, PNG and SVG")
+    add("--title", default="Report", help="of the page (default: Report)")
+    add_json(command)
+    command.set_defaults(handler=_report)
+
+
+def _report(given: argparse.Namespace) -> int:
+    from analysis.report.page import report, save_figures
+
+    out = Path(given.out)
+    if not given.out.strip() or out.is_dir():
+        raise InputError(f"--out {given.out!r}: expected the name of an HTML file")
+    found = report(given.folders, out, budget=given.budget, pool=given.pool, title=given.title)
+    if given.figures is not None:
+        save_figures(found, given.figures)
+    told = {"out": given.out, "bytes": out.stat().st_size, "decision": list(found.decision)}
+    told |= {"figures": [one.title for one in found.evidence], "left_out": list(found.left_out)}
+    show(given, told, "\n".join([*found.decision, "", f"page {given.out}"]))
+    return 0

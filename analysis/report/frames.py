@@ -1,0 +1,211 @@
+"""Tidy frames of run folders and trainings, for the figures: one row a point, errors clustered by task."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from agentloop.ledger.store import Ledger
+from analysis.plan.handback import best_base, gains
+from analysis.plan.pilot import Pilot
+from occupancy import Trajectories, coverage, occupancy
+from occupancy.record.errors import DataError
+from occupancy.record.finish import retained_tokens
+from occupancy.runs import Run
+from occupancy.statistics.by_turn import occupancy_by_turn
+from occupancy.statistics.clusters import clustered_ratio
+from occupancy.streaming.run_turns import COUNTED
+
+SHOWN = 7
+"""States that a figure names; the others are one."""
+OTHERS = "others"
+BINS = 5
+
+
+def hand_backs(pilot: Pilot) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Frames of `analysis.figures.pilot.handback_figure`: U_K by depth, and the teacher's success by t'.
+
+    U_K is over the contexts of G(K), and U_0 needs hand-backs at k = 0; the teacher's success is of whole
+    continuations.
+    """
+    contexts = pilot.contexts
+    base = "handback" if best_base(pilot) == "handback" else "parent"
+    start = contexts.student if base == "handback" else contexts.parent
+    gain = gains(pilot, base=base)
+    # U_0 cancels: what is averaged is the reward after K turns, whichever base it was compared with.
+    rewards = (gain.values + np.nan_to_num(start)[:, None]) * gain.weights
+    values, errors = clustered_ratio(rewards, gain.weights, cluster=contexts.cluster)
+    rows = [(K, float(u), float(se)) for K, u, se in zip(gain.K, values, errors, strict=True)]
+    if base == "handback":
+        known = np.isfinite(start)
+        u_0, se = clustered_ratio(start[known], np.ones(known.sum()), cluster=contexts.cluster[known])
+        rows.insert(0, (0.0, float(u_0), float(se)))
+    depth = pd.DataFrame(rows, columns=["K", "value", "se"]).drop_duplicates("K").dropna()
+    switch = pd.DataFrame(
+        {"t": contexts.t_prime, "R": contexts.teacher, "cluster": contexts.cluster}
+    ).dropna()
+    bins = pd.qcut(switch["t"], min(BINS, switch["t"].nunique()), duplicates="drop")
+    found = []
+    for _, part in switch.groupby(bins, observed=True):
+        value, se = clustered_ratio(part["R"], np.ones(len(part)), cluster=part["cluster"])
+        ends = {"first": int(part["t"].min()), "last": int(part["t"].max())}
+        found.append(ends | {"value": float(value), "se": float(se), "contexts": len(part)})
+    return depth, pd.DataFrame(found)
+
+
+def contexts_of(run: Run, *, kind: str = "rollout") -> tuple[Trajectories, list[str]]:
+    """Contexts of one kind of episode by what was done last, and the names of these states.
+
+    The state of the context before turn t is the first word of turn t - 1, or "start": a coarse abstraction
+    that needs nothing of the environment. Episodes that ended in an error are left out.
+    """
+    episodes = run.read("episodes", columns=["episode_id", "cluster_id", "kind", "status"]).to_pandas()
+    chosen = episodes[(episodes["kind"] == kind) & episodes["status"].isin(COUNTED)]
+    turns = run.read("turns", columns=["episode_id", "t", "text"]).to_pandas()
+    turns = turns[turns["episode_id"].isin(chosen["episode_id"])].sort_values(["episode_id", "t"])
+    if turns.empty:
+        raise DataError(f"{run.folder} has no whole {kind}: there are no contexts to count")
+    word = (
+        turns["text"].str.rpartition("</think>")[2].str.split(n=1).str[0].fillna("(empty)").str.slice(0, 24)
+    )
+    last = ("after " + word).groupby(turns["episode_id"]).shift().fillna("start")
+    common = [name for name in last.value_counts().index if name != OTHERS][:SHOWN]
+    names = [*common, OTHERS]
+    state = last.map({name: at for at, name in enumerate(common)}).fillna(len(common)).astype(int)
+    lengths = turns.groupby("episode_id", sort=True).size()
+    cluster = chosen.set_index("episode_id")["cluster_id"].loc[lengths.index]
+    batch = Trajectories(
+        np.concatenate([[0], lengths.cumsum()]),
+        state.to_numpy(),
+        pd.factorize(cluster)[0],
+        n_states=len(names),
+    )
+    return batch, names
+
+
+def conventions(batch: Trajectories, names: list[str]) -> pd.DataFrame:
+    """Frame of `conventions_figure`: occupancies under pooled and trajectory-uniform weights."""
+    rows = []
+    for convention, said in (("pooled", "pooled"), ("trajectory", "trajectory-uniform")):
+        law = occupancy(batch, convention=convention)
+        se = np.zeros(len(names)) if law.standard_error is None else law.standard_error
+        rows += [
+            {"state": name, "convention": said, "probability": float(p), "se": float(e)}
+            for name, p, e in zip(names, law.probability, se, strict=True)
+            if p > 0
+        ]
+    return pd.DataFrame(rows)
+
+
+def by_turn(batch: Trajectories, names: list[str]) -> pd.DataFrame:
+    """Frame of `by_turn_figure`."""
+    found = occupancy_by_turn(batch)
+    return pd.DataFrame(
+        [
+            {"turn": t + 1, "state": name, "probability": p, "alive": alive / len(batch)}
+            for t, (row, alive) in enumerate(zip(found.probability, found.alive, strict=True))
+            for name, p in zip(names, row, strict=True)
+        ]
+    )
+
+
+def covered(run: Run, *, seed: int = 0) -> pd.DataFrame:
+    """Frame of `coverage_figure`: the student's contexts whose last observation a training set has met.
+
+    Training sets are the contexts of the teacher's turns in demonstrations and in continuations, in a seeded
+    order; the student's are those of its finished rollouts.
+    """
+    episodes = run.read("episodes", columns=["episode_id", "cluster_id", "kind", "status"]).to_pandas()
+    turns = run.read("turns", columns=["episode_id", "t", "author", "observation_hash"]).to_pandas()
+    turns = turns.merge(episodes, on="episode_id").sort_values(["episode_id", "t"])
+    turns["seen"] = turns.groupby("episode_id")["observation_hash"].shift()
+    turns = turns.dropna(subset=["seen"])
+    turns["state"] = pd.factorize(turns["seen"])[0]
+    own = turns[(turns["kind"] == "rollout") & turns["status"].isin(COUNTED)]
+    rows = []
+    for kind, source in (("demo", "demonstrations"), ("continuation", "continuations")):
+        states = turns.loc[(turns["kind"] == kind) & (turns["author"] == "teacher"), "state"].to_numpy()
+        if not len(states) or own.empty:
+            continue
+        order = np.random.default_rng(seed).permutation(states)
+        lengths = own.groupby("episode_id").size()
+        cluster = own.drop_duplicates("episode_id").set_index("episode_id")["cluster_id"].loc[lengths.index]
+        batch = Trajectories(
+            np.concatenate([[0], lengths.cumsum()]),
+            own["state"].to_numpy(),
+            pd.factorize(cluster)[0],
+            n_states=int(turns["state"].max()) + 1,
+        )
+        for size in np.unique(np.geomspace(min(10, len(states)), len(states), 6).astype(int)):
+            part = coverage(batch, order[:size], convention="pooled")
+            se = 0.0 if part.standard_error is None else float(part.standard_error)
+            rows.append({"source": source, "size": int(size), "covered": float(part.value), "se": se})
+    return pd.DataFrame(rows, columns=["source", "size", "covered", "se"])
+
+
+def spent(runs: dict[str, Run]) -> pd.DataFrame:
+    """Frame of `spending_figure`: the teacher's tokens of each run by what became of them."""
+    rows = []
+    columns = [
+        "kind",
+        "author",
+        "text",
+        "output_tokens",
+        "reasoning_tokens",
+        "prompt_tokens",
+        "cached_tokens",
+    ]
+    for name, run in runs.items():
+        turns = run.read("turns", columns=columns).to_pandas()
+        taught = turns[turns["author"] == "teacher"]
+        output = int(taught["output_tokens"].sum())
+        texts = zip(taught["text"], taught["output_tokens"], taught["reasoning_tokens"], strict=True)
+        in_text = pd.Series([retained_tokens(*row) for row in texts], index=taught.index, dtype=float)
+        kept = int(in_text.sum())
+        used = int(sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()))
+        # A pilot keeps its demonstrations as episodes, without traces.
+        shown = int(in_text[taught["kind"] == "demo"].sum()) if run.info.get("kind") == "pilot" else 0
+        prompt, cached = taught["prompt_tokens"].sum(), taught["cached_tokens"].sum()
+        uses = {
+            "trained on": used,
+            "a pilot's demonstrations": shown,
+            "rejected": max(0, kept - used - shown),
+            "not in a text": output - kept,
+            "failed or lost": max(0, _bought(run) - output),
+            "prefix, from a cache": int(cached),
+            "prefix, read again": int(prompt - cached),
+        }
+        rows += [{"run": name, "use": use, "tokens": tokens} for use, tokens in uses.items()]
+    return pd.DataFrame(rows)
+
+
+def _bought(run: Run) -> int:
+    """C_i by the ledger; 0 for runs without one."""
+    file = run.folder / "ledger.sqlite"
+    if not file.exists():
+        return 0
+    with closing(Ledger(file, read_only=True)) as ledger:
+        return ledger.account().output_tokens
+
+
+def losses(folders: dict[str, Path]) -> pd.DataFrame:
+    """Frame of `loss_figure`, from the log.jsonl of trainings."""
+    rows = []
+    for name, folder in folders.items():
+        for line in (folder / "log.jsonl").read_text("utf-8").splitlines():
+            entry = json.loads(line)
+            if "loss" in entry:
+                rows.append(
+                    {"training": name, "step": entry["step"], "loss": entry["loss"], "held_out": np.nan}
+                )
+            elif rows and "held_out" in entry:
+                rows[-1]["held_out"] = _nll(entry["held_out"])
+    return pd.DataFrame(rows, columns=["training", "step", "loss", "held_out"])
+
+
+def _nll(held_out: object) -> float:
+    return float(held_out["nll"]) if isinstance(held_out, dict) else float(str(held_out))

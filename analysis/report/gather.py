@@ -1,0 +1,297 @@
+"""What is reported of a list of folders: the decision, the evidence as figures and tables, the versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from analysis.compare.commands import said
+from analysis.compare.paired import Comparison, compare
+from analysis.figures import pilot as pilot_figures
+from analysis.figures import results, spending
+from analysis.figures.plan import plan_figure_of
+from analysis.plan.answer import sentences
+from analysis.plan.planner import plan
+from analysis.plan.read import read_pilot
+from analysis.plan.report import Plan
+from analysis.report import frames
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.reading import read_json
+from occupancy.runs import Run, open_run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The folders of a report by what they are, each by its name."""
+
+    pilots: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    """Everything with episodes that is no evaluation, pilots included."""
+    evaluations: dict[str, Run] = field(default_factory=dict)
+    trainings: dict[str, Path] = field(default_factory=dict)
+    studies: dict[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A figure of the report with what it says, in a sentence for those who do not see it."""
+
+    title: str
+    figure: Figure
+    alt: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report says."""
+
+    decision: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    comparison: Comparison | None
+    plan: Plan | None
+    runs: tuple[dict[str, Any], ...]
+    versions: tuple[dict[str, Any], ...]
+    left_out: tuple[str, ...]
+    """What could not be shown, and why."""
+
+
+def read_sources(folders: Sequence[str | Path]) -> Sources:
+    """Folders by what they are; DataError for one that is none of the kinds that are reported."""
+    found = Sources()
+    for folder in map(Path, folders):
+        name = str(folder)
+        if (folder / "verdict.json").is_file():
+            found.studies[name] = folder
+        elif (folder / "run.json").is_file():
+            run = open_run(folder)
+            if run.info.get("kind") == "evaluation":
+                found.evaluations[name] = run
+            else:
+                found.runs[name] = run
+                if run.info.get("kind") == "pilot":
+                    found.pilots[name] = run
+        elif (folder / "log.jsonl").is_file():
+            found.trainings[name] = folder
+        else:
+            raise DataError(
+                f"{folder} is no run, evaluation, training or study: expected what `fewsteps "
+                f"collect`, `evaluate`, `train` or `study` wrote"
+            )
+    return found
+
+
+def report_of(
+    folders: Sequence[str | Path], *, budget: float | None = None, pool: int | None = None
+) -> Report:
+    """Everything that can be said of the folders.
+
+    Args:
+        folders: Run folders of any kind, trainings and studies.
+        budget: Teacher tokens; with a pilot among the folders, the report holds its plan.
+        pool: Tasks that the budget can be spread over.
+
+    Raises:
+        InputError: A budget without exactly one pilot.
+        DataError: A folder that cannot be read or is of no kind that is reported.
+    """
+    sources = read_sources(folders)
+    if budget is not None and len(sources.pilots) != 1:
+        raise InputError(
+            f"a budget, and {len(sources.pilots)} pilots: expected exactly one pilot to plan from"
+        )
+    planned = None if budget is None else plan(next(iter(sources.pilots)), budget=budget, pool=pool)
+    compared = compare(list(sources.evaluations)) if len(sources.evaluations) > 1 else None
+    verdicts = {name: read_json(folder / "verdict.json") for name, folder in sources.studies.items()}
+    evidence, left_out = [], []
+    for name, make in _figures(sources, planned, compared, verdicts):
+        try:
+            evidence.append(make())
+        except DataError as error:
+            left_out.append(f"{name}: {error}")
+    return Report(
+        tuple(_decision(sources, planned, compared, verdicts)),
+        tuple(evidence),
+        compared,
+        planned,
+        tuple(_run(name, run) for name, run in (sources.runs | sources.evaluations).items()),
+        tuple(_versions(sources)),
+        tuple(left_out),
+    )
+
+
+def _decision(
+    sources: Sources, planned: Plan | None, compared: Comparison | None, verdicts: dict[str, Any]
+) -> Iterator[str]:
+    if planned is not None:
+        yield from sentences(planned)
+    for name, verdict in verdicts.items():
+        yield f"{name}: {verdict['said']}."
+    if compared is not None:
+        names = {rate.arm: rate.arm for rate in compared.rates}
+        yield from (said(difference, names) for difference in compared.differences)
+        yield from compared.cautions
+    if planned is None and compared is None and not verdicts:
+        missing = "a budget for its pilot (--budget)" if sources.pilots else "a pilot and a budget"
+        yield f"These folders alone decide nothing: give {missing}, or two evaluations of the same tasks."
+
+
+def _figures(
+    sources: Sources, planned: Plan | None, compared: Comparison | None, verdicts: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Name and maker of every figure that the folders may have data for."""
+    if planned is not None:
+        yield "plan", lambda: _plan(planned)
+    if compared is not None:
+        yield "evaluations", lambda: _rates(compared)
+    for name, verdict in verdicts.items():
+        yield f"{name}: predictions", lambda name=name, verdict=verdict: _predictions(name, verdict)
+    for name, run in sources.pilots.items():
+        yield f"{name}: hand-backs", lambda name=name: _handbacks(name)
+        yield f"{name}: coverage", lambda name=name, run=run: _coverage(name, run)
+    for name, run in sources.runs.items():
+        yield f"{name}: occupancy by turn", lambda name=name, run=run: _by_turn(name, run)
+        yield f"{name}: conventions", lambda name=name, run=run: _conventions(name, run)
+    if sources.runs:
+        yield "teacher tokens", lambda: _spending(sources.runs)
+    if sources.trainings:
+        yield "losses", lambda: _losses(sources.trainings)
+
+
+def _plan(planned: Plan) -> Evidence:
+    best = planned.recommended
+    return Evidence(
+        "What the budget should buy",
+        plan_figure_of(planned),
+        f"Three panels: pass@1 of the best recipe by budget with its 90 % band; cost of a context by K; "
+        f"pass@1 of the best of each recipe at the budget, led by {best.arm.name} with {best.pass_at_1:.3f}.",
+        "Bands come from one posterior over the learning curves of all candidates.",
+    )
+
+
+def _rates(compared: Comparison) -> Evidence:
+    table = compared.rates_to_pandas()
+    told = "; ".join(f"{row.arm} {row.rate:.3f}" for row in table.itertuples())
+    return Evidence("Evaluations", results.rates_figure(table), f"pass@1 with 95 % intervals: {told}.")
+
+
+def _predictions(name: str, verdict: dict[str, Any]) -> Evidence:
+    rows = [
+        {
+            "arm": f"{arm['arm']} at {arm['budget']:,}",
+            "predicted": arm["predicted"]["pass_at_1"],
+            "low": arm["predicted"]["low"],
+            "high": arm["predicted"]["high"],
+            "measured": arm["pass_at_1"],
+            "se": arm["se"],
+        }
+        for arm in verdict["arms"]
+    ]
+    table = pd.DataFrame(rows).dropna(subset=["predicted", "low", "high", "measured"]).fillna({"se": 0.0})
+    if table.empty:
+        raise DataError("no arm has both a prediction and a measurement")
+    inside = int(((table["low"] <= table["measured"]) & (table["measured"] <= table["high"])).sum())
+    alt = f"Predicted against measured pass@1 of {len(table)} arms; {inside} lie inside their 90 % band."
+    return Evidence(f"{name}: predicted and measured", results.prediction_figure(table), alt)
+
+
+def _handbacks(name: str) -> Evidence:
+    depth, switch = frames.hand_backs(read_pilot(name))
+    if depth.empty or switch.empty:
+        raise DataError("the pilot has no continuation with a reward")
+    told = ", ".join(f"{K:g}: {u:.2f}" for K, u in zip(depth["K"], depth["value"], strict=True))
+    return Evidence(
+        f"{name}: hand-backs",
+        pilot_figures.handback_figure(depth, switch),
+        f"Success after K teacher turns, by K: {told}. Beside it the teacher's success by switch time.",
+        "Contexts as the pilot drew them: a rollout, then one of its turns with equal probability.",
+    )
+
+
+def _coverage(name: str, run: Run) -> Evidence:
+    table = frames.covered(run)
+    if table.empty:
+        raise DataError("it has no finished rollout, or nothing of the teacher to cover it")
+    most = table.groupby("source")["covered"].max()
+    told = ", ".join(f"{source} {value:.0%}" for source, value in most.items())
+    return Evidence(
+        f"{name}: coverage",
+        pilot_figures.coverage_figure(table),
+        f"Fraction of the student's contexts that a training set covers, at its full size: {told}.",
+        "A context is covered if the training set has one with the same last observation.",
+    )
+
+
+def _by_turn(name: str, run: Run) -> Evidence:
+    batch, names = frames.contexts_of(run)
+    alt = f"Fractions of contexts by what was done last, turn by turn, over {len(batch):,} rollouts."
+    return Evidence(
+        f"{name}: occupancy by turn", pilot_figures.by_turn_figure(frames.by_turn(batch, names)), alt
+    )
+
+
+def _conventions(name: str, run: Run) -> Evidence:
+    table = frames.conventions(*frames.contexts_of(run))
+    wide = table.pivot(index="state", columns="convention", values="probability").fillna(0.0)
+    gap = (wide["pooled"] - wide["trajectory-uniform"]).abs()
+    return Evidence(
+        f"{name}: two averaging conventions",
+        pilot_figures.conventions_figure(table),
+        f"Occupancies under pooled and trajectory-uniform weights; they differ most {gap.idxmax()}, "
+        f"by {gap.max():.3f}.",
+        "Pooled: every turn counts the same. Trajectory-uniform: every rollout does.",
+    )
+
+
+def _spending(runs: dict[str, Run]) -> Evidence:
+    table = frames.spent(runs)
+    told = table.groupby("use", sort=False)["tokens"].sum()
+    alt = "Teacher tokens by use: " + ", ".join(f"{use} {n:,.0f}" for use, n in told.items() if n) + "."
+    return Evidence("What teacher tokens were spent on", spending.spending_figure(table), alt)
+
+
+def _losses(trainings: dict[str, Path]) -> Evidence:
+    table = frames.losses(trainings)
+    if table.empty:
+        raise DataError("the logs hold no step")
+    last = table.groupby("training", sort=False)["loss"].last()
+    alt = "Loss of the last step: " + ", ".join(f"{name} {loss:.3f}" for name, loss in last.items()) + "."
+    return Evidence("Losses of trainings", spending.loss_figure(table), alt)
+
+
+def _run(name: str, run: Run) -> dict[str, Any]:
+    episodes = run.read("episodes", columns=["kind", "cluster_id", "R"]).to_pandas()
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in episodes["kind"].value_counts().items())
+    taught = run.read("turns", columns=["author", "output_tokens"]).to_pandas()
+    return {
+        "run": name,
+        "episodes": kinds,
+        "tasks": f"{episodes['cluster_id'].nunique():,}",
+        "teacher tokens": f"{int(taught.loc[taught['author'] == 'teacher', 'output_tokens'].sum()):,}",
+        "mean R": "-" if episodes["R"].isna().all() else f"{episodes['R'].mean():.3f}",
+    }
+
+
+def _versions(sources: Sources) -> Iterator[dict[str, Any]]:
+    for name, run in (sources.runs | sources.evaluations).items():
+        info = run.info
+        made = info.get("made_with") or {}
+        yield {
+            "folder": name,
+            "kind": info.get("kind", "run"),
+            "recipe": f"{run.recipe.name} {run.recipe.hash}",
+            "environment": info.get("environment", "-"),
+            "student": info.get("student", "-"),
+            "teacher": info.get("teacher", "-"),
+            "seed": info.get("seed", "-"),
+            "made with": ", ".join(f"{package} {version}" for package, version in made.items()) or "-",
+        }
+    for name in (*sources.trainings, *sources.studies):
+        yield {"folder": name, "kind": "training" if name in sources.trainings else "study"}

@@ -1,0 +1,130 @@
+"""A report as one self-contained page: the decision first, then evidence, method and versions."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from analysis.compare.paired import Comparison
+from analysis.page import HEADS, candidate_row
+from analysis.plan.answer import shown
+from analysis.report.gather import Report, report_of
+from occupancy.record.drawing import DPI, FORMATS, save, styled
+from occupancy.record.errors import InputError
+from occupancy.record.pages import render, write
+
+RATE_HEADS = ("evaluation", "pass@1", "95 % interval", "SE by task", "tasks", "attempts")
+DIFFERENCE_HEADS = (
+    "difference",
+    "points",
+    "95 % interval",
+    "SE",
+    "p",
+    "p (Holm)",
+    "smallest visible",
+    "tasks",
+)
+
+
+def report(
+    folders: Sequence[str | Path],
+    out: str | Path,
+    *,
+    budget: float | None = None,
+    pool: int | None = None,
+    title: str = "Report",
+) -> Report:
+    """Write the report of run folders, evaluations, trainings and studies; returns what it says.
+
+    Arguments and errors as in `analysis.report.gather.report_of`; `out` is the page.
+    """
+    out = Path(out)
+    if not out.parent.is_dir():
+        raise InputError(f"{out} cannot be written: expected {out.parent} to be a folder; make it first")
+    found = report_of(folders, budget=budget, pool=pool)
+    page = render(
+        Path(__file__).with_name("report.html"),
+        title=title,
+        folders=[str(folder) for folder in folders],
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        report=found,
+        rate_heads=RATE_HEADS,
+        rates=_rates(found.comparison),
+        difference_heads=DIFFERENCE_HEADS,
+        differences=_differences(found.comparison),
+        candidate_heads=HEADS,
+        candidates=[] if found.plan is None else [candidate_row(c) for c in shown(found.plan)],
+        images=[(one, _png(one.figure)) for one in found.evidence],
+        runs=[run.values() for run in found.runs],
+        version=_version(),
+    )
+    write(out, page)
+    return found
+
+
+def save_figures(found: Report, folder: str | Path) -> list[Path]:
+    """Write every figure of a report as PDF, PNG and SVG into a folder; returns their paths."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [re.sub(r"\W+", "_", one.title.rpartition(": ")[2].lower()) for one in found.evidence]
+    numbered = [f"{at:02d}_{name}" for at, name in enumerate(names, start=1)]
+    return [
+        save(one.figure, folder / f"{name}{suffix}")
+        for name, one in zip(numbered, found.evidence, strict=True)
+        for suffix in FORMATS
+    ]
+
+
+def _rates(compared: Comparison | None) -> list[tuple[Any, ...]]:
+    rates = () if compared is None else compared.rates
+    return [
+        (r.arm, f"{r.rate:.3f}", _between(r.low, r.high), _number(r.se), f"{r.tasks:,}", f"{r.attempts:,}")
+        for r in rates
+    ]
+
+
+def _differences(compared: Comparison | None) -> list[tuple[Any, ...]]:
+    return [
+        (
+            f"{d.b} minus {d.a}",
+            f"{100 * d.difference:+.1f}",
+            _between(d.low, d.high, points=True),
+            _number(d.se, points=True),
+            _number(d.p),
+            _number(d.p_holm),
+            _number(d.detectable, points=True),
+            f"{d.tasks:,}",
+        )
+        for d in (() if compared is None else compared.differences)
+    ]
+
+
+def _number(value: float | None, *, points: bool = False) -> str:
+    return "-" if value is None else f"{100 * value:.1f}" if points else f"{value:.3f}"
+
+
+def _between(low: float | None, high: float | None, *, points: bool = False) -> str:
+    if low is None or high is None:
+        return "-"
+    return f"{100 * low:+.1f} to {100 * high:+.1f}" if points else f"{low:.3f} to {high:.3f}"
+
+
+@styled
+def _png(figure: Any) -> str:
+    made = BytesIO()
+    figure.savefig(made, format="png", dpi=DPI, metadata={"Software": None})
+    return b64encode(made.getvalue()).decode()
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fewsteps")
+    except PackageNotFoundError:
+        return "from a folder"

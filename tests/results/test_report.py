@@ -135,7 +135,7 @@ def pages(page: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 @pytest.mark.parametrize("name", ["report", "plan", "view"])
 def test_a_page_is_accessible(pages: dict[str, Path], name: str) -> None:
-    """Language, one h1 and no level skipped, texts for images, scopes of heads, labels of fields, contrast."""
+    """Language, one h1 and no level skipped, texts of images, scopes of heads, labels, contrast."""
     found = dom(pages[name])
     wanted = ("html", "img", "th", "input", "main")
     tags = {tag: [a for t, a, _ in found.all if t == tag] for tag in wanted}
@@ -153,7 +153,7 @@ def test_a_page_is_accessible(pages: dict[str, Path], name: str) -> None:
 
 
 def check_contrast(found: Elements) -> None:
-    """WCAG AA: 4.5 for every colour of text on the background of its rule, or on white and the lightest grey."""
+    """WCAG AA, 4.5: every colour of text on the background of its rule, else on white and on light grey."""
     (style,) = found.find("style")
     for rule in re.findall(r"\{([^{}]*)\}", style):
         colour = re.search(r"(?<![\w-])color: *(#\w+|white)", rule)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analysis.curves.acquisition import worth
 from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, features, hat
-from analysis.curves.curves import Posterior, conditioned, posterior
+from analysis.curves.curves import SURE, Posterior, conditioned, posterior
 from analysis.curves.draws import band, drawn, p_best, regret
 from analysis.curves.evidence import Training, distinguishable, measured, observations
 from analysis.curves.prior import Facts, Prior, fact_vector, from_json, shipped, to_json
@@ -269,3 +269,16 @@ def test_shipped_prior_loads_and_answers() -> None:
     low, high = band(joint(post, 5.0))
     J = post.expected(CANDIDATES, 5.0)
     assert ((low < J) & (high > J)).all()
+
+
+def test_facts_alone_do_not_settle_whether_curves_flatten() -> None:
+    two = replace(toy(2), tables=(False, True))
+    level = fact_vector(FACTS)
+    nothing = np.zeros((0, DIMENSION)), np.zeros(0), np.zeros(0)
+    for own in (0, 1):
+        # One component stands where the facts are, the other far away.
+        means = two.means.copy()
+        means[own, DIMENSION:] = np.nan_to_num((level - two.fact_mean) / two.fact_sd)
+        means[1 - own, DIMENSION:] = means[own, DIMENSION:] + 20
+        weights = conditioned(replace(two, means=means), *nothing, level)[0]
+        assert weights[own] == pytest.approx(SURE)

@@ -13,7 +13,17 @@ from occupancy.record.errors import InputError
 from occupancy.record.pages import render, write
 from occupancy.record.recipe import K_text
 
-HEADS = ("recipe", "K", "r", "pilot traces", "contexts", "demos", "pass@1 (90 % band)", "loss", "P(best)")
+HEADS = (
+    "recipe",
+    "K",
+    "r",
+    "pilot traces",
+    "contexts",
+    "demonstrations",
+    "pass@1 (90 % band)",
+    "loss",
+    "P(best)",
+)
 
 
 def plan_page(plan: Plan, file: str | Path) -> Path:

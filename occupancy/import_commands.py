@@ -54,7 +54,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--format",
         default="auto",
         choices=("auto", *FORMATS),
-        help="default: seen in each file's first record",
+        metavar="NAME",
+        help=f"{', '.join(FORMATS)} (default: seen in each file's first record)",
     )
     add.add_argument("--out", required=True, metavar="RUN", help="a new folder")
     add.add_argument(

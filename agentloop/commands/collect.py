@@ -35,7 +35,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     collect = commands.add_parser(
         "collect",
         help="roll the student out, let the teacher continue, and write a run folder",
-        description="Run Algorithm 1. The same command on the same folder goes on where it was stopped.",
+        description="Run Algorithm 1. The same command on the same folder goes on where it\nwas stopped.",
         epilog=PRESETS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -163,10 +163,14 @@ def _shown(summary: dict[str, Any]) -> Iterator[Any]:
     for kind, row in summary["episodes"].items():
         share = "-" if row["success"] is None else f"{row['success']:.3f}"
         ended = ", ".join(f"{status} {count}" for status, count in row["status"].items())
-        rows.append((kind, row["episodes"], share, f"{row['success_of_all']:.3f}", ended))
+        what = "demonstration" if kind == "demo" else kind
+        rows.append((what, row["episodes"], share, f"{row['success_of_all']:.3f}", ended))
     title = f"{summary['folder']}: {summary['recipe']} ({summary['recipe_hash']})"
     heads = ("episodes of", "number", "success", "of all", "ended as")
-    yield table(title, heads, rows, left=("episodes of", "ended as"))
+    if rows:
+        yield table(title, heads, rows, left=("episodes of", "ended as"))
+    else:
+        yield f"{title}: no episode was finished yet"
     outcomes = summary["proposals"]
     counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
     yield f"{summary['status']}; proposals: {counts or 'none'}"

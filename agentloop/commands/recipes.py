@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.arguments import read_n, read_recipe, read_text, turns
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from agentloop.types import Environments
     from occupancy.record.recipe import Recipe
 
-PRESETS = "presets:\n" + "\n".join(f"  {name:<13}{meaning}" for name, meaning in MEANINGS.items())
+PRESETS = "presets:\n" + "\n".join(
+    fill(meaning, 79, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
+    for name, meaning in MEANINGS.items()
+)
 
 
 def add_recipe(command: argparse.ArgumentParser) -> None:

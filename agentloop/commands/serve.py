@@ -39,8 +39,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser(
         "serve",
         help="collect through a harness of your own: an OpenAI-compatible address",
-        description="Answer a harness's calls as the recipe says: the student's turns, then the recorded "
-        "prefix and the teacher's. The same command on the same folder goes on where it was stopped.",
+        description="Answer a harness's calls as the recipe says: the student's turns, then the\n"
+        "recorded prefix and the teacher's. The same command on the same folder goes on\n"
+        "where it was stopped.",
         epilog=PRESETS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

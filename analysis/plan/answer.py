@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from analysis.plan.doubts import FARTHEST, PILOT_SHARE
+from analysis.plan.pilot import LEAST_TASKS
 from analysis.plan.report import Candidate, Plan
 from occupancy.record.recipe import K_text
 
@@ -13,16 +18,25 @@ if TYPE_CHECKING:
 
 WARNINGS = 3
 """Shown to a person; `--json` has all."""
+STANDS_OUT = 0.5
+"""P(best) of the recommendation below which it is also summed over recipes, r and K."""
+SMALL = 0.05
+"""Sums of P(best) below are not told."""
+WORTH_SAYING = 1.25
+"""Times the budget that is worth it, from which on the answer begins with that."""
 LONGEST = 10**15
 """Numbers from here on are written with an exponent."""
 
 
 def sentences(plan: Plan) -> list[str]:
-    """What to buy, what it brings, how sure, what else, what would change it, what budgets are worth."""
+    """What to do first, what to buy, what it brings, how sure, what else, what would change it."""
     return [
+        *_larger_pilot(plan),
+        *_smaller_budget(plan),
         _buy(plan),
         _brings(plan),
         *_as_good(plan),
+        *_where_the_best_is(plan),
         _evidence(plan),
         _change(plan),
         _worth(plan),
@@ -40,7 +54,8 @@ def table(plan: Plan, *, every: bool = False) -> RenderableType:
     from rich.text import Text
 
     rows = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
-    heads = ("", "recipe", "K", "r", "pilot", "contexts", "demos", "pass@1", "90 %", "loss", "P(best)")
+    shows = "demon-\nstrations"
+    heads = ("", "recipe", "K", "r", "pilot", "contexts", shows, "pass@1", "90 %", "loss", "P(best)")
     for name in heads:
         rows.add_column(name, justify="left" if name in ("", "recipe", "pilot") else "right", no_wrap=True)
     for c in shown(plan, every=every):
@@ -48,7 +63,7 @@ def table(plan: Plan, *, every: bool = False) -> RenderableType:
     lead, *rest = sentences(plan)
     note = (
         "* recommended, ~ not excluded at 90 %. pilot: which of its traces are trained on. loss: expected, "
-        "in points, against the best."
+        "in points, against the best. P(best): probability to be the best of all candidates."
     )
     return Group(
         Text(lead, style="bold"),
@@ -76,7 +91,7 @@ def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:
         c.recipe,
         str(K_text(c.K)),
         f"{c.r_tokens:.2f}",
-        "won" if c.pilot_traces == "success" else c.pilot_traces,
+        c.pilot_traces,
         count(c.contexts),
         count(c.demos),
         f"{c.pass_at_1:.3f}",
@@ -84,6 +99,61 @@ def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:
         f"{100 * c.regret:.1f}",
         f"{c.p_best:.0%}",
     )
+
+
+def _larger_pilot(plan: Plan) -> Iterator[str]:
+    """What to do about a pilot that is too small, or too expensive for the budget."""
+    if plan.status != "pilot_too_small":
+        return
+    tasks, run = plan.pilot["tasks"], plan.pilot.get("folder", "RUN")
+    if tasks < LEAST_TASKS:
+        yield (
+            f"Collect a larger pilot first: this one has {tasks} tasks, and nothing can be said from fewer "
+            f"than {LEAST_TASKS}. `fewsteps plan {run} --design --budget {plan.budget:.10g}` says how large, "
+            f"and prints the command that collects it."
+        )
+        return
+    price, least = plan.pilot["price"], plan.pilot["price"] / PILOT_SHARE
+    yield (
+        f"Give a budget of at least {number(least)} (`--budget {math.ceil(least)}`): the pilot alone cost "
+        f"{number(price)}, which is {price / plan.budget:.0%} of this one. Where the pilot is sunk, do not "
+        f"charge it: `--already {run}`."
+    )
+
+
+def _smaller_budget(plan: Plan) -> Iterator[str]:
+    """Where the last part of the budget brings next to nothing, or nobody knows what: what is worth it."""
+    curve, known = plan.curve, FARTHEST * plan.pilot["price"]
+    enough = math.inf if curve.enough is None else curve.enough
+    less = float(f"{min(enough, known):.2g}")
+    if plan.status == "pilot_too_small" or plan.budget < WORTH_SAYING * less:
+        return
+    if known < enough:
+        yield (
+            f"Spend {number(less)} first rather than {number(plan.budget)}: learning curves are known up to "
+            f"{FARTHEST:g} times the pilot's cost, and what more brings is a guess. Plan again from what was "
+            f"bought, or collect a larger pilot."
+        )
+        return
+    levels = np.interp(np.log([less, plan.budget]), np.log(curve.budgets), curve.pass_at_1)
+    yield (
+        f"Of this budget the first {number(less)} are worth it: beyond that the next 1,000 teacher tokens "
+        f"bring less than {100 * curve.least_gain:g} points of pass@1 each time, and the other "
+        f"{number(plan.budget - less)} together {100 * (levels[1] - levels[0]):.1f} points. What follows is "
+        f"for {number(plan.budget)}; `--budget {less:.10g}` plans the smaller one."
+    )
+
+
+def _where_the_best_is(plan: Plan) -> Iterator[str]:
+    """P(best) summed over what a user decides, where it is spread over many candidates."""
+    if plan.recommended.p_best >= STANDS_OUT:
+        return
+    headings = {"recipe": "by recipe", "r_tokens": "by r", "K": "by K where it is a choice"}
+    told = []
+    for what, shares in plan.p_best_by().items():
+        largest = [f"{name} {share:.0%}" for name, share in shares.items() if share >= SMALL]
+        told += [f"{headings[what]}: {', '.join(largest)}"] if largest else []
+    yield f"No single candidate stands out. P(best) summed {'; '.join(told)}."
 
 
 def _buy(plan: Plan) -> str:
@@ -102,7 +172,7 @@ def _buy(plan: Plan) -> str:
     lead = {
         "ranked": "Buy",
         "no_preference": "No preference; the best guess is",
-        "pilot_too_small": "The pilot is too small for this budget; the best guess is",
+        "pilot_too_small": "The best guess from this pilot is",
     }[plan.status]
     return f"{lead} {what}. Train on them and on {traces}."
 

@@ -300,7 +300,7 @@ def table(found: Design) -> RenderableType:
     title = f"Pilots for a budget of {_number(found.budget)} ({unit})"
     rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rows.add_column("")
-    names = ("tasks", "contexts", "demos", "cost", "of budget", "SE J", "SE G(K)", "episodes")
+    names = ("tasks", "contexts", "demon-\nstrations", "cost", "of budget", "SE J", "SE G(K)", "episodes")
     for name in names:
         rows.add_column(name, justify="right", no_wrap=True)
     for size in found.sizes:

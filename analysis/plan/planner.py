@@ -89,7 +89,7 @@ def plan(
     planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
     again = lambda other, bought: plan_pilot(other, bought, trained, seed=seed, least_gain=least_gain)  # noqa: E731
     asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=planned, replan=again)
-    return replace(planned, what_if=asked)
+    return replace(planned, what_if=asked, pilot=planned.pilot | {"folder": str(folder)})
 
 
 def measured(

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from analysis.curves.arms import Arm, Traces
+from analysis.curves.arms import SHORT, Arm, Traces
 from occupancy.record.recipe import K_text
 
 STATUSES = ("ranked", "no_preference", "pilot_too_small")
@@ -101,9 +101,19 @@ class Plan:
         """The best candidate that buys demonstrations alone."""
         return next((c for c in self.candidates if c.recipe == "pure-bc"), None)
 
+    def p_best_by(self) -> dict[str, dict[str, float]]:
+        """P(best) summed over candidates of one recipe, one r, and one K of the recipes that choose it."""
+        sums: dict[str, dict[str, float]] = {"recipe": {}, "r_tokens": {}, "K": {}}
+        for c in self.candidates:
+            parts = {"recipe": c.recipe, "r_tokens": f"{c.r_tokens:g}"}
+            parts |= {"K": str(K_text(c.K))} if c.recipe in SHORT else {}
+            for what, name in parts.items():
+                sums[what][name] = sums[what].get(name, 0.0) + c.p_best
+        return {what: dict(sorted(found.items(), key=lambda item: -item[1])) for what, found in sums.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: K is a whole number or 'inf', unknown is null."""
-        plain = asdict(self)
+        plain = asdict(self) | {"p_best_by": self.p_best_by()}
         for candidate in (plain["recommended"], *plain["not_worse"], *plain["candidates"]):
             candidate["K"] = K_text(candidate["K"])
         cleaned: dict[str, Any] = finite(plain)

@@ -43,7 +43,8 @@ def test_json_is_one_object_and_nothing_else(folder: Path, capsys: pytest.Captur
 def test_the_answer_comes_first_and_says_that_it_is_a_guess(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("plan", str(folder), "--budget", "1e5", "--pool", "5000", "--already", str(folder)) == 0
+    asked = ["--budget", "1e5", "--pool", "5000", "--already", str(folder), "--least-gain", "1e-6"]
+    assert run("plan", str(folder), *asked) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(("Buy ", "No preference; the best guess is "))
     assert "This is a guess" in shown
@@ -112,7 +113,7 @@ def test_a_pilot_that_is_too_small_says_so(tmp_path: Path) -> None:
     pilots.write_pilot(tmp_path / "small", pilots.A, tasks=8)
     found = plan(tmp_path / "small", budget=1e7)
     assert found.status == "pilot_too_small"
-    assert shown(found).startswith("The pilot is too small")
+    assert shown(found).startswith("Collect a larger pilot first: this one has 8 tasks")
     assert "8 tasks: collect at least 20" in shown(found)
 
 

@@ -1,0 +1,89 @@
+"""The answer in words: what to do about a small pilot or a flat curve comes first."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pilots
+import pytest
+
+from agentloop.commands.collect import add_commands as add_collect
+from analysis.plan.answer import sentences, table
+from analysis.plan.planner import plan
+from analysis.plan.report import Plan
+from occupancy.record.show import safe_console
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pilot") / "A"
+    pilots.write_pilot(folder, pilots.A, tasks=30)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Plan:
+    return plan(folder, budget=5e5, pool=2000)
+
+
+def test_a_flat_curve_says_first_which_budget_is_worth_it(found: Plan) -> None:
+    curve = replace(found.curve, enough=60_000.0, pass_at_1=(0.5, 0.6, 0.62, 0.625, 0.626, 0.627))
+    flat = replace(found, curve=curve, pilot=found.pilot | {"price": 30_000.0})
+    first = sentences(flat)[0]
+    assert first.startswith("Of this budget the first 60,000 are worth it: beyond that the next 1,000 ")
+    assert "less than 0.1 points" in first
+    assert "`--budget 60000` plans the smaller one" in first
+    steep = replace(found, curve=replace(curve, enough=None), pilot=flat.pilot)
+    assert not sentences(steep)[0].startswith(("Of this budget", "Spend"))
+
+
+def test_beyond_what_curves_know_a_plan_says_to_spend_less_first(found: Plan) -> None:
+    far = replace(found, pilot=found.pilot | {"price": 1_000.0}, curve=replace(found.curve, enough=None))
+    assert sentences(far)[0].startswith("Spend 20,000 first rather than 500,000: learning curves are known")
+
+
+def test_a_pilot_that_is_too_small_says_first_what_to_do(tmp_path: Path, folder: Path) -> None:
+    few = plan(pilots.write_pilot(tmp_path / "few", pilots.A, tasks=6).folder, budget=5e6)
+    assert few.status == "pilot_too_small"
+    assert f"`fewsteps plan {tmp_path / 'few'} --design --budget 5000000`" in sentences(few)[0]
+    price = plan(folder, budget=5e5).pilot["price"]
+    costly = plan(folder, budget=2 * price)
+    assert sentences(costly)[0].startswith(f"Give a budget of at least {5 * price:,.0f} (`--budget ")
+    assert f"`--already {folder}`" in sentences(costly)[0]
+    assert plan(folder, budget=2 * price, already=[folder]).status != "pilot_too_small"
+
+
+def test_near_equal_candidates_are_summed_by_what_a_user_decides(found: Plan) -> None:
+    sums = found.p_best_by()
+    for what in ("recipe", "r_tokens"):
+        assert sum(sums[what].values()) == pytest.approx(sum(c.p_best for c in found.candidates))
+    chosen = [c for c in found.candidates if c.recipe in ("op-short", "op-failed")]
+    assert sum(sums["K"].values()) == pytest.approx(sum(c.p_best for c in chosen))
+    assert list(sums["recipe"].values()) == sorted(sums["recipe"].values(), reverse=True)
+    assert found.to_dict()["p_best_by"] == sums
+    even = replace(found, recommended=replace(found.recommended, p_best=0.02))
+    (line,) = [line for line in sentences(even) if line.startswith("No single candidate stands out.")]
+    assert "by recipe: " in line
+    sure = replace(found, recommended=replace(found.recommended, p_best=0.9))
+    assert not any(line.startswith("No single") for line in sentences(sure))
+
+
+def test_the_table_fits_80_columns_in_plain_words(found: Plan) -> None:
+    console = safe_console(width=80, record=True, file=io.StringIO())
+    console.print(table(found))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert " won " not in shown
+
+
+def test_help_of_collect_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    import argparse
+
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = argparse.ArgumentParser(prog="fewsteps")
+    commands = parser.add_subparsers()
+    add_collect(commands)
+    shown = commands.choices["collect"].format_help()
+    assert max(map(len, shown.splitlines())) <= 80

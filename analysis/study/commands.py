@@ -40,7 +40,6 @@ def _study(given: argparse.Namespace) -> int:
     # Read when numpy is loaded. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import asyncio
-    from dataclasses import replace
     from pathlib import Path
 
     from analysis.study.accounts import left_of
@@ -62,10 +61,9 @@ def _study(given: argparse.Namespace) -> int:
     config = begin(folder, given.config)
     here = {"base": given.base, "workers": given.workers}
     here = {name: value for name, value in here.items() if value is not None}
-    config = replace(config, equipment={**config.equipment, **here})
 
     async def all_of_it() -> None:
-        study = Study(folder, config, gpus=given.gpus, minutes=given.minutes, say=say)
+        study = Study(folder, config, gpus=given.gpus, minutes=given.minutes, say=say, here=here)
         await carry_out(study, stop_after=given.stop_after)
 
     asyncio.run(all_of_it())

@@ -190,7 +190,6 @@ class StudyConfig:
         given = asdict(self)
         given["sweep"]["arms"] = [arm.to_dict() for arm in self.sweep.arms]
         given["equipment"] = {k: v for k, v in self.equipment.items() if k not in OF_THE_MACHINE}
-        given["equipment"]["model"] = Path(str(self.equipment.get("base", ""))).name
         return {name: value for name, value in given.items() if name not in ("workshop", "seconds")}
 
     @property

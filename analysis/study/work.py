@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +55,8 @@ class Study:
     minutes: float = INF
     """After which nothing new is begun."""
     say: Say = lambda line: None
+    here: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of [equipment] that are this machine's own: base, workers."""
     _opened: Workshop | None = None
     _places: asyncio.Semaphore | None = None
     _pi_1: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -83,8 +85,10 @@ class Study:
         """Opened when the first job needs it: a study that only writes its verdict starts no engine."""
         if self._opened is None:
             opened = named_trainer(self.config.workshop or OWN_WORKSHOP, of="workshop")
-            own = None if self.config.workshop else record_of(Equipment, self.config.equipment, "[equipment]")
-            self._opened = opened(own or self.config.equipment, self.folder, gpus=self.gpus)
+            given: Any = {**self.config.equipment, **self.here}
+            if not self.config.workshop:
+                given = record_of(Equipment, given, "[equipment]")
+            self._opened = opened(given, self.folder, gpus=self.gpus)
             assert self._opened is not None
             self._places = asyncio.Semaphore(self.at_once)
         return self._opened

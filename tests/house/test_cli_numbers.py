@@ -57,7 +57,7 @@ TEXTS = {
     ),
     *("--plan", "--policy", "--preset", "--prices", "--provider", "--recipe", "--reward", "--set"),
     *("--student", "--switch-prompt", "--switch-weights", "--task", "--tasks", "--teacher", "--tokenizer"),
-    *("--trace", "--train", "--trainer", "--url", "--what-if", "--world", "--worlds"),
+    *("--stop-after", "--trace", "--train", "--trainer", "--url", "--what-if", "--world", "--worlds"),
 }
 """Options whose value is a name, a file or a text. A number within one of them is tried in WITHIN."""
 

@@ -62,6 +62,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--tasks", type=option(Count), metavar="N", help="end after N tasks (default: when stopped or closed)"
     )
+    add("--rewards", metavar="KIND:PLACE", help="a framework's own records: verifiers:FOLDER of vf-eval")
     add(
         "--idle",
         type=option(Positive),
@@ -126,20 +127,35 @@ def _access_key(name: str | None) -> str:
 
 
 async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Settings, serving: Serving) -> str:
+    import asyncio
+
     from agentloop.commands.arguments import opened_policies
     from agentloop.listening import stop_on_signals
     from agentloop.run.types import Setup
+    from agentloop.serve.rewards import follow, read_spec
     from agentloop.serve.run import serve
     from agentloop.serve.server import answering
 
     tokens = units = 0
+    records = read_spec(given.rewards) if given.rewards else None
 
     async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
         def listens(address: str) -> None:
             say(f"serve: {given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
 
+        def told(line: str) -> None:
+            say(f"serve: {line}")
+
         stop_on_signals(stop)
-        return await answering(desk, serving, say=lambda line: say(f"serve: {line}"), listens=listens)
+        unanswer = await answering(desk, serving, say=told, listens=listens)
+        following = None if records is None else asyncio.create_task(follow(desk, records, say=told))
+
+        async def end() -> None:
+            if following is not None:
+                following.cancel()
+            await unanswer()
+
+        return end
 
     async with opened_policies(harness, given.student, given.teacher) as (student, teacher):
         with progress("serve") as advance:

@@ -35,6 +35,12 @@ class Refused(Exception):
         return Refused(self.status, self.code, str(self))
 
 
+class Failed(NamedTuple):
+    """The harness says that an episode has failed and has no reward."""
+
+    why: str
+
+
 class Said(NamedTuple):
     """One message of a conversation."""
 

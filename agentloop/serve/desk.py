@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from agentloop.run.types import Unit
-from agentloop.serve.calls import HarnessCall, Refused
+from agentloop.serve.calls import Failed, HarnessCall, Refused
 from agentloop.serve.journal import Journal, Recorded
 from agentloop.serve.session import GivenTurn, Session
 from agentloop.serve.settings import Serving
@@ -95,7 +95,7 @@ class Desk:
             again = Session(episode.key, episode.task_id, episode.first, replies=episode.replies)
             again.seated, again.also = True, list(episode.also)
             self.sessions |= dict.fromkeys((episode.key, *episode.also), again)
-            if not any(reply.done for reply in episode.replies):
+            if not episode.ended:
                 self._given_up.setdefault(episode.task_id, []).append(again)
         self._may_take_over = asyncio.get_running_loop().time() + self.serving.grace_s
         asyncio.get_running_loop().call_later(self.serving.grace_s, self._match_all)
@@ -143,8 +143,8 @@ class Desk:
         except TimeoutError:
             return Refused(503, "wait", f"no turn after {self.serving.wait_s:g} s: repeat the call")
 
-    def reward(self, key: str, reply: Reply) -> bool:
-        """Take an episode's reward; False where nothing waits for it, since its part was over before."""
+    def end_of(self, key: str, reply: Reply | Failed) -> bool:
+        """Take an episode's reward, or that it failed; False where nothing waits for it any more."""
         session = self.sessions.get(key)
         if session is None or session.over is not None:
             if key in self.ended or session is not None:

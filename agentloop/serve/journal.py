@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentloop.serve.calls import HarnessCall, Said
+from agentloop.serve.calls import Failed, HarnessCall, Said
 from agentloop.types import Reply
 from occupancy.record.drafts import open_file
 from occupancy.record.errors import DataError
@@ -36,10 +36,15 @@ class Recorded:
     nth: int
     """Which of the unit's episodes it plays, from 0."""
     first: HarnessCall
-    replies: deque[Reply] = field(default_factory=deque)
+    replies: deque[Reply | Failed] = field(default_factory=deque)
     """What the harness answered to each turn."""
     also: list[str] = field(default_factory=list)
     """Keys of later episodes that went on with it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the harness has ended it."""
+        return any(isinstance(reply, Failed) or reply.done for reply in self.replies)
 
 
 class Journal:
@@ -62,8 +67,11 @@ class Journal:
         """A later episode goes on with one that its harness has given up."""
         self._write({"key": key, "also": by})
 
-    def replied(self, key: str, reply: Reply) -> None:
-        """The harness has answered a turn."""
+    def replied(self, key: str, reply: Reply | Failed) -> None:
+        """The harness has answered a turn, or ended the episode."""
+        if isinstance(reply, Failed):
+            self._write({"key": key, "failed": reply.why}, sync=True)
+            return
         line: dict[str, Any] = {"key": key, "observation": reply.observation, "role": reply.role}
         self._write(line | ({"reward": reply.reward} if reply.done else {}), sync=reply.done)
 
@@ -96,6 +104,8 @@ def _read(file: Path) -> Iterator[Recorded]:
                 episodes[given["key"]] = Recorded(given["key"], given["task"], unit, given["nth"], first)
             elif "also" in given:
                 episodes[given["key"]].also.append(given["also"])
+            elif "failed" in given:
+                episodes[given["key"]].replies.append(Failed(given["failed"]))
             else:
                 reward = given.get("reward")
                 reply = Reply(given["observation"], "reward" in given, reward, role=given["role"])

@@ -2,7 +2,7 @@
 
     POST /v1/chat/completions                      key: X-Session-ID, or at the end of the API key
     POST /episodes/KEY/v1/chat/completions         the same with the key in the address
-    POST /episodes/KEY/reward                      {"reward": 0 to 1, "observation": "optional"}
+    POST /episodes/KEY/reward                      {"reward": 0 to 1}, or {"error": "why it has none"}
     GET  /episodes/KEY, /status, /v1/models        what is known of an episode, of the run; a model's name
     POST /close                                    no further episode comes: units end with those they have
 
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, web_of
-from agentloop.serve.calls import Refused, completion, read_call, streamed, task_of
+from agentloop.serve.calls import Failed, Refused, completion, read_call, streamed, task_of
 from agentloop.serve.desk import CLOSED, Desk
 from agentloop.serve.settings import Serving
 from agentloop.types import Reply
@@ -73,7 +73,7 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
         return aio.json_response(whole)
 
     async def reward(request: web.Request) -> Any:
-        used = desk.reward(_key(request), _read_reward(await body_of(request)))
+        used = desk.end_of(_key(request), _read_end(await body_of(request)))
         return aio.json_response({"used": used})
 
     async def episode(request: web.Request) -> Any:
@@ -163,9 +163,11 @@ def _key(request: web.Request) -> str:
     return key
 
 
-def _read_reward(body: bytes) -> Reply:
+def _read_end(body: bytes) -> Reply | Failed:
     try:
         given = json.loads(body)
+        if isinstance(given.get("error"), str) and given["error"].strip():
+            return Failed(storable(" ".join(given["error"].split())[:500]))
         reward, observation = given["reward"], given.get("observation", "")
         good = isinstance(reward, int | float) and not isinstance(reward, bool) and 0 <= reward <= 1
         if good and isinstance(observation, str):
@@ -173,5 +175,7 @@ def _read_reward(body: bytes) -> Reply:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise Refused(
-        422, "bad_reward", 'expected {"reward": a number from 0 to 1, "observation": an optional text}'
+        422,
+        "bad_reward",
+        'expected {"reward": a number from 0 to 1, "observation": an optional text}, or {"error": why}',
     )

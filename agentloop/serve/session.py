@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from agentloop.serve.calls import HarnessCall, Refused, Said, same_message
+from agentloop.serve.calls import Failed, HarnessCall, Refused, Said, same_message
 from agentloop.types import EnvironmentFailed, Reply, Usage
 
 _SHOWN = 60
@@ -29,7 +29,9 @@ class GivenTurn(NamedTuple):
 class Session:
     """An episode of the harness, from its first call to its end."""
 
-    def __init__(self, key: str, task_id: str, first: HarnessCall, *, replies: Iterable[Reply] = ()) -> None:
+    def __init__(
+        self, key: str, task_id: str, first: HarnessCall, *, replies: Iterable[Reply | Failed] = ()
+    ) -> None:
         self.key, self.task_id, self.first = key, task_id, first
         self.also: list[str] = []
         """Keys of later episodes that go on with it."""
@@ -45,9 +47,9 @@ class Session:
         self._turns: dict[int, GivenTurn] = {}
         """By the number of messages before it."""
         self._recorded = deque(replies)
-        self._heard: asyncio.Future[Reply] | None = None
+        self._heard: asyncio.Future[Reply | Failed] | None = None
         self._asked: asyncio.Future[GivenTurn | Refused] | None = asyncio.get_running_loop().create_future()
-        self._reward: Reply | None = None
+        self._end: Reply | Failed | None = None
         if not self._recorded:
             self.caught_up.set()
 
@@ -75,13 +77,13 @@ class Session:
             self._take(reply)
             if not self._recorded:
                 self.caught_up.set()
-            return reply
-        if self._reward is not None:
-            return self._reward
+            return _whole(reply)
+        if self._end is not None:
+            return _whole(self._end)
         self._heard = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(idle_s):
-                return await self._heard
+                return _whole(await self._heard)
         except TimeoutError:
             why = f"the harness neither made a call nor gave a reward for {idle_s:g} s"
             raise EnvironmentFailed(why) from None
@@ -119,10 +121,10 @@ class Session:
             )
         return Reply(new[0].text, role=new[0].role)
 
-    def hear(self, reply: Reply) -> asyncio.Future[GivenTurn | Refused] | None:
-        """Take an observation, and return what its turn will be; or a reward, which ends the episode."""
+    def hear(self, reply: Reply | Failed) -> asyncio.Future[GivenTurn | Refused] | None:
+        """Take an observation, and return what its turn will be; or what ends the episode."""
         if self._heard is None or self._heard.done():
-            self._reward = reply
+            self._end = reply
             return None
         self._take(reply)
         self._heard.set_result(reply)
@@ -134,8 +136,8 @@ class Session:
         self._answer(over)
         self.caught_up.set()
 
-    def _take(self, reply: Reply) -> None:
-        if not reply.done:
+    def _take(self, reply: Reply | Failed) -> None:
+        if isinstance(reply, Reply) and not reply.done:
             self._messages.append(Said(reply.role, reply.observation))
             self._asked = asyncio.get_running_loop().create_future()
 
@@ -162,6 +164,12 @@ class Session:
 
     def _refused(self, code: str, why: str) -> Refused:
         return Refused(400, code, f"episode {self.key} {why}")
+
+
+def _whole(reply: Reply | Failed) -> Reply:
+    if isinstance(reply, Failed):
+        raise EnvironmentFailed(f"the harness says: {reply.why}")
+    return reply
 
 
 _ONLY_GROWS = "(compaction, and edits of what was said, are not supported: a conversation only grows)"

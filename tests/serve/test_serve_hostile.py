@@ -299,6 +299,19 @@ def test_a_model_that_fails_and_a_harness_that_falls_silent(tmp_path: Path) -> N
     assert "teacher_failed" in status
 
 
+def test_an_episode_that_the_harness_gives_up_has_its_reason_in_the_run(tmp_path: Path) -> None:
+    async def act(harness: Client) -> None:
+        await harness.chat("e", FIRST)
+        assert (await harness.post("/episodes/e/reward", {"error": ""}))[0] == 422
+        given_up = {"error": "the sandbox\ndied"}
+        assert (await harness.post("/episodes/e/reward", given_up))[1] == {"used": True}
+
+    during(tmp_path, act, ended=True)
+    (episode,) = rows(open_run(tmp_path), "episodes")
+    assert (episode["status"], episode["R"]) == ("environment_error", None)
+    assert episode["error"] == "the harness says: the sandbox died"
+
+
 def test_the_budget_is_never_exceeded_and_a_larger_one_goes_on(tmp_path: Path) -> None:
     from agentloop.run.settings import SpendingLimits
 

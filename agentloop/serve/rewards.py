@@ -1,0 +1,87 @@
+"""Rewards from a framework's own records, read while it writes them.
+
+    fewsteps serve RUN --rewards verifiers:outputs ...
+
+verifiers:FOLDER  every traces.jsonl in the folder: a trace's id is its episode's key (X-Session-ID), its
+                  reward the weighted sum of its scores; a trace with errors has none
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agentloop.serve.calls import Failed, Refused
+from agentloop.serve.desk import STOPPED, Desk
+from agentloop.types import Reply
+from occupancy.record.errors import InputError
+
+EVERY_S = 0.3
+"""Seconds between two looks at the files."""
+End = Reply | Failed
+
+
+def read_spec(spec: str) -> Path:
+    """The folder that `--rewards` names."""
+    kind, colon, folder = spec.partition(":")
+    if kind != "verifiers" or not colon or not folder:
+        raise InputError(f"--rewards {spec}: expected verifiers:FOLDER, where vf-eval writes its traces")
+    return Path(folder)
+
+
+async def follow(desk: Desk, folder: Path, *, say: Callable[[str], None]) -> None:
+    """Give the rewards in the folder's records to their episodes, as they are written; never returns."""
+    records, waiting = Records(folder), []
+    while True:
+        try:
+            waiting += await asyncio.to_thread(lambda: list(records.new()))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            say(f"a record of {folder} cannot be read ({what}): give its reward by POST")
+        waiting = [(key, end) for key, end in waiting if not _given(desk, key, end)]
+        await asyncio.sleep(EVERY_S)
+
+
+def _given(desk: Desk, key: str, end: End) -> bool:
+    try:
+        desk.end_of(key, end)
+    except Refused as refused:
+        return refused.code != STOPPED.code
+    return True
+
+
+class Records:
+    """The traces of a folder, each once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def new(self) -> Iterator[tuple[str, End]]:
+        """Key and end of each episode that was written since the last look."""
+        for file in sorted(self._folder.rglob("traces.jsonl")):
+            at = self._read.get(file, 0)
+            with file.open("rb") as handle:
+                handle.seek(at)
+                given = handle.read()
+            whole = given[: given.rfind(b"\n") + 1]
+            self._read[file] = at + len(whole)
+            for line in whole.splitlines():
+                record = json.loads(line)
+                for trace in record.get("traces", [record]):
+                    yield str(trace["id"]), end_of(trace)
+
+
+def end_of(trace: dict[str, Any]) -> End:
+    """The reward of a trace of verifiers 0.4, or why it has none."""
+    if trace.get("errors"):
+        told = trace["errors"][0]
+        said = told.get("message") or told.get("type") if isinstance(told, dict) else told
+        return Failed(" ".join(str(said).split())[:500])
+    reward = sum(score["score"] * score["weight"] for score in trace["rewards"].values())
+    if not 0 <= reward <= 1:
+        return Failed(f"its reward {reward:g} is outside 0 to 1")
+    return Reply("", done=True, reward=float(reward))

@@ -5,10 +5,11 @@ BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
 HARBOR := .venv-harbor
+FRAMEWORKS := .venv-frameworks
 HARBOR_PYTHON ?= python3.13
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench harbor clean
+.PHONY: demo test lint format bench harbor frameworks clean
 .DEFAULT_GOAL := demo
 
 demo: $(BASE)
@@ -32,11 +33,14 @@ format: $(READY)
 # Harbor in a Python of its own, for the tests that run it; without it `make test` skips them.
 harbor: $(HARBOR)/.ready
 
+# inspect_ai, verifiers and OpenEnv in environments of their own, likewise.
+frameworks: $(FRAMEWORKS)/inspect/.ready $(FRAMEWORKS)/verifiers/.ready
+
 bench: $(BENCH)
 	$(VENV)/bin/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(HARBOR) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(HARBOR) $(FRAMEWORKS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The base install, in the lock's versions: enough for the demo, and for planning.
 $(BASE): locks/build.txt locks/dev.txt pyproject.toml
@@ -63,4 +67,9 @@ $(HARBOR)/.ready: locks/harbor.txt
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | grep '^$(HARBOR_PYTHON:python%=%)\.' | tail -1) \
 		$(HARBOR_PYTHON) -m venv --clear $(HARBOR)
 	$(HARBOR)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/harbor.txt
+	touch $@
+
+$(FRAMEWORKS)/%/.ready: locks/%.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	touch $@

@@ -26,6 +26,7 @@ Schema version {SCHEMA_VERSION}. This page is made from `occupancy/record/tables
     RUN/parts/000000/…        rows that were committed together, one Parquet file a table
     RUN/parts/000000/part.json  number of the part, schema version, row count of each of its tables
     RUN/ledger.sqlite         one row an attempt at a teacher's turn
+    RUN/serve.jsonl           of `fewsteps serve` alone: what the harness said, one JSON object a line
     RUN/lock                  held by the process that writes
 
 A part appears by one rename: all of its rows are there, or none. A part that was copied, that lost a table

@@ -16,6 +16,7 @@ from agentloop.commands.recipes import (
     read_settings,
     read_spending,
 )
+from agentloop.run.plan_file import HARNESS
 from agentloop.serve.settings import Port
 from occupancy.record.errors import BudgetStopped, InputError
 from occupancy.record.show import add_json, progress, say
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from agentloop.serve.desk import Desk, Harness
     from agentloop.serve.settings import Serving
     from occupancy.record.rows import Rows
-
-HARNESS = "harness"
-"""What `--env` would be."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -72,7 +70,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("--wait", type=option(Positive), default=600.0, metavar="SECONDS", help="longest wait of a call")
     add_json(command)
-    command.set_defaults(handler=_serve, env=None, end_on="")
+    command.set_defaults(handler=_serve, env=None, env_set=[], end_on="")
 
 
 def _serve(given: argparse.Namespace) -> int:

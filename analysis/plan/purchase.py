@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from agentloop.policies.chat_spec import bounds_a_turn, served
-from agentloop.run.plan_file import Part, PlanFile
+from agentloop.run.plan_file import HARNESS, Part, PlanFile
 from analysis.plan.pool import environment_of
 from analysis.plan.report import Plan
 from occupancy.record.drafts import write_whole
@@ -77,6 +77,8 @@ def commands(file: str | Path, plan: PlanFile) -> tuple[str, ...]:
             )
             student = " --student PI_1"
         runs.append(name.upper())
-        lines.append(f"fewsteps collect --plan {file} --part {name}{student} --out {name.upper()}")
+        out = f"serve {name.upper()}" if plan.environment == HARNESS else "collect"
+        place = "" if plan.environment == HARNESS else f" --out {name.upper()}"
+        lines.append(f"fewsteps {out} --plan {file} --part {name}{student}{place}")
     lines.append(f"fewsteps train --plan {file} {' '.join(runs)} --base PI_0 --preset PRESET --out FINAL")
     return tuple(lines)

@@ -1,0 +1,168 @@
+"""Unmodified frameworks through collect, plan and train: inspect_ai, verifiers and OpenEnv, each from PyPI.
+
+They run in the environments of `make frameworks`, since their pins conflict with ours and with each other's.
+Their games are played by scripts, so that nothing but the frameworks is tried.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tiny_model import save_tiny_model
+from toy_runs import rows
+
+from analysis.cli import main
+from occupancy.runs import Run, open_run
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+FRAMEWORKS = Path(os.environ.get("FEWSTEPS_FRAMEWORKS") or ROOT / ".venv-frameworks")
+PILOT = ["--pilot", "--handback=0,1", "--replicates=1", "--demo-tasks=4"]
+EPISODES = 5
+"""Of each task: rollout, continuation, demonstration and two hand-backs at most."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not FRAMEWORKS.is_dir(), reason="no frameworks: run `make frameworks`"),
+]
+
+
+def program(environment: str, name: str) -> str:
+    return str(FRAMEWORKS / environment / "bin" / name)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], health: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that answers at `health`; it is stopped at the end."""
+    process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=HERE)
+    try:
+        for _ in range(600):
+            assert process.poll() is None, "the server ended"
+            try:
+                with urllib.request.urlopen(health, timeout=1):
+                    break
+            except OSError:
+                time.sleep(0.1)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def served(run: Path, player: str, tasks: int, *more: str) -> Iterator[str]:
+    """A pilot that is served until its tasks are done."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    who = [f"--student=players:{player}_student", f"--teacher=players:{player}_teacher"]
+    command = [sys.executable, "-m", "analysis.cli", "serve", str(run), f"--port={port}", *who, *PILOT]
+    command += [f"--tasks={tasks}", "--set=T_max=12", *more]
+    with running(command, f"{address}/status", PYTHONPATH=f"{ROOT}:{HERE}") as process:
+        yield address
+        assert process.wait(60) == 0, "the run was not finished"
+
+
+def planned_and_trained(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The pilot in the planner's and the trainer's hands."""
+    plan = tmp_path / "plan.toml"
+    capsys.readouterr()
+    assert main(["plan", str(folder), "--budget=5k", "--pool=50", "--json", "--out", str(plan)]) == 0
+    assert json.loads(capsys.readouterr().out)["recommended"]
+    base = save_tiny_model(tmp_path / "base", max_position_embeddings=2048)
+    small = ["precision=fp32", "epochs=1", "batch=4", "row_tokens=2048", "lr=0.01"]
+    command = [
+        "train",
+        str(folder),
+        "--base",
+        str(base),
+        "--preset",
+        "hotpotqa",
+        "--out",
+        str(tmp_path / "pi"),
+    ]
+    assert main([*command, "--json", *[x for setting in small for x in ("--set", setting)]]) == 0
+    capsys.readouterr()
+    return open_run(folder)
+
+
+def whole_pilot(run: Run, tasks: int) -> Counter[str]:
+    """How episodes ended; the pilot has what a plan needs of each task."""
+    episodes = rows(run, "episodes")
+    kinds = Counter(row["kind"] for row in episodes)
+    assert (kinds["rollout"], kinds["demo"]) == (tasks, min(tasks, 4))
+    assert kinds["continuation"] >= tasks - 1
+    assert kinds["handback"] > 0
+    authors = {row["author"] for row in rows(run, "turns")}
+    assert authors == {"student", "teacher"}
+    return Counter(row["status"] for row in episodes)
+
+
+def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four samples, five epochs, one command of inspect_ai's own."""
+    with served(tmp_path / "run", "adding", 4, "--harness=inspect/sums") as address:
+        command = [program("inspect", "python"), "-m", "agentloop.serve.inspect_cli", "eval"]
+        command += [str(HERE / "inspect_task.py"), "--model=fewsteps/run", f"--epochs={EPISODES}"]
+        command += ["--display=plain", f"--log-dir={tmp_path / 'logs'}"]
+        ours = {"FEWSTEPS_URL": address, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, env={**os.environ, **ours}, check=True, timeout=240, cwd=HERE)
+    run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
+    assert set(whole_pilot(run, 4)) == {"finished"}
+    prompts = [json.loads(row["prompt"]) for row in rows(run, "episodes") if row["kind"] == "rollout"]
+    assert all('"name": "add"' in prompt[0]["content"] for prompt in prompts)
+
+
+def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TextArena's Hangman as verifiers has it, with words of ours: one command of its own."""
+    words = tmp_path / "nltk" / "corpora" / "words"
+    words.mkdir(parents=True)
+    for name in ("en", "en-basic", "README"):
+        (words / name).write_text("tea\nrain\n")
+    outputs = tmp_path / "outputs"
+    with served(tmp_path / "run", "spelling", 2, f"--rewards=verifiers:{outputs}") as address:
+        settings = tmp_path / "eval.toml"
+        settings.write_text(
+            f'model = "fewsteps"\noutput_dir = "{outputs}"\npush = false\nnum_rollouts = {EPISODES}\n'
+            f'[client]\nbase_url = "{address}/v1"\n'
+            '[env.taskset]\nid = "textarena"\ngame = "Hangman-v0"\n'
+            '[env.player.harness]\nid = "null"\n[env.player.runtime]\ntype = "subprocess"\n'
+            "[select]\nlimit = 2\n"
+        )
+        theirs = {
+            "NLTK_DATA": str(tmp_path / "nltk"),
+            "PATH": f"{program('verifiers', '')}:{os.environ['PATH']}",
+        }
+        command = [program("verifiers", "vf-eval"), "@", str(settings), "--no-rich"]
+        subprocess.run(command, env={**os.environ, **theirs}, check=True, timeout=400, cwd=tmp_path)
+    run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
+    assert set(whole_pilot(run, 2)) <= {"finished", "horizon"}
+
+
+def test_an_openenv_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A game behind OpenEnv's own server, as `--env openenv:URL`."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    server = [program("verifiers", "python"), str(HERE / "openenv_game.py"), str(port)]
+    with running(server, f"{address}/health"):
+        who = ["--student=players:guessing_student", "--teacher=players:guessing_teacher"]
+        command = ["collect", f"--env=openenv:{address}", "--tasks=seeds:4", *who, *PILOT, "--workers=4"]
+        sys.path.append(str(HERE))
+        assert main([*command, "--set=T_max=10", "--out", str(tmp_path / "run")]) == 0
+    run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
+    assert set(whole_pilot(run, 4)) <= {"finished", "horizon"}

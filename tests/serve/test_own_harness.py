@@ -1,0 +1,68 @@
+"""docs/own_harness.md runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from toy_runs import rows
+
+from occupancy.runs import open_run
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "own_harness.md").read_text("utf-8")
+HARNESS, PLAYERS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SERVE, PLAY, LEDGER = [
+    shlex.split(line) for line in re.findall(r"^    ((?:fewsteps|python) .*)", PAGE, re.M)
+][:3]
+
+
+def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "harness.py").write_text(HARNESS)
+    (tmp_path / "players.py").write_text(PLAYERS)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+
+    def command(words: list[str]) -> list[str]:
+        start = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "analysis.cli"]
+        return [*start, *(port if word == "8333" else word for word in words[1:])]
+
+    def done(words: list[str]) -> subprocess.CompletedProcess[str]:
+        how = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        return subprocess.run(command(words), check=False, timeout=60, **how)
+
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    server = subprocess.Popen(
+        command(SERVE), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        played = done(PLAY)
+        _, said = server.communicate(timeout=30)
+    finally:
+        server.kill()
+        server.wait()
+    assert server.returncode == 0, said
+    assert played.returncode == 0, played.stderr
+    assert "this episode is over (capped)" in played.stdout
+    ledger = done(LEDGER)
+    assert ledger.returncode == 0, ledger.stderr
+    kinds = Counter(row["kind"] for row in rows(open_run(tmp_path / "RUN"), "episodes"))
+    assert kinds == {"rollout": 4, "continuation": 4}

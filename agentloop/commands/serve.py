@@ -16,8 +16,7 @@ from agentloop.commands.recipes import (
     read_settings,
     read_spending,
 )
-from agentloop.run.plan_file import HARNESS
-from agentloop.serve.settings import Port
+from agentloop.serve.settings import HARNESS, Port
 from occupancy.record.errors import BudgetStopped, InputError
 from occupancy.record.show import add_json, progress, say
 from occupancy.record.specs import Count, Positive, Seed, option, settings

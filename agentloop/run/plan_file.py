@@ -19,8 +19,6 @@ from occupancy.runs import open_run
 
 FORMAT = 1
 PARTS = ("demonstrations", "continuations")
-HARNESS = "harness"
-"""The environment of runs of `fewsteps serve`."""
 
 
 @dataclass(frozen=True)

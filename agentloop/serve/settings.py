@@ -8,6 +8,8 @@ from typing import Annotated
 from occupancy.record.errors import InputError
 from occupancy.record.specs import Positive, Range, check
 
+HARNESS = "harness"
+"""The environment of a served run, as `--env` would name it."""
 Port = Annotated[int, Range(0, 65535)]
 
 

@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 
 from agentloop.policies.chat_spec import bounds_a_turn, served
-from agentloop.run.plan_file import HARNESS, Part, PlanFile
+from agentloop.run.plan_file import Part, PlanFile
+from agentloop.serve.settings import HARNESS
 from analysis.plan.pool import environment_of
 from analysis.plan.report import Plan
 from occupancy.record.drafts import write_whole

@@ -35,6 +35,9 @@ class TokenSpec:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     memory: Share = 0.0
     """Fraction of the memory that the engine may take; 0: the engine's own default."""
+    cache_gib: NotNegative = 0.0
+    """GiB for keys and values (vLLM), so that it need not measure what is free while others use the same GPU;
+    0: what `memory` leaves."""
     at_once: Size = 0
     """Most requests that the engine runs at a time; 0: its own default."""
     logprobs: bool = True

@@ -35,7 +35,15 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
     }
     given |= {"max_model_len": spec.window} if spec.window else {}
     given |= {"gpu_memory_utilization": spec.memory} if spec.memory else {}
-    given |= {"max_num_seqs": spec.at_once} if spec.at_once else {}
+    if spec.cache_gib:
+        # The fraction says no more than how much must be free at the start.
+        given |= {"kv_cache_memory_bytes": int(spec.cache_gib * 2**30)}
+        given |= {"gpu_memory_utilization": spec.memory or 0.05}
+    if spec.at_once:
+        given |= {"max_num_seqs": spec.at_once}
+        # A graph for every eighth batch size takes most of the start; batches are padded to the next power.
+        sizes = sorted({*(2**k for k in range(spec.at_once.bit_length())), spec.at_once})
+        given |= {"compilation_config": {"cudagraph_capture_sizes": sizes}}
     # The batch sizes of vllm.LLM: without a context, vLLM takes those of its smallest machines.
     engine = await asyncio.to_thread(
         AsyncLLM.from_engine_args, AsyncEngineArgs(**given), usage_context=UsageContext.LLM_CLASS

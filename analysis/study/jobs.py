@@ -135,9 +135,11 @@ class Equipment:
     """As `--env-set` takes them."""
     workers: Few = 8
     """Tasks that one worker plays at a time, where the environment has such a setting."""
+    per_gpu: Few = 1
+    """Workers on one GPU: a small model leaves most of it idle."""
     engine: Literal["vllm", "transformers"] = "vllm"
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the student's policy, as after `vllm:FOLDER`: max_tokens, temperature, window, memory."""
+    """Settings of the student's policy, as after `vllm:FOLDER`: max_tokens, temperature, cache_gib."""
     turn_tokens: Size = 0
     """Most ids of a teacher turn that is trained on; 0: no limit."""
     overflow: Literal["drop", "head", "tail"] = "drop"

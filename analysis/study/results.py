@@ -16,9 +16,9 @@ from occupancy.record.reading import read_json
 from occupancy.record.specs import read
 
 FILE = "job.json"
-MEMORY = 0.35
-"""Fraction of a GPU's memory for the engine, so that a training fits beside it."""
-MACHINES_OWN = ("memory", "at_once", "eager", "logprobs", "hub")
+BESIDE_OTHERS = {"cache_gib": 4, "at_once": 64}
+"""What vLLM may take of a GPU on which students are trained too, and perhaps other workers work."""
+MACHINES_OWN = ("memory", "cache_gib", "at_once", "eager", "logprobs", "hub")
 """Settings of a policy that change no turn."""
 
 
@@ -76,9 +76,8 @@ def student_name(student: Path | str, equipment: Equipment, study: Path) -> str:
 
 def sampling(equipment: Equipment, folder: str | Path) -> TokenSpec:
     """The policy of a student: the equipment's settings, and room on the GPU for a training."""
-    given = [f"{name}={_text(value)}" for name, value in equipment.sampling.items()]
-    if equipment.engine == "vllm" and "memory" not in equipment.sampling:
-        given.append(f"memory={MEMORY}")
+    settings = {**(BESIDE_OTHERS if equipment.engine == "vllm" else {}), **equipment.sampling}
+    given = [f"{name}={_text(value)}" for name, value in settings.items()]
     return read(TokenSpec, given, of="sampling", folder=str(folder))
 
 

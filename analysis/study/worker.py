@@ -40,10 +40,9 @@ class Worker:
         self._equipment, self._study, self._log = equipment, study, log
         self._engine = OneEngine()
         self._environments: Environments | None = None
-        self._trainer: asyncio.Task[lines.Peer] | None = None
-        self._loading: asyncio.Task[float] | None = None
-        self._card = asyncio.Lock()
-        """Held by the engine's start, which measures the free memory, and by a training, which takes some."""
+        # Both take a minute, in which jobs that need neither go on.
+        self._trainer = asyncio.create_task(self._start_trainer())
+        self._loading = asyncio.create_task(self._policy(equipment.base).load())
         self._stage = asyncio.Lock()
         """Held by the one job that plays."""
 
@@ -63,15 +62,13 @@ class Worker:
 
     async def close(self) -> None:
         """End everything that was started here."""
-        if self._loading is not None:
-            self._loading.cancel()
-        if self._trainer is not None:
+        self._loading.cancel()
+        with suppress(lines.WorkerDied):
             await (await self._trainer).end(wait_s=1.0)
         await _close(self._environments)
         await self._engine.close()
 
     async def _student(self, job: Student) -> Path:
-        self._load_engine()
         folder = job.out.with_name(f"{job.out.name}.training")
         training = Train(job.folders, job.seed, folder, job.settings)
         checkpoint = finished(training, self._equipment, self._study) or await self._train(training)
@@ -89,13 +86,8 @@ class Worker:
         return job.out
 
     async def _train(self, job: Train) -> Path:
-        if self._trainer is None:
-            self._trainer = asyncio.create_task(self._start_trainer())
         trainer = await asyncio.shield(self._trainer)
-        if self._loading is not None:
-            await asyncio.shield(self._loading)
-        async with self._card:
-            return Path(await trainer.ask(job=to_json(job)))
+        return Path(await trainer.ask(job=to_json(job)))
 
     async def _evaluate(self, job: Evaluate) -> Path:
         name = student_name(job.student, self._equipment, self._study)
@@ -138,7 +130,7 @@ class Worker:
     async def _playing(self, student: Path | str) -> AsyncIterator[tuple[Environments, Policy, float]]:
         """Environments, the student as a policy, and when it had both for itself."""
         if isinstance(student, Path):
-            await asyncio.shield(self._load_engine())
+            await asyncio.shield(self._loading)
         async with self._stage:
             started = time.monotonic()
             if self._environments is None:
@@ -155,19 +147,6 @@ class Worker:
 
     def _policy(self, student: Path | str) -> TokenPolicy:
         return token_policy(self._equipment.engine, sampling(self._equipment, student), engine=self._engine)
-
-    def _load_engine(self) -> asyncio.Task[float]:
-        """Start the engine with the base model's weights, once, before the first training takes memory."""
-
-        async def load() -> float:
-            async with self._card:
-                started = time.monotonic()
-                await self._policy(self._equipment.base).load()
-                return time.monotonic() - started
-
-        if self._loading is None:
-            self._loading = asyncio.create_task(load())
-        return self._loading
 
     async def _start_trainer(self) -> lines.Peer:
         trainer = await lines.start("analysis.study.trainer", log=self._log, own_group=False)

@@ -1,4 +1,4 @@
-"""The workshop of a study: worker processes, one a GPU, that are started again where they die."""
+"""The workshop of a study: worker processes, one or more a GPU, that are started again where they die."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_workshop(equipment: Equipment, study: Path, *, gpus: int | None = None)
     Args:
         equipment: what every worker has; without a GPU its engine is transformers.
         study: the study's folder; names in run folders are relative to it, logs go to study/workers.
-        gpus: workers, one a GPU; None: as many as there are. 0, or none there: one worker on the CPU.
+        gpus: GPUs, each with `equipment.per_gpu` workers; None: all. 0, or none there: one worker on the CPU.
 
     Raises:
         InputError: fewer GPUs than asked for, no model in `base`, or settings that cannot be read.
@@ -37,10 +37,11 @@ def open_workshop(equipment: Equipment, study: Path, *, gpus: int | None = None)
     cards = _cards()
     if gpus is not None and gpus > len(cards):
         raise InputError(f"--gpus {gpus}: this machine has {len(cards)}; ask for so many, or for 0 (CPU)")
-    cards = cards[:gpus]
+    cards = cards[:gpus] * equipment.per_gpu
     if not cards:
-        # A fraction of a GPU's memory would be too much of this machine's.
-        settings = {name: value for name, value in equipment.sampling.items() if name != "memory"}
+        # What is said of a GPU's memory is no measure for this machine's.
+        of_gpu = ("memory", "cache_gib", "at_once")
+        settings = {name: value for name, value in equipment.sampling.items() if name not in of_gpu}
         equipment, cards = replace(equipment, engine="transformers", sampling=settings), [""]
     if not (Path(equipment.base) / "config.json").is_file():
         raise InputError(f"base {equipment.base!r} holds no config.json: name the folder of a checkpoint")
@@ -118,14 +119,15 @@ class Workers:
             if self._closed:
                 raise RunError("the workshop is closed: open another one, and what was begun goes on")
             if place.peer is None or not place.peer.alive or place.peer.ended:
-                place.peer = await lines.start(
-                    "analysis.study.worker",
-                    log=place.log,
-                    environment={"CUDA_VISIBLE_DEVICES": place.card},
-                )
-                await place.peer.ask(
-                    equipment=to_json(self._equipment), study=str(self._study), log=str(place.log)
-                )
+                environment = {"CUDA_VISIBLE_DEVICES": place.card}
+                peer = await lines.start("analysis.study.worker", log=place.log, environment=environment)
+                try:
+                    equipment = to_json(self._equipment)
+                    await peer.ask(equipment=equipment, study=str(self._study), log=str(place.log))
+                except BaseException:
+                    await peer.end(wait_s=0.0)
+                    raise
+                place.peer = peer
             return place.peer
 
 

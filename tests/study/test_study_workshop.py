@@ -19,6 +19,7 @@ pytest.importorskip("transformers", reason="the extra 'agents' is not installed"
 from tiny_model import save_tiny_model
 from toy_runs import run_of
 
+from analysis.study import lines
 from analysis.study.jobs import Collect, Equipment, Evaluate, Student, Train
 from analysis.study.workshops import open_workshop
 from occupancy.record.errors import DataError, InputError, RunError
@@ -110,35 +111,48 @@ def test_a_killed_worker_is_replaced_and_its_job_goes_on(
     tmp_path: Path, equipment: Equipment, demos: Path
 ) -> None:
     job = Student((demos,), 0, tmp_path / "cell", "4", 8, TINY)
-    kills = 0
 
-    async def main(most: int) -> None:
+    async def main() -> None:
         workshop = open_workshop(equipment, tmp_path, gpus=0)
 
-        async def killer() -> None:
-            nonlocal kills
-            killed: set[int] = set()
-            while kills < most:
+        async def kill_amid_the_evaluation() -> None:
+            while not (job.out / "parts").exists():
                 await asyncio.sleep(0.02)
-                stage = job.out if most == 1 else tmp_path / "workers"
-                for pid in set(workshop.pids) - killed if (stage / "parts").exists() or most > 1 else ():
-                    os.kill(pid, signal.SIGKILL)
-                    killed.add(pid)
-                    kills += 1
+            (pid,) = workshop.pids
+            os.kill(pid, signal.SIGKILL)
 
-        killing = asyncio.create_task(killer())
+        killing = asyncio.create_task(kill_amid_the_evaluation())
         try:
             await workshop.do(job)
         finally:
-            killing.cancel()
             await workshop.close()
+            await killing
 
-    with pytest.raises(RunError, match=r"cell could not be made in 3 tries .*ended with -9"):
-        asyncio.run(main(most=3))
-    kills = 0
-    asyncio.run(main(most=1))
-    assert kills == 1
+    asyncio.run(main())
     assert open_run(job.out).read("evaluations").num_rows == 32
+
+
+def test_a_job_whose_workers_always_die_is_given_up(
+    tmp_path: Path, equipment: Equipment, demos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = 0
+    real = lines.start
+
+    async def dying(module: str, **given: Any) -> lines.Peer:
+        nonlocal started
+        started += 1
+        return await real("sysconfig", **given)
+
+    monkeypatch.setattr(lines, "start", dying)
+
+    async def main() -> None:
+        workshop = open_workshop(equipment, tmp_path, gpus=0)
+        with pytest.raises(RunError, match=r"cell could not be made in 3 tries \(the last one: process"):
+            await workshop.do(Student((demos,), 0, tmp_path / "cell", "4", 8, TINY))
+        await workshop.close()
+
+    asyncio.run(main())
+    assert started == 3
 
 
 def test_what_a_job_cannot_do_is_one_line_and_ends_no_worker(

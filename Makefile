@@ -9,7 +9,7 @@ FRAMEWORKS := .venv-frameworks
 HARBOR_PYTHON ?= python3.13
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench harbor frameworks clean
+.PHONY: demo test lint format bench harbor frameworks validators clean
 .DEFAULT_GOAL := demo
 
 demo: $(BASE)
@@ -40,7 +40,7 @@ bench: $(BENCH)
 	$(VENV)/bin/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(HARBOR) $(FRAMEWORKS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(HARBOR) $(FRAMEWORKS) .venv-validators .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The base install, in the lock's versions: enough for the demo, and for planning.
 $(BASE): locks/build.txt locks/dev.txt pyproject.toml
@@ -56,6 +56,12 @@ $(READY): $(BASE) locks/torch.txt
 	$(PIP) --no-deps -r locks/dev.txt
 	$(PIP) -c locks/dev.txt -r locks/torch.txt
 	touch $@
+
+# Validators of what `fewsteps publish` writes, in an environment of their own.
+validators: locks/validators.txt
+	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | grep '^$(HARBOR_PYTHON:python%=%)\.' | tail -1) \
+		$(HARBOR_PYTHON) -m venv --clear .venv-validators
+	.venv-validators/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/validators.txt
 
 # The libraries that the benchmarks compare with.
 $(BENCH): $(READY) locks/bench.txt

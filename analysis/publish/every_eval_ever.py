@@ -1,13 +1,33 @@
-"""An evaluation as a record of Every Eval Ever, the shared schema of evaluation results (version 0.2)."""
+"""An evaluation as a record of Every Eval Ever, the shared schema of evaluation results (version 0.3)."""
 
 from __future__ import annotations
 
+import re
+from hashlib import blake2b
 from typing import Any
+from uuid import UUID
 
 from agentloop.run.evaluate import summarise_evaluation
 from occupancy.runs import Run
 
-VERSION = "0.2.1"
+VERSION = "0.3.0"
+_OWN = ("vllm:", "transformers:")
+"""Policies whose weights were here."""
+
+
+def place(made: dict[str, Any]) -> str:
+    """Path of a record in a collection of records: data/benchmark/developer/model/id.json."""
+    words = [re.sub(r"[^\w.-]+", "-", word) for word in made["evaluation_id"].split("/")[:3]]
+    digest = blake2b(made["evaluation_id"].encode(), digest_size=16).digest()
+    return "/".join(["data", *words, f"{UUID(bytes=digest, version=4)}.json"])
+
+
+def _model(policy: str) -> tuple[str, str]:
+    """Developer and name of the model that a policy names: openai:ORG/MODEL,… or a folder of weights."""
+    named = policy.partition(",")[0].partition("@")[0].rpartition(":")[2].rstrip("/")
+    *before, model = named.split("/")
+    developer = before[-1] if len(before) == 1 and before[0] else "unknown"
+    return developer, model or "unknown"
 
 
 def record(run: Run, *, organization: str, now: float, version: str) -> dict[str, Any]:
@@ -39,10 +59,11 @@ def record(run: Run, *, organization: str, now: float, version: str) -> dict[str
         "success_at": str(run.recipe.success_at),
         "status": str(found["status"]),
     }
-    name = environment.split()[0] if environment else "environment"
+    name = (environment.split() or ["environment"])[0].replace("/", "-")
+    developer, model = _model(policy)
     return {
         "schema_version": VERSION,
-        "evaluation_id": f"{name}/{policy}/{int(now)}",
+        "evaluation_id": f"{name}/{developer}/{model}/{int(now)}",
         "retrieved_timestamp": str(int(now)),
         "source_metadata": {
             "source_type": "evaluation_run",
@@ -50,7 +71,15 @@ def record(run: Run, *, organization: str, now: float, version: str) -> dict[str
             "evaluator_relationship": "first_party",
         },
         "eval_library": {"name": "fewsteps", "version": version},
-        "model_info": {"name": policy, "id": policy},
+        "model_info": {
+            "name": policy,
+            "id": f"{developer}/{model}",
+            "developer": developer,
+            "additional_details": {
+                "deployment_type": "self_deployed" if policy.startswith(_OWN) else "unknown",
+                "model_availability": "open_weights" if policy.startswith(_OWN) else "unknown",
+            },
+        },
         "evaluation_results": [
             {
                 "evaluation_name": f"{environment}: success rate",

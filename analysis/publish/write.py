@@ -15,7 +15,7 @@ from typing import Any
 
 from analysis.publish.conversations import SCALARS, Record, conversations, session
 from analysis.publish.croissant import croissant
-from analysis.publish.every_eval_ever import record
+from analysis.publish.every_eval_ever import place, record
 from analysis.publish.licence import LICENCES, notes_for
 from analysis.publish.scan import KINDS, Scan
 from occupancy.record.drafts import whole_folder
@@ -95,9 +95,9 @@ def _write(draft: Path, rows: Sequence[Record], about: Mapping[str, Any], result
     (draft / "croissant.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", "utf-8")
     (draft / "README.md").write_text(_card(about), "utf-8")
     for result in results:
-        (draft / "evaluations").mkdir(exist_ok=True)
-        text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-        (draft / "evaluations" / "evaluation.json").write_text(text, "utf-8")
+        file = draft / "evaluations" / place(result)
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _schema() -> Any:

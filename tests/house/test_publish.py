@@ -19,8 +19,9 @@ from analysis.publish.scan import Scan
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
 
-VALIDATORS = os.environ.get("FEWSTEPS_VALIDATORS", "")
-"""A Python that has mlcroissant, atif and every-eval-ever, from `make validators`."""
+MADE = Path(__file__).parents[2] / ".venv-validators" / "bin" / "python"
+VALIDATORS = os.environ.get("FEWSTEPS_VALIDATORS", str(MADE) if MADE.exists() else "")
+"""A Python that has mlcroissant and every-eval-ever, from `make validators`."""
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 AT = "/".join(("", "home", "ann", "secret.txt"))
 SECRETS = {
@@ -161,7 +162,9 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_an_evaluation_has_a_record(evaluation: Run, tmp_path: Path) -> None:
     assert publish(evaluation, tmp_path / "out", "--organization", "ours") == 0
-    made = json.loads((tmp_path / "out" / "evaluations" / "evaluation.json").read_text("utf-8"))
+    (file,) = (tmp_path / "out" / "evaluations" / "data").rglob("*.json")
+    assert [part.name for part in list(file.parents)[2::-1]] == ["toy", "unknown", "drunk"]
+    made = json.loads(file.read_text("utf-8"))
     (result,) = made["evaluation_results"]
     scores = [row["score"] >= 1 for row in rows(evaluation, "evaluations")]
     assert result["score_details"]["score"] == pytest.approx(sum(scores) / len(scores))
@@ -180,6 +183,16 @@ assert not data.metadata.ctx.issues.errors, data.metadata.ctx.issues.report()
 assert not data.metadata.ctx.issues.warnings, data.metadata.ctx.issues.report()
 print(json.dumps([str(record["episodes/episode_id"], "utf-8") for record in data.records("episodes")]))
 """
+
+
+@pytest.mark.skipif(not VALIDATORS, reason="FEWSTEPS_VALIDATORS names no Python with every-eval-ever")
+def test_the_record_is_valid(evaluation: Run, tmp_path: Path) -> None:
+    assert publish(evaluation, tmp_path / "out") == 0
+    where = tmp_path / "out" / "evaluations"
+    (file,) = (where / "data").rglob("*.json")
+    check = [VALIDATORS, "-m", "every_eval_ever", "validate", str(file.relative_to(where))]
+    made = subprocess.run(check, capture_output=True, text=True, check=False, cwd=where)
+    assert made.returncode == 0, made.stdout[-2000:]
 
 
 @pytest.mark.skipif(not VALIDATORS, reason="FEWSTEPS_VALIDATORS names no Python with mlcroissant")

@@ -22,11 +22,11 @@ def place(made: dict[str, Any]) -> str:
     return "/".join(["data", *words, f"{UUID(bytes=digest, version=4)}.json"])
 
 
-def _model(policy: str) -> tuple[str, str]:
+def _model(policy: str, organization: str) -> tuple[str, str]:
     """Developer and name of the model that a policy names: openai:ORG/MODEL,… or a folder of weights."""
     named = policy.partition(",")[0].partition("@")[0].rpartition(":")[2].rstrip("/")
     *before, model = named.split("/")
-    developer = before[-1] if len(before) == 1 and before[0] else "unknown"
+    developer = before[0] if len(before) == 1 and before[0] else organization.replace("/", "-")
     return developer, model or "unknown"
 
 
@@ -60,7 +60,7 @@ def record(run: Run, *, organization: str, now: float, version: str) -> dict[str
         "status": str(found["status"]),
     }
     name = (environment.split() or ["environment"])[0].replace("/", "-")
-    developer, model = _model(policy)
+    developer, model = _model(policy, organization)
     return {
         "schema_version": VERSION,
         "evaluation_id": f"{name}/{developer}/{model}/{int(now)}",

@@ -39,36 +39,14 @@ WITHIN = [
 ]
 """Numbers within a text: the command, and what is before the number. PILOT is a run folder."""
 TEXTS = {
-    *("--already", "--author-of", "--axis", "--base", "--baseline", "--buyer", "--cache", "--classes"),
-    *(
-        "--columns",
-        "--corpus",
-        "--end-on",
-        "--env",
-        "--env-set",
-        "--environment",
-        "--handback",
-        "--harness",
-        "--host",
-        "--key-env",
-    ),
-    *(
-        "--K",
-        "--kind",
-        "--license",
-        "--make-image",
-        "--model",
-        "--name",
-        "--n-of-task",
-        "--organization",
-        "--need",
-        "--out",
-        "--page",
-        "--part",
-    ),
-    *("--plan", "--policy", "--preset", "--prices", "--provider", "--recipe", "--reward", "--set"),
-    *("--student", "--switch-prompt", "--switch-weights", "--task", "--tasks", "--teacher", "--tokenizer"),
-    *("--stop-after", "--trace", "--train", "--trainer", "--url", "--what-if", "--world", "--worlds"),
+    *"""
+    --already --author-of --axis --base --baseline --buyer --cache --classes --columns --corpus
+    --end-on --env --env-set --environment --figures --handback --harness --host --K --key-env --kind
+    --license --make-image --model --n-of-task --name --need --organization --out --page --part --plan
+    --policy --preset --prices --provider --recipe --reward --set --stop-after --student
+    --switch-prompt --switch-weights --task --tasks --teacher --title --tokenizer --trace --train
+    --trainer --url --what-if --world --worlds
+    """.split()
 }
 """Options whose value is a name, a file or a text. A number within one of them is tried in WITHIN."""
 

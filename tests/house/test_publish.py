@@ -163,7 +163,7 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_an_evaluation_has_a_record(evaluation: Run, tmp_path: Path) -> None:
     assert publish(evaluation, tmp_path / "out", "--organization", "ours") == 0
     (file,) = (tmp_path / "out" / "evaluations" / "data").rglob("*.json")
-    assert [part.name for part in list(file.parents)[2::-1]] == ["toy", "unknown", "drunk"]
+    assert [part.name for part in list(file.parents)[2::-1]] == ["toy", "ours", "drunk"]
     made = json.loads(file.read_text("utf-8"))
     (result,) = made["evaluation_results"]
     scores = [row["score"] >= 1 for row in rows(evaluation, "evaluations")]
@@ -187,7 +187,7 @@ print(json.dumps([str(record["episodes/episode_id"], "utf-8") for record in data
 
 @pytest.mark.skipif(not VALIDATORS, reason="FEWSTEPS_VALIDATORS names no Python with every-eval-ever")
 def test_the_record_is_valid(evaluation: Run, tmp_path: Path) -> None:
-    assert publish(evaluation, tmp_path / "out") == 0
+    assert publish(evaluation, tmp_path / "out", "--organization", "ours") == 0
     where = tmp_path / "out" / "evaluations"
     (file,) = (where / "data").rglob("*.json")
     check = [VALIDATORS, "-m", "every_eval_ever", "validate", str(file.relative_to(where))]

@@ -38,16 +38,16 @@ WITHIN = [
     *((COLLECT, f"--teacher=openai:m@http://127.0.0.1:9/v1,{name}=") for name in ("max_tokens", "timeout_s")),
 ]
 """Numbers within a text: the command, and what is before the number. PILOT is a run folder."""
-TEXTS = {
-    *"""
-    --already --author-of --axis --base --baseline --buyer --cache --classes --columns --corpus
-    --end-on --env --env-set --environment --figures --handback --harness --host --K --key-env --kind
-    --license --make-image --model --n-of-task --name --need --organization --out --page --part --plan
-    --policy --preset --prices --provider --recipe --reward --set --stop-after --student
-    --switch-prompt --switch-weights --task --tasks --teacher --title --tokenizer --trace --train
-    --trainer --url --what-if --world --worlds
-    """.split()
-}
+_TEXTS = (
+    "--already --author-of --axis --base --baseline --buyer --cache --classes "
+    "--columns --corpus --end-on --env --env-set --environment --figures --handback "
+    "--harness --host --K --key-env --kind --license --make-image --model "
+    "--n-of-task --name --need --organization --out --page --part --plan --policy "
+    "--preset --prices --provider --recipe --reward --set --stop-after --student "
+    "--switch-prompt --switch-weights --task --tasks --teacher --title --tokenizer "
+    "--trace --train --trainer --url --what-if --world --worlds "
+)
+TEXTS = set(_TEXTS.split())
 """Options whose value is a name, a file or a text. A number within one of them is tried in WITHIN."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import tempfile
@@ -174,6 +175,25 @@ def test_nothing_that_the_agent_prepared_is_used(tmp_path: Path, cache: Path) ->
         assert graded(opened, "forged", line) == 0, name
     assert not list(Path(tempfile.gettempdir()).glob("fewsteps-verify-*"))
     assert graded(opened, "forged", "echo hello > /app/out.txt") == 1
+
+
+DESTROYED = {
+    "no process left": "for i in $(seq 400); do sleep 1000 & done",
+    "no file left": "rm -rf --no-preserve-root / 2>/dev/null",
+    "no working folder": "cd /; rm -rf /app; ln -s /none /app",
+    "no process at all": "kill -9 -1",
+}
+
+
+@pytest.mark.slow
+def test_an_agent_that_destroys_its_sandbox_has_failed(tmp_path: Path, cache: Path) -> None:
+    harbor(tmp_path / "tasks" / "destroyed")
+    opened = benchmark(tmp_path / "tasks", workers=len(DESTROYED))
+
+    async def all_of_them() -> list[float | None]:
+        return await asyncio.gather(*(reward(opened, "destroyed", line) for line in DESTROYED.values()))
+
+    assert dict(zip(DESTROYED, finished(all_of_them), strict=True)) == dict.fromkeys(DESTROYED, 0.0)
 
 
 def test_a_verifiers_programs_and_settings_are_the_tasks_own(tmp_path: Path, cache: Path) -> None:

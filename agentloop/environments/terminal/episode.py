@@ -19,9 +19,11 @@ from occupancy.record.errors import InputError
 
 from .sandbox.changes import before, changes, state_hash
 from .sandbox.limits import Limits
+from .sandbox.sandbox import SandboxFailed
 from .tasks.task import SCRATCH, Expected, Place, TerminalTask
 from .terminus.prompts import Template
 from .terminus.protocol import Parsed, after_commands, after_error, parse_turn, shortened
+from .terminus.screen import Screen
 
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _CHANGING = (
@@ -101,18 +103,11 @@ class TerminalEpisode:
             raise InputError("step before reset, or after the end of the episode")
         parsed = parse_turn(text)
         self._turns += 1
-        late = self._task.agent_s is not None and (
-            time.monotonic() - self._began > self._task.agent_s * self._rules.timeout_factor
-        )
-        last = late or self._turns >= self._rules.T_max
+        last = self._late() or self._turns >= self._rules.T_max
         if parsed.error:
             # The flag stays: complete, then garbage, then complete again is a confirmation.
             return await self._reply(after_error(parsed), parsed, done=last)
-        screen = self._place.screen
-        for command in parsed.commands:
-            await screen.type(command.keystrokes, command.duration_s)
-            self._typed.append(command.keystrokes)
-        seen = await screen.output()
+        seen = await self._play(self._place.screen, parsed)
         if seen is None:
             return await self._reply("The terminal is gone.", parsed, done=True, gone=True)
         seen = shortened(seen)
@@ -120,6 +115,22 @@ class TerminalEpisode:
         self._pending = parsed.complete
         told = seen if confirmed else after_commands(parsed, seen)
         return await self._reply(told, parsed, done=confirmed or last)
+
+    async def _play(self, screen: Screen, parsed: Parsed) -> str | None:
+        """Type a turn's commands until time is over; what is seen then, None where the terminal is gone."""
+        try:
+            for command in parsed.commands:
+                await screen.type(command.keystrokes, command.duration_s)
+                self._typed.append(command.keystrokes)
+                if self._late():
+                    break
+            return await screen.output()
+        except SandboxFailed:
+            return None  # by the agent's doing: what it left is graded, where there is anything left
+
+    def _late(self) -> bool:
+        limit = self._task.agent_s
+        return limit is not None and time.monotonic() - self._began > limit * self._rules.timeout_factor
 
     def prompt(self, first: Reply) -> Sequence[Message]:
         """One message: the protocol, the task, and the terminal."""

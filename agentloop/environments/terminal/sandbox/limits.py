@@ -31,7 +31,7 @@ class Limits:
     """Seconds of one command that is run from outside."""
 
     def __post_init__(self) -> None:
-        least = {"memory_mb": 32, "processes": 16, "disk_mb": 4, "files": 1000, "command_s": 0.1}
+        least = {"memory_mb": 32, "processes": 32, "disk_mb": 4, "files": 1000, "command_s": 0.1}
         for name, bound in least.items():
             if not getattr(self, name) >= bound:
                 raise InputError(f"sandbox {name}={getattr(self, name)}: expected at least {bound}")
@@ -42,6 +42,13 @@ class Group:
     """Control groups of one sandbox, one folder a hierarchy."""
 
     folders: tuple[Path, ...]
+
+    def processes(self) -> int:
+        """How many processes are in it."""
+        for folder in self.folders:
+            with suppress(OSError, ValueError):
+                return int((folder / "pids.current").read_text())
+        return 0
 
     def remove(self, *, wait_s: float = 5.0) -> None:
         """Remove the groups; waits for processes that are being ended."""

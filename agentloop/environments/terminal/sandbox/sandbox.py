@@ -33,6 +33,8 @@ from .system_calls import call_filter
 START_S = 20.0
 MOST_OUTPUT = 4 << 20
 """Bytes of one command's output."""
+SPARE = 8
+"""Processes that a command needs; the first shell ends where it cannot start them."""
 _count = itertools.count()
 
 
@@ -59,6 +61,7 @@ class Sandbox:
         self._process = process
         self._namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
         self.limits = Limits()
+        self.group: limits_of.Group | None = None
 
     @property
     def alive(self) -> bool:
@@ -88,8 +91,10 @@ class Sandbox:
             What it wrote, and its exit status.
 
         Raises:
-            SandboxFailed: the sandbox ended, or does not keep to the time limit.
+            SandboxFailed: the sandbox ended, does not keep to the time limit, or may start no process.
         """
+        if self._is_full():
+            raise SandboxFailed("the sandbox may start no process any more")
         limit = timeout_s or self.limits.command_s
         mark = secrets.token_hex(12)
         line = (
@@ -116,6 +121,23 @@ class Sandbox:
             why = "does not answer in time" if isinstance(error, TimeoutError) else "ended or broke its pipe"
             raise SandboxFailed(f"the sandbox {why} (command {command[:60]!r})") from error
         return Ran(bytes(output[: found.start()]), int(found[1]))
+
+    def _is_full(self) -> bool:
+        most = self.limits.processes - SPARE
+        if self.group is None or self.group.processes() <= most:
+            return False
+        # Ended processes count as well until they are reaped, which the next command does.
+        return sum(state_of(pid) not in ("", *"ZX") for pid in self.pids()) > most
+
+    async def enter(self, cwd: str) -> None:
+        """Run later commands in a folder, which is made where there is none."""
+        place = shlex.quote(cwd)
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(
+            f"cd {place} 2>/dev/null || {{ rm -rf {place}; mkdir -p {place}; cd {place}; }}\n".encode()
+        )
+        await stdin.drain()
 
     def pids(self) -> list[int]:
         """All its processes but the first, as the machine counts."""
@@ -248,7 +270,7 @@ async def open_sandbox(
         folder.chmod(0o755)
         process, pid = await _start(folder, layers, limits=limits, group=group, cwd=cwd, network=network)
         sandbox = Sandbox(folder, layers, process, pid)
-        sandbox.limits = limits
+        sandbox.limits, sandbox.group = limits, group
         up = await sandbox.run("true", timeout_s=START_S)
         if up.code:
             raise SandboxFailed(f"the image cannot run a command: {up.output.decode(errors='replace')[:200]}")

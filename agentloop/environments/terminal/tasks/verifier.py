@@ -130,7 +130,8 @@ async def open_fork(
         layers = start
         for layer in (Layers((left,)), *above, *([network] if network else [])):
             layers = layers.on_top(layer)
-        async with open_sandbox(layers, limits=limits, cwd=cwd, network=network is not None) as fork:
+        async with open_sandbox(layers, limits=limits, network=network is not None) as fork:
+            await fork.enter(cwd)  # the agent may have removed it
             yield fork
     finally:
         await remove_copies(folder)

@@ -7,22 +7,24 @@ are refused by name. The budget may change: a run that stopped at its budget is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agentloop.ledger.budget import Budget, ContinuationBudget, Continuations
 from agentloop.ledger.metered import Billing, LocalBilling, Meter, metered, refuse_unbounded
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
-from agentloop.policies.by_name import named
+from agentloop.policies.by_name import named, open_environments
 from agentloop.run.algorithm import play_unit
 from agentloop.run.folder import open_or_create
 from agentloop.run.settings import Settings, SpendingLimits, task_hash
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
-from agentloop.types import Environments, Policy, Replay, Task, can_fork, traits_of
+from agentloop.types import Closes, Environments, Policy, Replay, Task, can_fork, traits_of
 from occupancy.record.errors import InputError, RecipeError
 from occupancy.record.prices import PICO
 from occupancy.record.rows import Key, storable
@@ -127,6 +129,33 @@ def tasks_of(environments: Environments, spec: str, *, seed: int) -> Sequence[Ta
             )
         seen.add(task.task_id)
     return tasks
+
+
+def environment_of(info: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """What `--env` named when a run was collected, or its version's first word; and its `--env-set`.
+
+    info: of run.json.
+    """
+    made: Mapping[str, Any] = info.get("made_with", {})
+    name = made.get("env") or str(info.get("environment", "")).partition(" ")[0]
+    return str(name), dict(made.get("env_set", {}))
+
+
+def task_ids(environment: str, env_set: Mapping[str, Any], split: str) -> list[str]:
+    """Task ids of a split, as the environment has them: what a budget can be spread over.
+
+    Raises InputError where the environment is none that fewsteps knows, or its data are missing.
+    """
+
+    async def ids() -> list[str]:
+        environments = open_environments(environment, **env_set)
+        try:
+            return [task.task_id for task in tasks_of(environments, split, seed=0)]
+        finally:
+            if isinstance(environments, Closes):
+                await environments.close()
+
+    return asyncio.run(ids())
 
 
 def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:

@@ -236,7 +236,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
 
 def _pool(found: Plan, pilot: str) -> int | None:
     """Tasks of the pilot's split, where its environment can be opened here; else the plan warns."""
-    from analysis.plan.pool import environment_of, task_ids
+    from agentloop.run.collect import environment_of, task_ids
     from occupancy.record.errors import FewstepsError
     from occupancy.runs import open_run
 

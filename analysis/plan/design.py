@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentloop.policies.chat_spec import bounds_a_turn
+from agentloop.run.collect import environment_of
 from analysis.plan.costs import AXES, Prices
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
 from analysis.plan.pilot import LEAST_TASKS
-from analysis.plan.pool import environment_of
 from occupancy.record.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 from agentloop.policies.chat_spec import bounds_a_turn, served
+from agentloop.run.collect import environment_of
 from agentloop.run.plan_file import Part, PlanFile
 from agentloop.serve.settings import HARNESS
-from analysis.plan.pool import environment_of
 from analysis.plan.report import Plan
 from occupancy.record.drafts import write_whole
 from occupancy.runs import open_run

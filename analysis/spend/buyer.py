@@ -15,13 +15,12 @@ from pathlib import Path
 from agentloop.commands.arguments import opened_policies
 from agentloop.policies.by_name import open_environments, takes
 from agentloop.policies.chat_spec import address, identity
-from agentloop.run.collect import collect
+from agentloop.run.collect import collect, task_ids
 from agentloop.run.plan_file import PlanFile
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import Setup
 from analysis.plan.offers import proposal_tokens
 from analysis.plan.pilot import Pilot
-from analysis.plan.pool import task_ids
 from analysis.plan.product import Product
 from analysis.spend.rounds import charged
 from occupancy.record.drafts import write_whole

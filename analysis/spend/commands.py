@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from analysis.plan.commands import add_trainings, bench_of, show
-from occupancy.record.show import printable, say
+from occupancy.record.show import say, table
 from occupancy.record.specs import Few, Seed, amount, option
 
 if TYPE_CHECKING:
@@ -86,13 +85,11 @@ def _spend(arguments: argparse.Namespace) -> int:
         progress=say,
     )
     state = spend(rounds)
-    said = [f"{name}: {step['said']}" for name, step in state["steps"].items()]
     plain = state | {"file": str(Path(arguments.out) / "spend.json")}
-    if arguments.json:
-        return show(arguments, plain, lambda: "", "")
-    told = "\n".join([*said, f"spent {state['spent']:,.0f} teacher tokens; {plain['file']}"])
-    sys.stdout.write(f"{printable(told)}\n")
-    return 0
+    rows = [(name, f"{step['price']:,.0f}", step["said"]) for name, step in state["steps"].items()]
+    title = f"{state['spent']:,.0f} of {rounds.left:,.0f} teacher tokens spent; {plain['file']}"
+    heads = ("step", "teacher tokens", "what came of it")
+    return show(arguments, plain, lambda: table(title, heads, rows, left=("step", "what came of it")), "")
 
 
 def _at(plan: PlanFile, arguments: argparse.Namespace) -> PlanFile:

@@ -280,8 +280,14 @@ def _buy_part(rounds: Rounds, state: State, part: str) -> State:
     return {"price": price, "folders": ["contexts"], "said": f"{price:,.0f} teacher tokens of {arm.name}"}
 
 
+def _decision(state: State) -> State:
+    """The last one."""
+    found: State = state["steps"].get("decide", state["steps"]["plan"])
+    return found
+
+
 def _winner(state: State) -> Arm:
-    return Arm.from_dict(state["steps"].get("decide", state["steps"]["plan"])["arm"])
+    return Arm.from_dict(_decision(state)["arm"])
 
 
 def _demonstrations(rounds: Rounds) -> list[Run]:
@@ -313,8 +319,10 @@ def _final(rounds: Rounds, state: State) -> State:
     rows = evidence(answer, own_tasks=frozenset(), like=rounds.pilot, trainer=rounds.trainer_name)
     scores, tasks = [row["score"] for row in rows], [row["cluster_id"] for row in rows]
     mean, se = (float(each) for each in clustered_ratio(scores, np.ones(len(rows)), cluster=tasks))
+    hoped = _decision(state)
     told: State = {"price": 0.0, "folders": [str(folder) for folder in folders], "pass_at_1": mean, "se": se}
-    said = f"pass@1 {mean:.3f} ± {se:.3f}, trained on {len(folders)} run folders"
-    if isinstance(answer, str | Path):
-        return told | {"evaluation": str(answer), "said": f"{said}, evaluated in {answer}"}
-    return told | {"said": said}
+    told |= {"evaluation": str(answer)} if isinstance(answer, str | Path) else {}
+    return told | {
+        "said": f"pass@1 {mean:.3f} ± {se:.3f} (expected {hoped['pass_at_1']:.3f}, 90 % interval "
+        f"{hoped['low']:.3f} to {hoped['high']:.3f}), trained on {len(folders)} run folders"
+    }

@@ -15,6 +15,7 @@ from toy_world import Corridor, Corridors, drunk, expert
 
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, Policy, Reply, Task
+from analysis.cli import main
 from occupancy.record.recipe import preset
 
 
@@ -113,3 +114,14 @@ def test_every_turn_of_every_episode_has_a_seed_of_its_own(tmp_path: Path) -> No
     run = run_of(tmp_path / "run", recipe, student=noting(drunk), teacher=noting(expert), pilot=True)
     assert len(seeds) == len(rows(run, "turns")) > 300
     assert len(set(seeds)) == len(seeds)
+
+
+def test_a_run_that_stops_before_its_first_unit_shows_no_empty_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    who = ["--student", "drunk", "--teacher", "expert", "--turn-tokens", "30", "--budget", "5"]
+    where = ["--env", "toy_world:open_corridors", "--tasks", "4", "--out", str(tmp_path / "run")]
+    assert main(["collect", *where, *who]) == 3
+    shown = capsys.readouterr().out
+    assert "no episode was finished yet" in shown
+    assert "episodes of" not in shown

@@ -79,7 +79,7 @@ def test_the_pool_is_the_environments_split_where_a_plan_would_repeat_tasks_ofte
         asked.append((environment, env_set, split))
         return [f"task-{q}" for q in range(4000)]
 
-    monkeypatch.setattr("analysis.plan.pool.task_ids", ids)
+    monkeypatch.setattr("agentloop.run.collect.task_ids", ids)
     assert run("plan", str(folder), "--budget", "1e7", "--json") == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["pilot"]["pool"] == 4000

@@ -6,6 +6,8 @@ import argparse
 import itertools
 import json
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pilots
@@ -36,8 +38,6 @@ def found(folder: Path) -> Plan:
 
 def mixed(found: Plan) -> Plan:
     """The same plan with a recipe that buys demonstrations too."""
-    from dataclasses import replace
-
     best = next(c for c in found.candidates if c.recipe == "op-short" and c.r_tokens == 0.5 and c.K == 3)
     return replace(found, recommended=best)
 
@@ -95,21 +95,23 @@ def test_a_plan_opens_the_environment_as_the_command_line_did(found: Plan, tmp_p
     assert open_run(tmp_path / "OTHER").info["made_with"]["env_set"] == {"town": "there"}
 
 
-def test_a_plan_finds_the_teachers_server_again(found: Plan, folder: Path) -> None:
+def test_a_plan_finds_the_teachers_server_again(found: Plan, folder: Path, tmp_path: Path) -> None:
     """Episodes name a model without its address; the pilot's run.json has that."""
-    from agentloop.policies.chat_spec import identity, served
-
-    name = "openai:m,max_tokens=9"
-    spec = served(name, "http://h:1/v1")
-    assert spec == "openai:m@http://h:1/v1,max_tokens=9"
-    assert (identity(spec), served(name, ""), served("expert", "x")) == (name, name, "expert")
+    pilot = tmp_path / "pilot"
+    shutil.copytree(folder, pilot)
+    told = json.loads((pilot / "run.json").read_text())
+    told |= {"made_with": {"env": "toy", "teacher_server": "http://h:1/v1"}}
+    (pilot / "run.json").write_text(json.dumps(told))
+    model = replace(found, pilot=found.pilot | {"teacher": "openai:m,max_tokens=9"})
+    plan = plan_file(model, pilot)
+    assert plan.teacher == "openai:m@http://h:1/v1,max_tokens=9"
+    assert plan.recipe(plan.parts[0]).teacher == "openai:m,max_tokens=9", "the run is of the model"
+    assert (plan.student, plan.turn_tokens) == ("pi_1", None)
 
 
 def test_a_teacher_whose_name_holds_its_limit_gets_no_other(
     found: Plan, folder: Path, tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
     model = replace(found, pilot=found.pilot | {"teacher": "openai:m@http://h/v1"})
     file = write_plan(model, folder, tmp_path / "PLAN.toml")
     assert "turn_tokens" not in file.read_text()

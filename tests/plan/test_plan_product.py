@@ -14,8 +14,7 @@ from typing import Any
 import pilots
 import pytest
 
-from analysis.plan.process import run_command
-from analysis.plan.product import Product, read_product
+from analysis.plan.product import Product, read_product, run_command
 from occupancy.record.errors import InputError, RunError
 from occupancy.runs import Run, open_run
 
@@ -97,7 +96,7 @@ def test_progress_is_shown_and_the_answer_is_the_last_object(
 def test_a_command_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     own, sleeps = tmp_path / "pid", "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); "
     child = ["-c", f"{sleeps}time.sleep(60)", str(own)]
-    starts = f"from pathlib import Path; from analysis.plan.process import run_command; run_command({child!r}"
+    starts = f"from pathlib import Path; from analysis.plan.product import run_command; run_command({child!r}"
     parent = subprocess.Popen([sys.executable, "-c", f"{starts}, Path({str(tmp_path / 'log')!r}))"])
     until = time.monotonic() + 30
     while not (own.exists() and own.read_text()) and time.monotonic() < until:

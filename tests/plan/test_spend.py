@@ -167,7 +167,7 @@ def test_the_command_spends_a_plan(
     seams = ["--buyer", "toy_shop:buy", "--trainer", "toy_shop:train", "--trainings", "1"]
     assert main(["spend", plan, "--out", out, *seams]) == 0
     shown = capsys.readouterr().out
-    assert "final student: pass@1" in shown
+    assert "final student" in shown
     assert main(["spend", plan, "--out", out, *seams, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["spent"] <= 3 * price
     assert main(["spend", plan, "--out", out, "--buyer", "toy_shop:buy"]) == 2

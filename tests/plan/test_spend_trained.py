@@ -114,4 +114,4 @@ def test_a_plan_is_spent_with_a_model_that_is_trained(
     final = open_run(state["steps"]["final student"]["evaluation"])
     assert final.info["tasks"] == "valid:8"
     assert "teacher tokens are left" in err
-    assert "final student: pass@1" in out
+    assert "final student" in out

@@ -103,10 +103,13 @@ def passed(pilot: Pilot, recipe: str) -> float:
 
 
 def proposal_tokens(pilot: Pilot, recipe: Recipe) -> float:
-    """Expected C_i of a proposal, those that the teacher does not continue included; of a demonstration, for
-    pure BC."""
+    """Expected C_i of a proposal, those that the teacher does not continue included.
+
+    For pure BC that of a demonstration, or of a whole continuation where the pilot has none.
+    """
     if recipe.rho == "teacher":
-        return costs(pilot).demo
+        known = costs(pilot)
+        return known.demo if known.demo > 0 else float(known.inference[-1])
     tokens = costs_of_contexts(pilot, axis="inference", prices=None)[:, int(min(recipe.K, recipe.T_max)) - 1]
     return float((tokens * _chances(pilot, "op-short" if recipe.psi == "all" else recipe.name)).mean())
 

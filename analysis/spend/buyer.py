@@ -46,6 +46,10 @@ class ProductBuyer:
     workers: int = 2
     """Tasks at a time."""
 
+    def __post_init__(self) -> None:
+        if not self.plan.tasks:
+            raise InputError("the plan names no split: set `tasks` in it, as the environment reads it")
+
     def __call__(
         self, recipe: Recipe, budget: float, seed: int, out: Path, demonstrations: list[Path]
     ) -> None:
@@ -103,8 +107,6 @@ class ProductBuyer:
         used: set[str] = set()
         for folder in (Path(self.plan.pilot), *(file.parent for file in out.parent.glob("*/run.json"))):
             used |= set(open_run(folder).read("episodes", columns=["task_id"])["task_id"].to_pylist())
-        if not self.plan.tasks:
-            raise InputError("the plan names no split: set `tasks` in it, as the environment reads it")
         ids = partial(task_ids, self.plan.environment, self.plan.env_set)
         return [task for task in ids(self.plan.tasks) if task not in used.union(ids(self.product.tasks))]
 

@@ -104,6 +104,8 @@ class Rounds:
 def spend(rounds: Rounds) -> State:
     """Carry the rounds out, or go on with them; returns the record in OUT/spend.json."""
     state = _begin(rounds)
+    if state["steps"]:
+        rounds.progress(f"spend: goes on after: {', '.join(state['steps'])}")
     _step(rounds, state, "plan", lambda: _decide(rounds, [rounds.pilot]))
     if not state["steps"]["plan"]["clear"]:
         _step(rounds, state, "first purchase", lambda: _first_purchase(rounds))

@@ -10,11 +10,13 @@ import pilots
 import pytest
 
 from analysis.curves.arms import FILTERED
-from analysis.plan.offers import Purchase
+from analysis.plan.costs import costs, costs_of_contexts
+from analysis.plan.offers import Purchase, proposal_tokens
 from analysis.plan.pilot import Pilot
 from analysis.plan.planner import plan_pilot
 from analysis.plan.read import read_pilot
 from analysis.plan.reweigh import LAWS, NOT_IDENTIFIED, kept, other_laws, proposed
+from occupancy.record.recipe import preset
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +87,17 @@ def test_filters_that_reject_everything_are_said(pilot: Pilot) -> None:
     assert "reject all" in row["note"]
     assert not kept(won, "op-critical").any()
     assert proposed(won, "op-success").all()
+
+
+def test_a_proposal_that_a_filter_refuses_costs_nothing(pilot: Pilot) -> None:
+    """So a purchase needs more proposals than contexts, by as much as rollouts pass the filter less often."""
+    known = costs(pilot)
+    failed = pilot.contexts.parent < pilot.recipe.success_at
+    whole = costs_of_contexts(pilot, axis="inference", prices=None)[:, -1]
+    like = {"T_max": pilot.recipe.T_max}
+    assert proposal_tokens(pilot, preset("op-critical", **like)) == pytest.approx((whole * failed).mean())
+    assert proposal_tokens(pilot, preset("op-success", **like)) == pytest.approx(known.inference[-1])
+    assert proposal_tokens(pilot, preset("op-short", K=2, **like)) == pytest.approx(known.inference[1])
+    assert proposal_tokens(pilot, preset("pure-bc", **like)) == pytest.approx(known.demo)
+    none = replace(pilot, demo_turns=replace(pilot.demo_turns, offsets=np.zeros(1, np.int64)))
+    assert np.isfinite(proposal_tokens(none, preset("pure-bc", **like)))

@@ -77,5 +77,5 @@ $(HARBOR)/.ready: locks/harbor.txt
 
 $(FRAMEWORKS)/%/.ready: locks/%.txt
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -r $<
 	touch $@

@@ -15,7 +15,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -241,6 +241,8 @@ class OpenEnvServer:
                 number = int(task.task_id.removeprefix("seeds/"))
                 yield OpenEnv(socket, number, self.settings, self.actions, self._system)
             finally:
+                with suppress(ConnectionError, aiohttp.ClientError):
+                    await socket.send_str('{"type": "close"}')
                 await socket.close()
 
     async def close(self) -> None:

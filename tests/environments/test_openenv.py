@@ -64,7 +64,7 @@ class Server:
                 drift = self.resets if self.fault == "random" else 0
                 world = Corridor(2 + (asked["data"]["seed"] + drift) % 5)
                 await socket.send_json(self._told(await world.reset(0)))
-            elif self.fault == "broken":
+            elif asked["type"] == "close" or self.fault == "broken":
                 break
             elif self.fault == "silent":
                 await asyncio.sleep(30)

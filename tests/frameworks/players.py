@@ -75,7 +75,7 @@ def spelling_teacher() -> Player:
 
 
 def guessing_student() -> Player:
-    return Player(number, 0.6)
+    return Player(number, 0.7)
 
 
 def guessing_teacher() -> Player:

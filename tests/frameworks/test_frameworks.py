@@ -163,6 +163,6 @@ def test_an_openenv_environment(tmp_path: Path, capsys: pytest.CaptureFixture[st
         who = ["--student=players:guessing_student", "--teacher=players:guessing_teacher"]
         command = ["collect", f"--env=openenv:{address}", "--tasks=seeds:4", *who, *PILOT, "--workers=4"]
         sys.path.append(str(HERE))
-        assert main([*command, "--set=T_max=10", "--out", str(tmp_path / "run")]) == 0
+        assert main([*command, "--set=T_max=5", "--out", str(tmp_path / "run")]) == 0
     run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
     assert set(whole_pilot(run, 4)) <= {"finished", "horizon"}

@@ -23,7 +23,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 EVERY_S = 30.0
 """Between lines of progress where there is no terminal."""
 Advance = Callable[..., None]
-"""(done, of), and note= at the end of the bar."""
+"""(done, of), of None where that is not known, and note= at the end of the bar."""
 
 
 def printable(text: str) -> str:
@@ -138,10 +138,11 @@ def progress(name: str) -> Iterator[Advance]:
 def _lines(name: str) -> Advance:
     shown_at = time.monotonic()
 
-    def advance(done: int, of: int, note: str = "") -> None:
+    def advance(done: int, of: int | None, note: str = "") -> None:
         nonlocal shown_at
         if time.monotonic() - shown_at >= EVERY_S:
             shown_at = time.monotonic()
-            say(f"{name}: {done:,} of {of:,}{', ' if note else ''}{note}")
+            whole = "" if of is None else f" of {of:,}"
+            say(f"{name}: {done:,}{whole}{', ' if note else ''}{note}")
 
     return advance

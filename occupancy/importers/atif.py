@@ -129,7 +129,7 @@ def _turn(
     step: Mapping[str, Any], text: str, reply: str, model: str, settings: ImportSettings, place: Place
 ) -> ImportedTurn:
     name = str(step.get("model_name") or model)
-    extra = mapping(step.get("extra"))
+    extra, metrics = mapping(step.get("extra")), mapping(step.get("metrics"))
     thought = step.get("reasoning_content") if settings.thinking == "keep" else None
     said = with_thought(content_text(thought, settings, place), text)
     exported = "t" in extra and "context_id" in extra
@@ -141,7 +141,7 @@ def _turn(
         finish_reason=str(extra.get("finish_reason") or "stop") if exported else "stop",
         role="tool" if step.get("tool_calls") else "user",
         cells={cell: extra[cell] for cell in TURN_CELLS if cell in extra} if exported else {},
-        **usage_of(step.get("metrics"), said),
+        **usage_of({**mapping(metrics.get("extra")), **metrics}, said),
     )
     return replace(turn, reasoning_tokens=extra.get("reasoning_tokens", 0)) if exported else turn
 

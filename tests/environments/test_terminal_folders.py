@@ -234,7 +234,8 @@ def test_time_limit_and_reward_are_independent(tmp_path: Path, cache: Path) -> N
     async def play() -> None:
         async with opened.open(opened.tasks("test")[0]) as env:
             await env.reset(0)
-            reply = await env.step(turn_text("a", "p", [("echo hello > out.txt; sleep 1\n", 1)]))
+            keys = [("echo hello > out.txt; sleep 1\n", 1), ("echo late > out.txt\n", 1)]
+            reply = await env.step(turn_text("a", "p", keys))
             assert not reply.done
             reply = await env.step(turn_text("a", "p", []))
             assert (reply.done, reply.reward) == (True, 1.0)
@@ -318,6 +319,8 @@ def test_builds_and_verifiers_may_have_a_network(tmp_path: Path, cache: Path) ->
             opened = benchmark(tmp_path / "tasks", network=network)
             assert graded(opened, "net", f"({reach}) > /app/agent") == 1
             assert ("network" in opened.version) == bool(network)
+    (tmp_path / "dev.txt").write_text("net\n")
+    assert [task.task_id for task in opened.tasks(f"@{tmp_path / 'dev.txt'}")] == ["net"]
     with pytest.raises(InputError, match="expected build, verifier"):
         benchmark(tmp_path / "tasks", network="agent")
 

@@ -108,6 +108,7 @@ def test_harbor_run_makes_our_episodes(harbor: str, tmp_path: Path) -> None:
         for row in run.read("turns").to_pylist()
         if row["episode_id"] == rollout["episode_id"] and row["t"] < continuation["switch_turn"]
     )
+    assert all(row["counter"] == "hello_policies:teacher" for row in turns)
     counted = copied + sum(row["output_tokens"] for row in turns)
     assert taught["agent_result"]["n_output_tokens"] == counted
 

@@ -129,6 +129,14 @@ def test_tokens_of_a_harbor_trial_that_no_turn_has_are_counted(tmp_path):
     assert settings.left_out == {"output token of result.json that no turn has": 7}
 
 
+def test_reasoning_tokens_beside_the_metrics_are_read(tmp_path):
+    metrics = {"completion_tokens": 9, "extra": {"reasoning_tokens": 4}}
+    step = {"source": "agent", "message": "yes", "metrics": metrics}
+    document = {"schema_version": "ATIF-v1.8", "task_id": "key", "agent": {}, "steps": [step]}
+    (episode,) = read(write(tmp_path, "a.json", document))
+    assert (episode.turns[0].output_tokens, episode.turns[0].reasoning_tokens) == (9, 4)
+
+
 def test_a_jobs_folder_of_harbor_is_its_trajectories(tmp_path, capsys):
     for name in ("one", "two", "three"):
         trial = tmp_path / "jobs" / "job" / name

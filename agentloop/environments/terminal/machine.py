@@ -13,6 +13,7 @@ from pathlib import Path
 from agentloop.types import EnvironmentFailed
 from occupancy.record.errors import FewstepsError
 
+from .harbor.trial import find_harbor
 from .sandbox.images import open_image
 from .sandbox.launch import find_bubblewrap, is_root, needed_tools
 from .sandbox.limits import Limits, make_group
@@ -54,7 +55,7 @@ def check_sandbox() -> list[Check]:
         return [
             Check("terminal", "Linux", False, sys.platform, "run terminal tasks on Linux, or in a Linux VM")
         ]
-    found = [_kernel(), _namespaces(), _bubblewrap(), _tools(), _groups(), _filter(), *_programs()]
+    found = [_kernel(), _namespaces(), _bubblewrap(), _tools(), _groups(), _filter(), *_programs(), _harbor()]
     if all(check.good for check in found if check.needed):
         found.append(_start())
     return found
@@ -127,6 +128,16 @@ def _programs() -> list[Check]:
         )
         for name, package in PROGRAMS.items()
     ]
+
+
+def _harbor() -> Check:
+    try:
+        return Check("terminal", "Harbor", True, find_harbor("docker").program, needed=False)
+    except FewstepsError:
+        remedy = (
+            "only for containers of Harbor (--env-set harbor=docker): docs/terminal.md says how to install it"
+        )
+        return Check("terminal", "Harbor", False, "not found", remedy, needed=False)
 
 
 def _start() -> Check:

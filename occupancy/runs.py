@@ -168,9 +168,12 @@ class Run:
         sync(parts)
 
 
-def move_compact(run: Run, folder: Path) -> None:
-    """Move a finished run to a new `folder`, with all its rows in one part: a tenth of the size of many."""
-    tables = {name: run.read(name) for name in TABLES}
+def move_compact(run: Run, folder: Path, *, without: Sequence[str] = ()) -> None:
+    """Move a finished run to a new `folder`, with all its rows in one part: a tenth of the size of many.
+
+    without: tables that are left behind.
+    """
+    tables = {name: run.read(name) for name in TABLES if name not in without}
     with whole_folder(folder) as draft:
         for item in run.folder.iterdir():
             if item.is_file() and item.name != "lock":

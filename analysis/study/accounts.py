@@ -25,7 +25,7 @@ STAGES = (
 """In order; `trainings` ends with the plan, and pure BC cells of the sweep do not wait for the collection."""
 REFERENCES = ("pi_1", "pilot")
 """Students that nothing is bought for: trained on D_BC, and on D_BC with the pilot's successes."""
-JOBS_A_GPU = 2
+JOBS_A_WORKER = 2
 """In the product's own workshop: one trains while another plays."""
 LOG = "jobs.jsonl"
 
@@ -73,16 +73,25 @@ def jobs_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def expected_s(folder: Path, config: StudyConfig, stage: str) -> tuple[float, str]:
-    """Seconds of a job of a stage, and where that comes from.
-
-    Trainings and cells train and evaluate alike: where only one kind is finished it speaks for both.
-    """
-    logged = jobs_of(folder)
-    for like in (stage, *({"trainings", "sweep"} - {stage} if stage in ("trainings", "sweep") else ())):
-        own = [job["seconds"] for job in logged if job["stage"] == like]
-        if own:
-            return fmean(own), f"mean of {len(own)} finished {like} jobs"
+    """Seconds of a job of a stage, and where that comes from."""
+    if own := _took(folder, stage):
+        return fmean(own), f"mean of {len(own)} finished jobs"
     return float(getattr(config.seconds, stage)), "a guess of the config"
+
+
+def likely_s(folder: Path, config: StudyConfig, stage: str) -> float:
+    """Seconds within which three of four jobs of a stage end."""
+    own = sorted(_took(folder, stage))
+    return own[3 * len(own) // 4] if own else expected_s(folder, config, stage)[0]
+
+
+def _took(folder: Path, stage: str) -> list[float]:
+    """Seconds of finished jobs; where a cell is not finished yet, of small trainings, which are its like."""
+    logged = jobs_of(folder)
+    for like in (stage, "trainings") if stage == "sweep" else (stage,):
+        if own := [float(job["seconds"]) for job in logged if job["stage"] == like]:
+            return own
+    return []
 
 
 def registered_cells(folder: Path, config: StudyConfig) -> list[SweepCell]:

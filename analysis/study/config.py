@@ -46,7 +46,7 @@ from occupancy.record.specs import Few, Positive, Seed, Share, Size, check
 
 R = TypeVar("R")
 PURE_BC = Arm("pure-bc", r=0.0)
-OF_THE_MACHINE = ("base", "workers")
+OF_THE_MACHINE = ("base", "workers", "per_gpu")
 """Entries of [equipment] that may differ where a study goes on."""
 _SLICE = re.compile(r"(?P<split>.+?):(?:(?P<start>\d+)-)?(?P<stop>\d+)")
 
@@ -82,6 +82,8 @@ class Trainings:
     """Of their evaluation: none of the pilot's, and none that the sweep is evaluated on."""
     count: Size = 16
     attempts: Few = 1
+    at_once: Few = 8
+    """Most at the same time: they are chosen without each other's results; the first eight are fixed."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ class Evaluations:
 
     splits: tuple[str, ...]
     attempts: Few = 2
+    turns: bool = False
+    """Keep the turns of evaluations, which are most of a study's size."""
     games: Size = 0
     """Tasks of all splits, for the smallest difference that is announced; 0: as many as [trainings] plays."""
 
@@ -232,6 +236,12 @@ def slices(spec: str, parts: int) -> list[str]:
         raise InputError(f"tasks {spec!r} in {parts} parts: expected at least as many tasks")
     ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
     return [f"{found['split']}:{a}-{b}" for a, b in pairwise(ends)]
+
+
+def count(spec: str) -> int | None:
+    """How many tasks a spec names; None where only the environment knows."""
+    found = _SLICE.fullmatch(spec)
+    return None if found is None else int(found["stop"]) - int(found["start"] or 0)
 
 
 def record_of(record: type[R], given: Any, of: str) -> R:

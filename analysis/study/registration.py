@@ -32,7 +32,7 @@ from analysis.plan.read import read_pilot
 from analysis.plan.report import finite
 from analysis.plan.trainer import Bench
 from analysis.study.cells import SweepCell, cells_of
-from analysis.study.config import PURE_BC, StudyConfig
+from analysis.study.config import PURE_BC, StudyConfig, count
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
@@ -46,6 +46,8 @@ DETECTABLE = 1.96 + 0.84
 GUESSED_SE = 0.025 * 2**0.5
 """Of the difference of two trainings with one attempt each at 274 games, where no form was trained twice."""
 GUESSED_GAMES = 274
+LARGE_ENOUGH = 0.9
+"""Of what a collection holds: an arm that is expected to need more may be one that it cannot supply."""
 _TABLES = ("episodes", "turns", "proposals", "traces")
 
 
@@ -63,10 +65,10 @@ def register(folder: Path, config: StudyConfig) -> None:
     if file.exists():
         raise DataError(f"{file} exists: a study is registered once; begin a new one in a new folder")
     plans = read_json(folder / "plan.json")
-    choice = {int(b): Arm.from_dict(p["recommended"]) for b, p in plans.items()}
     pilot = read_pilot(folder / "pilot")
     if config.pool:
         pilot = replace(pilot, pool=max(config.pool, len(pilot.clusters)), pool_stated=True)
+    choice = {int(b): _choice(config, pilot, int(b), p["candidates"]) for b, p in plans.items()}
     trainings = Bench(open_run(folder / "pilot"), _no_trainer, bench_name(config)).kept()
     cells = cells_of(config.sweep, choice)
     predicted = _predictions(pilot, trainings, cells, seed=config.seed)
@@ -79,7 +81,8 @@ def register(folder: Path, config: StudyConfig) -> None:
         "source_sha256": _source(),
         "target": config.sweep.target,
         "status": plans[str(config.sweep.target)]["status"],
-        "recommended": {str(b): arm.to_dict() | {"name": arm.name} for b, arm in choice.items()},
+        "recommended": {b: Arm.from_dict(p["recommended"]).to_dict() for b, p in plans.items()},
+        "choice": {str(b): arm.to_dict() | {"name": arm.name} for b, arm in choice.items()},
         "primary": _primary(config, choice[config.sweep.target], predicted, trainings),
         "gains": plans[str(config.sweep.target)]["gains"],
         "cells": [cell.to_dict() | predicted[cell.arm, cell.budget] for cell in cells],
@@ -156,6 +159,18 @@ def _of_run(folder: Path) -> str:
         digest.update(str(file.relative_to(folder)).encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def _choice(config: StudyConfig, pilot: Pilot, budget: int, candidates: Sequence[dict[str, Any]]) -> Arm:
+    """The plan's most expected candidate among those that the collection is large enough for."""
+    rollouts, demos = count(config.collection.tasks), count(config.demonstrations.more)
+    for told in candidates:
+        arm = Arm.from_dict(told)
+        (offer,) = offers(pilot, Purchase(float(budget), charged=False), [arm])
+        enough = rollouts is None or offer.proposals <= LARGE_ENOUGH * rollouts * config.collection.n
+        if enough and (demos is None or offer.demos <= LARGE_ENOUGH * demos):
+            return arm
+    return PURE_BC
 
 
 def _predictions(

@@ -134,7 +134,7 @@ async def _trainings(study: Study) -> None:
             pool=config.pool or None,
             seed=config.seed,
             bench=Bench(open_run(pilot), train, bench_name(config)),
-            effort=Effort(trainings, at_once=study.at_once),
+            effort=Effort(trainings, at_once=min(study.at_once, config.trainings.at_once)),
             progress=study.say,
         )
 

@@ -55,7 +55,7 @@ def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
             f"at least 2; go on with the sweep"
         )
     budgets = [b for b in config.sweep.budgets if len(sweep.groups(b)) > 1]
-    choice = {int(b): Arm.from_dict(arm) for b, arm in registered["recommended"].items()}
+    choice = {int(b): Arm.from_dict(arm) for b, arm in registered["choice"].items()}
     regrets = {str(budget): _regret(sweep, budget, choice[budget]) for budget in budgets}
     found = {
         "study": config.name,

@@ -31,10 +31,10 @@ from agentloop.cuts.cut import cut, own_traces
 from agentloop.cuts.pooled import pooled
 from agentloop.cuts.whole import Whole
 from analysis.plan.trainer import named_trainer
-from analysis.study.accounts import JOBS_A_GPU, expected_s, log_job
+from analysis.study.accounts import JOBS_A_WORKER, likely_s, log_job
 from analysis.study.cells import SweepCell
 from analysis.study.config import StudyConfig, record_of, slices
-from analysis.study.jobs import Collect, Equipment, Job, Train, Workshop
+from analysis.study.jobs import Collect, Equipment, Job, Student, Train, Workshop
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import INF
@@ -73,7 +73,8 @@ class Study:
     @property
     def at_once(self) -> int:
         """Jobs at the same time: what the workshop says, else what it is expected to say."""
-        expected = (self.gpus or 1) * (1 if self.config.workshop else JOBS_A_GPU)
+        of_each = self.config.equipment.get("per_gpu", 1) * JOBS_A_WORKER
+        expected = (self.gpus or 1) * (1 if self.config.workshop else of_each)
         return int(getattr(self._opened, "at_once", expected))
 
     @property
@@ -103,7 +104,9 @@ class Study:
         if not final.exists():
             await self.done(job, stage, final.name)
             final.parent.mkdir(parents=True, exist_ok=True)
-            await asyncio.to_thread(move_compact, open_run(job.out), final)
+            played = isinstance(job, Student) and not self.config.evaluation.turns
+            left_out = ("turns",) if played else ()
+            await asyncio.to_thread(move_compact, open_run(job.out), final, without=left_out)
         return final
 
     async def done(self, job: Job, stage: str, name: str) -> Path:
@@ -112,7 +115,7 @@ class Study:
         assert self._places is not None
         async with self._places:
             began = monotonic()
-            if began - self.began + expected_s(self.folder, self.config, stage)[0] > 60 * self.minutes:
+            if began - self.began + likely_s(self.folder, self.config, stage) > 60 * self.minutes:
                 raise BudgetStopped(
                     f"the {self.minutes:g} minutes do not suffice for {stage} {name}: the same command "
                     f"goes on"

@@ -241,7 +241,7 @@ def test_a_dry_run_says_what_is_left_and_does_nothing(
     assert study(config, whole, "--dry-run", "--json") == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["seconds"] == 0
-    assert "finished sweep jobs" in plain["left"][-1]["source"]
+    assert "finished jobs" in plain["left"][-1]["source"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.render import Codec, LengthRule
+from agentloop.render.traces import Rendering
 from sft.rows import Classes, Data, load_rows, turn_rows
 from sft.screen import Show, quiet
 from sft.settings import Settings
@@ -40,7 +41,7 @@ def train_on_runs(
     runs: Sequence[str | Path],
     *,
     base: str,
-    codec: Codec,
+    codec: Codec | Rendering,
     settings: Settings,
     out: str | Path,
     rule: LengthRule | None = None,
@@ -57,7 +58,7 @@ def train_on_runs(
         base=base,
         settings=settings,
         out=out,
-        tokenizer=codec.tokenizer,
+        tokenizer=(codec.codec if isinstance(codec, Rendering) else codec).tokenizer,
         save_every=save_every,
         only_result=only_result,
         show=show,

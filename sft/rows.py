@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentloop.render import Codec, LengthRule
-from agentloop.render.traces import RenderCounts, RunTrace, count, render_run
+from agentloop.render.traces import RenderCounts, Rendering, RunTrace, count, render_run
 from occupancy.record.errors import DataError
 from occupancy.record.rows import trained_turn_row
 from occupancy.runs import open_run
@@ -43,7 +43,7 @@ class Data:
 
 def load_rows(
     runs: Sequence[str | Path],
-    codec: Codec,
+    codec: Codec | Rendering,
     *,
     rule: LengthRule | None = None,
     classes: Classes | None = None,
@@ -52,7 +52,7 @@ def load_rows(
 
     Args:
         runs: run folders: D_BC, or D_BC and D_OP.
-        codec: the student's tokenizer and chat template.
+        codec: the student's tokenizer and chat template, or a `Rendering` that remembers traces.
         rule: limits on turns and rows.
         classes: classes of contexts; None: demonstrations and student prefixes.
 

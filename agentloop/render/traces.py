@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from agentloop.render.codec import Codec
@@ -80,8 +81,20 @@ def fill_row(
     }
 
 
-def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Iterator[RunTrace]:
+class Rendering:
+    """Renders traces and keeps what it made of the last `most`: cuts of one collection share their traces."""
+
+    def __init__(self, codec: Codec, *, most: int = 8192) -> None:
+        self.codec = codec
+        self.render: Callable[[tuple[TraceMessage, ...], LengthRule | None, str], Rendered] = lru_cache(most)(
+            lambda messages, rule, trace: render_trace(codec, messages, rule=rule, trace=trace)
+        )
+        """What `render_trace` gives for messages, rule and the trace's name."""
+
+
+def render_run(run: Run, codec: Codec | Rendering, *, rule: LengthRule | None = None) -> Iterator[RunTrace]:
     """Every accepted trace of a run, in key order; those that the rule empties have no rows."""
+    rendering = codec if isinstance(codec, Rendering) else Rendering(codec, most=0)
     traces = run.read("traces", columns=["episode_id", *KEY, "messages"]).to_pylist()
     columns = ["episode_id", "cluster_id"]
     clusters = {e["episode_id"]: e["cluster_id"] for e in run.read("episodes", columns=columns).to_pylist()}
@@ -91,7 +104,7 @@ def render_run(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> Ite
         if trace not in clusters:
             raise DataError(f"trace {trace} is no episode of {run.folder}: the run folder is not whole")
         messages = read_messages(row["messages"], trace=trace)
-        rendered = render_trace(codec, messages, rule=rule, trace=trace)
+        rendered = rendering.render(messages, rule, trace)
         own = _in_trace(taught.get(trace, {}), messages)
         c_tr = _c_tr(messages, rendered, tuple(own.values()), trace)
         key = {name: row[name] for name in KEY}

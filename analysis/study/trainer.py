@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from agentloop.render import Codec, LengthRule, Overflow, load_codec
+from agentloop.render import LengthRule, Overflow, load_codec
+from agentloop.render.traces import Rendering
 from analysis.study.jobs import Equipment, Train, from_json
 from analysis.study.lines import serve
 from analysis.study.results import finish
@@ -25,7 +26,7 @@ class Trainer:
 
     def __init__(self, equipment: Equipment, study: Path) -> None:
         self._equipment, self._study = equipment, study
-        self._codec: Codec | None = None
+        self._rendering: Rendering | None = None
 
     def train(self, job: Train) -> str:
         """Train, leave the chosen checkpoint alone, and return its folder."""
@@ -35,8 +36,8 @@ class Trainer:
         from sft.settings import preset
 
         equipment = self._equipment
-        if self._codec is None:
-            self._codec = load_codec(equipment.base)
+        if self._rendering is None:
+            self._rendering = Rendering(load_codec(equipment.base))
         settings = preset(equipment.preset).replace(**job.settings, seed=job.seed)
         if (job.out / "settings.json").exists():
             # It has no state to go on from.
@@ -46,7 +47,7 @@ class Trainer:
             found = train_on_runs(
                 job.folders,
                 base=equipment.base,
-                codec=self._codec,
+                codec=self._rendering,
                 settings=settings,
                 out=job.out,
                 rule=LengthRule(

@@ -18,7 +18,7 @@ from toy_runs import rows, run_of
 
 from agentloop.render import LengthRule, codec_of, render_trace
 from agentloop.render.codec import encode_turn
-from agentloop.render.traces import count, fill_row, render_run
+from agentloop.render.traces import Rendering, count, fill_row, render_run
 from analysis.cli import main
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset
@@ -49,6 +49,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def codec() -> Any:
     return codec_of(tokenizer_of("chatml"))
+
+
+def test_traces_that_are_remembered_are_rendered_once(op: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendering = Rendering(codec())
+    first = load_rows([op.folder], rendering)
+    monkeypatch.setattr("agentloop.render.traces.render_trace", None)
+    again = load_rows([op.folder], rendering)
+    assert (again.rows.ids == first.rows.ids).all()
+    assert again.counts == first.counts
 
 
 def test_a_run_renders_whole_and_counts_agree_with_its_own(op: Run) -> None:

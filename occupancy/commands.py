@@ -48,6 +48,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="no standard errors or means, several row groups at a time; with length=COLUMN "
         "the trajectories are not read either, and the lengths are not verified",
     )
+    add("--figure", metavar="FILE", help="draw the most visited states as PDF, PNG or SVG")
     add_json(parser)
     parser.set_defaults(handler=_occupancy)
 
@@ -84,6 +85,14 @@ def _occupancy(given: argparse.Namespace) -> int:
         else:
             found = estimate_stream(stream, workers=given.workers, **settings)
             names = stream.states.in_order
+    if given.figure is not None:
+        from occupancy.figures import conventions_figure, occupancy_frame
+        from occupancy.record.drawing import save
+
+        save(
+            conventions_figure(occupancy_frame(found.occupancies, names, top=min(given.top, 40))),
+            given.figure,
+        )
     show(given, _as_json(given, found, names, left_out), lambda: _shown(given, found, names, left_out))
     return 0
 

@@ -57,6 +57,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_spending(collect)
     add_pilot(collect)
+    ahead = collect.add_argument_group("before anything is bought")
+    ahead.add_argument("--dry-run", action="store_true", help="say what it would cost, lowest to highest")
+    ahead.add_argument(
+        "--like", metavar="RUN", help="a run whose costs are expected again (default: the plan's pilot)"
+    )
     add_json(collect)
     collect.set_defaults(handler=_collect)
 
@@ -83,6 +88,10 @@ def _collect(given: argparse.Namespace) -> int:
         for name, recipe in read_recipes(given, environments).items()
     }
     spending = read_spending(given)
+    if given.dry_run:
+        from agentloop.commands.forecast import show_forecast
+
+        return show_forecast(given, environments, settings, spending)
     try:
         if given.ray is None:
             return asyncio.run(_here(given, environments, settings, spending))

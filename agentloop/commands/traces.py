@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import InputError
+from occupancy.record.rows import KINDS
 from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Size, option
 
@@ -26,9 +27,16 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Mount `traces` on the command line."""
     traces = subparsers.add_parser("traces", help="look at what would be trained on")
     actions = traces.add_subparsers(dest="action", required=True)
-    look = actions.add_parser("show", help="tokens coloured by author, targets underlined")
-    _add_rendering(look)
-    look.add_argument("--trace", help="episode_id of one trace; by default the first --limit")
+    look = actions.add_parser(
+        "show",
+        help="turns coloured by author, targets underlined",
+        description="Show accepted traces; with --kind or --status any episodes: rollouts, evaluations, "
+        "failures. With --tokenizer traces are shown as they are trained on, token by token.",
+    )
+    _add_rendering(look, required=False)
+    look.add_argument("--kind", choices=KINDS, help="episodes of this kind instead of accepted traces")
+    look.add_argument("--status", metavar="WORD", help="only episodes that ended so, e.g. environment_error")
+    look.add_argument("--trace", metavar="ID", help="episode_id of one; by default the first --limit")
     look.add_argument("--limit", type=option(Size), default=3, help="most traces to show, 0 = all")
     look.set_defaults(handler=show_traces)
     render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
@@ -37,10 +45,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     render.set_defaults(handler=write_traces)
 
 
-def _add_rendering(parser: argparse.ArgumentParser) -> None:
+def _add_rendering(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     add = parser.add_argument
     add("run", help="run folder")
-    add("--tokenizer", required=True, help="folder of the student's tokenizer and chat template")
+    add("--tokenizer", required=required, help="folder of the student's tokenizer and chat template")
     add("--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub")
     add("--row-tokens", type=option(Count), help="most ids of a row")
     add("--turn-tokens", type=option(Count), help="most ids of a teacher turn")
@@ -76,7 +84,13 @@ def write_traces(arguments: argparse.Namespace) -> int:
 
 
 def show_traces(arguments: argparse.Namespace) -> int:
-    """Print the rendered traces of a run."""
+    """Print the traces of a run, rendered where a tokenizer is given; or episodes of any kind."""
+    if arguments.tokenizer is None:
+        return _show_episodes(arguments)
+    if arguments.kind or arguments.status:
+        raise InputError(
+            "--kind and --status choose episodes, --tokenizer shows traces: give one or the other"
+        )
     from agentloop.render import LengthRule, Overflow, load_codec
     from agentloop.render.traces import count, render_run
     from occupancy.runs import open_run
@@ -94,6 +108,44 @@ def show_traces(arguments: argparse.Namespace) -> int:
     shown = [as_json(trace, codec) for trace in traces[: arguments.limit or None]]
     show(arguments, {"counts": counts, "traces": shown}, lambda: _shown(shown, counts))
     return 0
+
+
+def _show_episodes(arguments: argparse.Namespace) -> int:
+    from agentloop.render.episodes import episodes_of
+    from occupancy.runs import open_run
+
+    chosen = {"kind": arguments.kind, "status": arguments.status, "episode_id": arguments.trace}
+    found = episodes_of(open_run(arguments.run), **chosen, limit=arguments.limit)
+    if not found:
+        asked = ", ".join(f"{name} {value!r}" for name, value in chosen.items() if value)
+        raise InputError(
+            f"{arguments.run} has no episode with {asked}: see its table episodes"
+            if asked
+            else f"{arguments.run} has no accepted trace: name a --kind of {', '.join(KINDS)}"
+        )
+    show(arguments, {"episodes": found}, lambda: _as_text(found))
+    return 0
+
+
+def _as_text(episodes: list[dict[str, Any]]) -> Iterator[Any]:
+    from rich.rule import Rule
+    from rich.text import Text
+
+    for episode in episodes:
+        reward = "no reward" if episode["R"] is None else f"R {episode['R']:g}"
+        yield Rule(f"{episode['episode_id']}  {episode['kind']}, {episode['status']}, {reward}")
+        if episode["error"]:
+            yield Text(f"error: {episode['error']}", style="red")
+        text = Text()
+        for message in episode["messages"]:
+            style = STYLES[message["author"]] + (" underline bold" if message["target"] else "")
+            turn = "" if message["t"] is None else f"{message['t']:>3} "
+            text.append(f"{turn}{message['author']}: ", style="dim").append(
+                f"{message['text']}\n", style=style
+            )
+        yield text
+    yield Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()])
+    yield "targets are underlined; --tokenizer FOLDER shows tokens, `fewsteps view` a page"
 
 
 def as_json(trace: Any, codec: Any) -> dict[str, Any]:

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from occupancy.figures import conventions_figure
 from occupancy.record.drawing import FAINT, INK, looks, panels, styled
+
+__all__ = ["by_turn_figure", "conventions_figure", "coverage_figure", "handback_figure"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,40 +46,6 @@ def handback_figure(depth: pd.DataFrame, switch: pd.DataFrame) -> Figure:
     )
     right.set(xlabel="switch time t'", title="The teacher's success from the student's states")
     left.set_ylim(bottom=0)
-    return figure
-
-
-@styled
-def conventions_figure(frame: pd.DataFrame) -> Figure:
-    """Occupancies of the most visited states under two averaging conventions.
-
-    Args:
-        frame: state, convention, probability, se.
-    """
-    figure, (axis,) = panels(width=6, height=0.9 + 0.32 * frame["state"].nunique())
-    states = list(dict.fromkeys(frame["state"]))[::-1]
-    names = list(dict.fromkeys(frame["convention"]))
-    for shift, look, name in zip(np.linspace(-0.15, 0.15, len(names)), looks(), names, strict=False):
-        rows = frame[frame["convention"] == name]
-        places = [states.index(state) + shift for state in rows["state"]]
-        axis.errorbar(
-            rows["probability"],
-            places,
-            xerr=rows["se"],
-            fmt=look["marker"],
-            ms=5,
-            color=look["color"],
-            capsize=2,
-            lw=1,
-            label=name,
-        )
-    axis.set_yticks(range(len(states)), states)
-    axis.set(
-        xlabel="fraction of contexts, ± 1 SE clustered by task",
-        title="The same contexts under two conventions",
-    )
-    axis.set_xlim(left=0)
-    axis.legend()
     return figure
 
 

@@ -1,0 +1,128 @@
+"""What a collection will cost, before anything is bought: bounds, and an expectation from a run like it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from agentloop.run.settings import Settings, SpendingLimits
+from agentloop.types import Task
+from occupancy.record.errors import DataError
+from occupancy.record.recipe import INF
+from occupancy.runs import Run
+from occupancy.statistics.clusters import clustered_ratio
+
+_KEY = ("task_id", "rollout", "proposal")
+_Key = tuple[str, int, int]
+Z = 1.645
+"""Of a two-sided 90 % interval."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Teacher output tokens (C_i) of a collection."""
+
+    proposals: int
+    demonstrations: int
+    """Of a pilot, beside its proposals; for pure BC the proposals are demonstrations."""
+    lowest: float
+    """5 % quantile where there is evidence; else what a recipe can cost at least: nothing, as prefixes may
+    be refused and teachers fail."""
+    expected: float | None
+    """None without a run to learn from."""
+    highest: float | None
+    """95 % quantile where there is evidence; else the limit of every turn, or the budget; None: unbounded."""
+    limit: float | None
+    """Most that can be spent: turns times the limit of a turn, or the budget on the inference axis."""
+    learnt_from: str | None
+
+
+def forecast(
+    settings: Settings,
+    tasks: Sequence[Task],
+    spending: SpendingLimits,
+    *,
+    turn_tokens: int | None = None,
+    like: Run | None = None,
+) -> Forecast:
+    """What collecting `settings` on `tasks` costs.
+
+    Args:
+        settings: The collection.
+        tasks: What --tasks names.
+        spending: Its budget.
+        turn_tokens: Most output tokens of a teacher turn, None where nothing limits them.
+        like: A run of the same teacher on similar tasks: its whole continuations, cut at K, give the cost of
+            a continuation, and its proposals the fraction that the prefix filter passes.
+
+    Raises:
+        DataError: `like` has no continuation of K turns, or no demonstration where one is needed.
+    """
+    recipe = settings.recipe
+    K = min(recipe.K, recipe.T_max)
+    proposals = sum(settings.n_of_task.get(task.task_id, recipe.n) for task in tasks)
+    demos = min(settings.demo_tasks, len(tasks)) if settings.pilot else 0
+    most = None if turn_tokens is None else (proposals * K + demos * recipe.T_max) * turn_tokens
+    budget = spending.budget if spending.axis == "inference" else None
+    bounds = [bound for bound in (most, budget) if bound is not None]
+    limit = min(bounds) if bounds else None
+    if like is None:
+        return Forecast(proposals, demos, 0.0, None, limit, limit, None)
+    kind = "demo" if recipe.rho == "teacher" else "continuation"
+    if kind == "continuation" and min(like.recipe.K, like.recipe.T_max) < K:
+        raise DataError(
+            f"{like.folder} has continuations of at most K={like.recipe.K:g} turns, and K={K:g} is asked for: "
+            f"name a run of whole continuations, such as a pilot"
+        )
+    verdicts = {} if kind == "demo" else _verdicts(like, recipe.psi)
+    passed = sum(verdicts.values()) / len(verdicts) if verdicts else 1.0
+    refused = {key for key, verdict in verdicts.items() if not verdict}
+    mean, sd = _total(like, kind, K, proposals, passed=passed, refused=refused)
+    if demos:
+        more, spread = _total(like, "demo", recipe.T_max, demos)
+        mean, sd = mean + more, sqrt(sd**2 + spread**2)
+    cut = np.minimum([max(0.0, mean - Z * sd), mean, mean + Z * sd], INF if limit is None else limit)
+    low, expected, high = (float(value) for value in cut)
+    return Forecast(proposals, demos, low, expected, high, limit, str(like.folder))
+
+
+def _total(
+    like: Run, kind: str, K: float, count: int, *, passed: float = 1.0, refused: Collection[_Key] = ()
+) -> tuple[float, float]:
+    """Mean and standard deviation of the cost of `count` proposals, each cut at K teacher turns.
+
+    A fraction `passed` of them is continued, and costs what those cost that were not `refused`.
+    """
+    columns = ["episode_id", "cluster_id", "kind", *_KEY]
+    episodes = [row for row in like.read("episodes", columns=columns).to_pylist() if row["kind"] == kind]
+    cluster = {row["episode_id"]: row["cluster_id"] for row in episodes if _key(row) not in refused}
+    costs = defaultdict[str, list[int]](list)
+    for turn in like.read("turns", columns=["episode_id", "author", "output_tokens"]).to_pylist():
+        if turn["author"] == "teacher" and turn["episode_id"] in cluster:
+            costs[turn["episode_id"]].append(turn["output_tokens"])
+    if not costs:
+        which = "" if not refused else " that its prefix filter passes"
+        raise DataError(f"{like.folder} has no {kind}{which} with a teacher's turn: name a run that has some")
+    each = np.array([sum(turns[: int(K)]) for turns in costs.values()], float)
+    mean, se = clustered_ratio(each, np.ones(len(each)), cluster=[cluster[name] for name in costs])
+    continued = count * passed
+    noise = continued * float(each.var()) + count * passed * (1 - passed) * float(mean) ** 2
+    error = 0.0 if np.isnan(se) else continued * float(se)
+    return continued * float(mean), sqrt(noise + error**2)
+
+
+def _verdicts(like: Run, psi: str) -> dict[_Key, bool]:
+    """Verdict of a prefix filter on the rollout of each proposal, where the run says."""
+    rows = like.read("proposals", columns=[*_KEY, "psi"]).to_pylist()
+    told = ((_key(row), json.loads(row["psi"]).get(psi)) for row in rows)
+    return {key: bool(verdict) for key, verdict in told if verdict is not None}
+
+
+def _key(row: Mapping[str, Any]) -> _Key:
+    return row["task_id"], row["rollout"], row["proposal"]

@@ -77,7 +77,7 @@ def forecast(
     kind = "demo" if recipe.rho == "teacher" else "continuation"
     if kind == "continuation" and min(like.recipe.K, like.recipe.T_max) < K:
         raise DataError(
-            f"{like.folder} has continuations of at most K={like.recipe.K:g} turns, and K={K:g} is asked for: "
+            f"{like.folder} has continuations of at most K={like.recipe.K:g} turns, and K={K:g} is asked: "
             f"name a run of whole continuations, such as a pilot"
         )
     verdicts = {} if kind == "demo" else _verdicts(like, recipe.psi)

@@ -24,6 +24,8 @@ from occupancy.record.errors import FewstepsError, RunError
 
 LINE = 2**24
 """Most bytes of a line."""
+LOOK_EVERY_S = 0.2
+"""Seconds between looks at whether a process lives."""
 END_S = 30.0
 """Seconds that a process has to end by itself once its input has closed."""
 
@@ -95,6 +97,19 @@ class Peer:
                 self._process.kill()
 
     async def _read(self) -> None:
+        answers = asyncio.create_task(self._answers())
+        # A process that it forked keeps its end of the pipe open: its death must be looked for.
+        while not answers.done() and self._process.returncode is None:
+            await asyncio.wait([answers], timeout=LOOK_EVERY_S)
+        await asyncio.wait([answers], timeout=LOOK_EVERY_S)
+        answers.cancel()
+        self._kill()
+        await self._process.wait()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self._died())
+
+    async def _answers(self) -> None:
         assert self._process.stdout is not None
         with suppress(ValueError):  # no JSON, or a line without end
             while line := await self._process.stdout.readline():
@@ -106,11 +121,6 @@ class Peer:
                     waiting.set_exception(_error(answer["error"], answer["message"]))
                 else:
                     waiting.set_result(answer["result"])
-        self._kill()
-        await self._process.wait()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(self._died())
 
     def _died(self) -> WorkerDied:
         code = self._process.returncode

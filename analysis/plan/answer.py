@@ -257,6 +257,8 @@ def _worth(plan: Plan) -> str:
         f"{number(budget)}: {level:.3f}" for budget, level in zip(curve.budgets, curve.pass_at_1, strict=True)
     )
     said = f"What budgets are worth (pass@1 of the best): {points}."
+    if any(_smaller_budget(plan)):
+        return said  # The answer begins with where they stop to be.
     least = f"{100 * curve.least_gain:g} points"
     lowest = curve.budgets[0]
     if curve.enough is not None and curve.enough <= lowest:

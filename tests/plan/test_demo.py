@@ -78,5 +78,6 @@ def test_demo_writes_a_figure_and_a_page(tmp_path: Path, capsys: pytest.CaptureF
 def test_demo_for_a_person_ends_in_a_decision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(("Buy ", "No preference; the best guess is "))
+    assert shown.startswith("Of this budget the first "), "a flat curve is said first"
+    assert "\nNo preference; the best guess is " in shown
     assert "This is a guess" in shown

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.curves.arms import Arm
+from analysis.study.results import MACHINES_OWN
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import parse_K
@@ -193,7 +194,10 @@ class StudyConfig:
         """What the study's results depend on, as plain values: nothing of the machine."""
         given = asdict(self)
         given["sweep"]["arms"] = [arm.to_dict() for arm in self.sweep.arms]
-        given["equipment"] = {k: v for k, v in self.equipment.items() if k not in OF_THE_MACHINE}
+        kept = {k: v for k, v in self.equipment.items() if k not in OF_THE_MACHINE}
+        if isinstance(sampled := kept.get("sampling"), Mapping):
+            kept["sampling"] = {k: v for k, v in sampled.items() if k not in MACHINES_OWN}
+        given["equipment"] = kept
         return {name: value for name, value in given.items() if name not in ("workshop", "seconds")}
 
     @property

@@ -20,7 +20,7 @@ from analysis.study.registration import bench_name, check_registration, refuse_o
 from analysis.study.verdict import write_verdict
 from analysis.study.work import Study, every
 from occupancy.record.drafts import write_whole
-from occupancy.record.errors import BudgetStopped, DataError, InputError
+from occupancy.record.errors import BudgetStopped, DataError, FewstepsError, InputError, RunError
 from occupancy.record.recipe import Recipe, preset
 from occupancy.runs import open_run
 
@@ -31,12 +31,13 @@ POLL_S = 0.2
 async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
     """Do what is left of a study, up to and with a stage.
 
-    Raises BudgetStopped where the minutes are over; what is finished is kept, the same call goes on.
+    Raises BudgetStopped where the minutes are over, RunError where a job failed; what is finished is kept,
+    and the same call goes on. Whatever ends the sweep, there is a verdict on the cells that are done.
     """
     if stop_after not in STAGES:
         raise InputError(f"--stop-after {stop_after}: expected one of {', '.join(STAGES)}")
     stages = STAGES[: STAGES.index(stop_after) + 1]
-    late: BudgetStopped | None = None
+    left_undone: FewstepsError | None = None
     try:
         for stage in stages:
             if stage == "collection" and "sweep" in stages:
@@ -46,18 +47,18 @@ async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
                     study.say(str(left))
             try:
                 await _STEPS[stage](study)
-            except BudgetStopped as stopped:
+            except (BudgetStopped, RunError) as stopped:
                 if stage != "sweep":
                     raise
-                late = stopped  # the verdict is on the cells that there are
+                left_undone = stopped  # the verdict is on the cells that there are
             except DataError as few:
-                if late is None:
+                if left_undone is None:
                     raise
                 study.say(f"no verdict yet: {few}")
     finally:
         await study.close()
-    if late is not None:
-        raise late
+    if left_undone is not None:
+        raise left_undone
 
 
 def begin(folder: Path, file: str | Path) -> StudyConfig:

@@ -20,6 +20,9 @@ from analysis.study.jobs import Collect, Evaluate, Job, Student, Train
 from occupancy.record.errors import BudgetStopped
 from occupancy.runs import open_run
 
+ERRORS = {"alfworld": ("lapse", "wrong", "loop"), "hotpotqa": ("vague", "hasty", "astray")}
+"""Settings of each environment's scripted student that a training lowers."""
+
 
 def open_workshop(equipment: Mapping[str, Any], study: Path, *, gpus: int | None = None) -> Scripted:
     """Of [equipment] env, and settings of the environment."""
@@ -49,7 +52,7 @@ class Scripted:
         runs = [open_run(folder).read("traces", columns=["C_tr"]) for folder in folders]
         tokens = sum(sum(rows["C_tr"].to_pylist()) for rows in runs)
         error = 0.2 / (1 + tokens / self.half)
-        return f"scripted:lapse={error:.4f},wrong={error:.4f},loop={error / 2:.4f}"
+        return "scripted:" + ",".join(f"{name}={error:.4f}" for name in ERRORS[self.env])
 
     async def collect(self, job: Collect) -> None:
         student = job.student

@@ -275,3 +275,21 @@ def test_a_failed_job_stops_the_study_in_one_line(
     Dying.left = 4
     assert study(config, tmp_path / "study") == 1
     assert capsys.readouterr().err.splitlines()[-1] == "fewsteps study: the machine is gone"
+
+
+def test_a_cell_that_fails_does_not_keep_the_others_from_a_verdict(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Laboratory.do
+
+    async def failing(self: Laboratory, job: Job) -> Path:
+        if "op-critical" in job.out.name:
+            raise RunError("out of memory")
+        return await whole(self, job)
+
+    monkeypatch.setattr(Laboratory, "do", failing)
+    assert study(config, tmp_path / "study", "--gpus", "9") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "fewsteps study: out of memory"
+    missing = [one["cell"] for one in told(tmp_path / "study")["cells"]["missing"]]
+    assert missing
+    assert all("op-critical" in name for name in missing)

@@ -118,7 +118,7 @@ def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     """Four samples, five epochs, one command of inspect_ai's own."""
     with served(tmp_path / "run", "adding", 4, "--harness=inspect/sums") as address:
         command = [program("inspect", "python"), "-m", "agentloop.serve.inspect_cli", "eval"]
-        command += [str(HERE / "inspect_task.py"), "--model=fewsteps/run", f"--epochs={EPISODES}"]
+        command += ["inspect_task.py", "--model=fewsteps/run", f"--epochs={EPISODES}"]
         command += ["--display=plain", f"--log-dir={tmp_path / 'logs'}"]
         ours = {"FEWSTEPS_URL": address, "PYTHONPATH": str(ROOT)}
         subprocess.run(command, env={**os.environ, **ours}, check=True, timeout=240, cwd=HERE)

@@ -73,7 +73,7 @@ def served(run: Path, player: str, tasks: int, *more: str) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     who = [f"--student=players:{player}_student", f"--teacher=players:{player}_teacher"]
     command = [sys.executable, "-m", "analysis.cli", "serve", str(run), f"--port={port}", *who, *PILOT]
-    command += [f"--tasks={tasks}", "--set=T_max=12", *more]
+    command += [f"--tasks={tasks}", "--set=T_max=8", *more]
     with running(command, f"{address}/status", PYTHONPATH=f"{ROOT}:{HERE}") as process:
         yield address
         assert process.wait(60) == 0, "the run was not finished"
@@ -133,12 +133,12 @@ def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = tmp_path / "nltk" / "corpora" / "words"
     words.mkdir(parents=True)
     for name in ("en", "en-basic", "README"):
-        (words / name).write_text("tea\nrain\n")
+        (words / name).write_text("tea\naire\n")
     outputs = tmp_path / "outputs"
-    with served(tmp_path / "run", "spelling", 2, f"--rewards=verifiers:{outputs}") as address:
+    with served(tmp_path / "run", "spelling", 2, f"--rewards=verifiers:{outputs}", "--handback=0") as address:
         settings = tmp_path / "eval.toml"
         settings.write_text(
-            f'model = "fewsteps"\noutput_dir = "{outputs}"\npush = false\nnum_rollouts = {EPISODES}\n'
+            f'model = "fewsteps"\noutput_dir = "{outputs}"\npush = false\nnum_rollouts = 4\n'
             f'[client]\nbase_url = "{address}/v1"\n'
             '[env.taskset]\nid = "textarena"\ngame = "Hangman-v0"\n'
             '[env.player.harness]\nid = "null"\n[env.player.runtime]\ntype = "subprocess"\n'

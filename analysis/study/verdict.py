@@ -245,7 +245,8 @@ def _equal_training_cost(sweep: Sweep, budgets: Sequence[int], choice: Arm) -> d
         if x[0] <= at <= x[-1]:
             values[label(arm)] = float(np.interp(np.log(at), np.log(x), y))
     best = max(values, key=lambda name: values[name])
-    return {"C_tr": at, "arms": values, "best": best, "regret": values[best] - values[label(choice)]}
+    regret = values[best] - values[label(choice)]
+    return {"C_tr": at, "arms": values, "best": best, "choice": label(choice), "regret": regret}
 
 
 def _said(found: Mapping[str, Any]) -> str:

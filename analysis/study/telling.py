@@ -177,7 +177,8 @@ def _equal(own: Mapping[str, Any] | None) -> str:
     rows = sorted(own["arms"].items(), key=lambda item: -item[1])
     return (
         f"## At equal C_tr\n\nEvery arm where it was trained on {own['C_tr']:,.0f} accepted tokens, between "
-        f"budgets on the log scale; the plan's choice ({own['choice']}) is {own['regret']:.3f} below the best."
+        f"budgets on the log scale; the plan's choice, {own['choice']}, is {own['regret']:.3f} below the "
+        f"best."
         f"\n\n{_table(['arm', 'pass@1'], [[n, _number(v)] for n, v in rows])}"
     )
 

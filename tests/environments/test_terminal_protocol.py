@@ -13,7 +13,7 @@ from terminal_machine import finished, host_image
 from agentloop.environments.terminal.episode import Rules, TerminalEpisode
 from agentloop.environments.terminal.sandbox.launch import Layers
 from agentloop.environments.terminal.sandbox.limits import Limits
-from agentloop.environments.terminal.sandbox.sandbox import Sandbox
+from agentloop.environments.terminal.sandbox.sandbox import Sandbox, open_sandbox
 from agentloop.environments.terminal.tasks.task import TerminalTask, in_sandbox
 from agentloop.environments.terminal.terminus.prompts import Template, load_template
 from agentloop.environments.terminal.terminus.protocol import (
@@ -25,7 +25,7 @@ from agentloop.environments.terminal.terminus.protocol import (
     shortened,
     turn_text,
 )
-from agentloop.environments.terminal.terminus.screen import Screen, last_printed, new_lines
+from agentloop.environments.terminal.terminus.screen import Screen, last_printed, new_lines, open_screen
 from agentloop.types import Task
 from occupancy.record.errors import InputError
 
@@ -229,6 +229,19 @@ def test_the_recorded_session_is_reproduced_byte_for_byte(data_dir: Path) -> Non
             assert (reply.done, reply.reward) == (True, 0.5)
         finally:
             await episode.close()
+
+    finished(play)
+
+
+@pytest.mark.parametrize("size", [20_000, 200_000])
+def test_long_keys_are_pasted_whole(size: int) -> None:
+    text = "".join(f"{number:06d} é\n" for number in range(size // 10))
+
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            screen = await open_screen(sandbox)
+            await screen.type(f"cat > /long <<'END'\n{text}END\n", 0)
+            assert (await sandbox.run("cat /long")).output.decode() == text
 
     finished(play)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import secrets
 import shlex
 import shutil
 import stat
@@ -135,7 +136,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Write a file of the machine into the sandbox, with its mode."""
         source, place = Path(source_path), shlex.quote(str(target_path))
-        await self._write(source, f"mkdir -p $(dirname {place}) && cat > {place}", append=f"cat >> {place}")
+        await self._write(source, f'mkdir -p "$(dirname {place})" && cat > {place}', append=f"cat >> {place}")
         await self._do(f"chmod {stat.S_IMODE(source.stat().st_mode):o} {place}")
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
@@ -147,7 +148,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
             with tarfile.open(packed.name, "w") as files:
                 for path in sorted(Path(source_dir).iterdir()):
                     files.add(path, path.name)
-            archive = "/run/upload.tar"
+            archive = f"/upload-{secrets.token_hex(8)}.tar"
             await self._write(Path(packed.name), f"cat > {archive}", append=f"cat >> {archive}")
         unpack = f"tar -x --no-same-owner -C {place} -f {archive}; rm {archive}"
         await self._do(f"mkdir -p {place} && {unpack}")

@@ -20,6 +20,7 @@ from .waiting import ACCEPTED, PROMPT, Terminal, inside_number
 WIDTH, HEIGHT, HISTORY = 160, 40, 10_000_000
 LONGEST_KEYS = 16_000
 """Bytes of one command's keys that are typed; longer ones are pasted."""
+PIECE = 64 << 10
 FOLDER = "/run/terminal"
 SESSION = "terminus-2"
 TMUX = f"tmux -S {FOLDER}/socket -f /dev/null"
@@ -86,9 +87,10 @@ class Screen:
         typed_at = self._terminal.size if line else None
         if len(keys.encode("utf-8", "surrogateescape")) > LONGEST_KEYS:
             packed = base64.b64encode(keys.encode("utf-8", "surrogateescape")).decode()
-            await self._tmux(
-                f"load-buffer - \\; paste-buffer -d -t {SESSION}", f"echo {packed} | base64 -d | "
-            )
+            for i in range(0, len(packed), PIECE):  # one argument of a command has a limit
+                await self.sandbox.run(f"echo {packed[i : i + PIECE]} >> {FOLDER}/keys")
+            paste = f"load-buffer - \\; paste-buffer -d -t {SESSION}; rm {FOLDER}/keys"
+            await self._tmux(paste, f"base64 -d {FOLDER}/keys | ")
         elif line:
             # Enter is pressed when the processes that brought the keys are gone: a command may list them.
             await self._tmux(

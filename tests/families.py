@@ -33,6 +33,13 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...], str | None, str, str
         "<eos>",
         "<pad>",
     ),
+    "speakers": (
+        ("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+        (),
+        None,
+        "<|endoftext|>",
+        "<|endoftext|>",
+    ),
     "endoftext": (("<|endoftext|>",), (), "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"),
 }
 _CORPUS = [

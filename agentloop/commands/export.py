@@ -21,6 +21,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("run", metavar="RUN", help="the run folder")
     add("--format", required=True, choices=FORMATS)
     add("--out", required=True, metavar="FOLDER", help="a new folder")
+    add("--by", choices=("trace", "turn"), default="trace", help="a row of verl or axolotl (default: trace)")
     add("--model", metavar="FOLDER", help="tokenizer and template; for --format tokens")
     add("--hub", action="store_true", help="--model may be a name on the Hugging Face hub")
     add_json(export)
@@ -36,11 +37,13 @@ def _export(given: argparse.Namespace) -> int:
     out = new_folder(given.out)
     if (given.format == "tokens") != bool(given.model):
         raise InputError("--model names the tokenizer of --format tokens: give both or neither")
+    if given.by == "turn" and given.format not in ("verl", "axolotl"):
+        raise InputError("--by turn: expected --format verl or axolotl; trl and llamafactory do so anyway")
     run = open_run(given.run)
     if given.format == "atif":
         report = write_episodes(run, out)
     else:
-        report = write_traces(run, out, given.format, model=given.model, hub=given.hub)
+        report = write_traces(run, out, given.format, model=given.model, hub=given.hub, by=given.by)
     report |= {"format": given.format, "folder": str(out)}
     show(given, report, ", ".join(f"{name} {value}" for name, value in report.items()))
     return 0

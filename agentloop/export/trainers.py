@@ -1,7 +1,8 @@
 """Accepted traces in the formats of other trainers, with the per-turn mask as each of them can say it.
 
-    verl          messages with `trainable` false on every turn that is no target (its multi-turn SFT
-                  dataset; a verl older than that key trains on every assistant turn: check before use)
+    verl          messages with `trainable` false and `loss_mask` 0 on every message that is no target (its
+                  multi-turn SFT datasets read one of the two keys, by version; one that reads neither
+                  trains on every assistant turn: check before use)
     axolotl       messages with `train` (type chat_template, roles_to_train [], message_field_training train)
     trl           one row a teacher turn, its context as `prompt` and the turn as `completion`: TRL has no
                   mask by turn, and trains on the whole completion
@@ -20,6 +21,7 @@ no row; `fewsteps export` counts both. A trace that a format cannot hold is refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentloop.render.types import TraceMessage
@@ -33,7 +35,10 @@ IGNORED = -100
 def verl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace; a key on every message, so that Parquet has one type for them."""
     if any(m.is_target for m in messages):
-        said = [_plain(m) | {"trainable": m.is_target, "author": m.author} for m in messages]
+        said = [
+            _plain(m) | {"trainable": m.is_target, "loss_mask": int(m.is_target), "author": m.author}
+            for m in messages
+        ]
         yield {"messages": said, "trace": trace}
 
 
@@ -82,6 +87,19 @@ def tokens(codec: Any) -> Exporter:
     return rows
 
 
+def by_turn(exporter: Exporter) -> Exporter:
+    """The exporter with a row a target, which comes last and is the only one: for templates that rewrite
+    earlier turns (strip their reasoning), and for trainers that mask by the last turn."""
+
+    def rows(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
+        for at, message in enumerate(messages):
+            if message.is_target:
+                before = [replace(m, train=False) for m in messages[:at]]
+                yield from exporter([*before, message], trace)
+
+    return rows
+
+
 EXPORTERS: dict[str, Exporter] = {"verl": verl, "axolotl": axolotl, "trl": trl, "llamafactory": llamafactory}
 
 CONFIG = {
@@ -101,7 +119,10 @@ CONFIG = {
 mask_history: true
 train_on_prompt: false
 """,
-    "verl": "data.train_files={file} data.messages_key=messages data.truncation=error\n",
+    "verl": "data.train_files={file} data.messages_key=messages data.truncation=error\n"
+    "# Each message has `trainable` and `loss_mask`: a verl that reads neither trains on every assistant\n"
+    "# turn. verl renders each message alone: for a template whose stop token begins the next message\n"
+    "# (GLM 4.5), or that rewrites earlier turns, use --format tokens.\n",
     "tokens": "# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.\n",
 }
 """Settings under which the trainer trains on the same tokens."""

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentloop.export.atif import documents
-from agentloop.export.trainers import CONFIG, EXPORTERS, tokens
+from agentloop.export.trainers import CONFIG, EXPORTERS, by_turn, tokens
 from agentloop.render.types import TraceMessage, read_messages
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
 from occupancy.runs import Run
+
+_SPECIAL = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|<\uff5c[^<>\uff5c]{1,60}\uff5c>|\[/?INST\]|\[gMASK\]|</?s>"
+    r"|<(?:bos|eos|pad|unk|sop|eop|start_of_turn|end_of_turn)>"
+)
+"""Special tokens of ChatML, Llama, DeepSeek, Mistral, GLM and Gemma, as they look in texts."""
 
 
 def write_episodes(run: Run, out: Path) -> dict[str, Any]:
@@ -25,7 +34,7 @@ def write_episodes(run: Run, out: Path) -> dict[str, Any]:
 
 
 def write_traces(
-    run: Run, out: Path, form: str, *, model: str | None = None, hub: bool = False
+    run: Run, out: Path, form: str, *, model: str | None = None, hub: bool = False, by: str = "trace"
 ) -> dict[str, Any]:
     """Write the accepted traces in the form of a trainer; returns what was written and left out.
 
@@ -35,6 +44,7 @@ def write_traces(
         form: `tokens`, or a name of `EXPORTERS`.
         model: folder of tokenizer and chat template, for `tokens`.
         hub: whether `model` may be a name on the Hugging Face hub.
+        by: what a row is of verl and axolotl: a trace with all of its targets, or a turn, its only target.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -45,6 +55,9 @@ def write_traces(
         from agentloop.render import load_codec
 
         exporter = tokens(load_codec(str(model), hub=hub))
+    if by == "turn":
+        exporter = by_turn(exporter)
+    special = _special(traces) if form != "tokens" else {}
     rows = [row | {"task_id": task} for name, task, messages in traces for row in exporter(messages, name)]
     name = "train.parquet" if form in ("verl", "tokens") else "train.jsonl"
     with whole_folder(out) as draft:
@@ -54,7 +67,8 @@ def write_traces(
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             with (draft / name).open("w", encoding="utf-8") as handle:
                 handle.writelines(lines)
-        (draft / "how-to-train.txt").write_text(CONFIG[form].format(file=name), "utf-8")
+        told = CONFIG[form].format(file=name) + _warning(special)
+        (draft / "how-to-train.txt").write_text(told, "utf-8")
     written = {row["trace"] for row in rows}
     taught = [m for _, _, messages in traces for m in messages if m.train]
     return {
@@ -63,8 +77,26 @@ def write_traces(
         "traces_without_target": len(traces) - len(written),
         "turns_cut": sum(m.no_target == "cut" for m in taught),
         "turns_empty": sum(m.no_target == "empty" for m in taught),
+        "texts_like_special_tokens": sum(special.values()),
         "file": name,
     }
+
+
+def _special(traces: list[tuple[str, str, tuple[TraceMessage, ...]]]) -> Counter[str]:
+    """Texts in messages that look like the special tokens of some tokenizer."""
+    said = (m.content for _, _, messages in traces for m in messages)
+    return Counter(found for text in said for found in _SPECIAL.findall(text))
+
+
+def _warning(special: Mapping[str, int]) -> str:
+    if not special:
+        return ""
+    named = ", ".join(f"{text!r} ({n:,})" for text, n in sorted(special.items())[:8])
+    return (
+        f"# Messages hold texts that look like special tokens: {named}.\n"
+        f"# A trainer that renders text takes them for the tokens where its tokenizer has them, so that a\n"
+        f"# web page can end a turn: --format tokens keeps them text.\n"
+    )
 
 
 def _messages(run: Run) -> list[tuple[str, str, tuple[TraceMessage, ...]]]:

@@ -20,6 +20,7 @@ from functools import lru_cache
 
 from agentloop.render.codec import (
     Codec,
+    closing_before,
     encode_ids,
     encode_turn,
     mark_for,
@@ -90,10 +91,11 @@ class PromptIds:
         text = rendered(codec, chat)
         before, ids = "", prompt.ids
         if prompt.context:
-            before = prompt.text + added[0]["content"] + codec.closing
+            closed, closing = closing_before(codec, new[1].role if len(new) > 1 else None)
+            before = prompt.text + added[0]["content"] + closed
             if not text.startswith(before):
                 return _Prompt(context, mark, chat, text, array("i", encode_ids(codec, text, mark)))
-            ids = ids + array("i", [*_turn_ids(codec, new[0]), *codec.closing_ids])
+            ids = ids + array("i", [*_turn_ids(codec, new[0]), *closing])
         return _Prompt(context, mark, chat, text, ids + self._ids_of(text[len(before) :], mark))
 
 

@@ -141,9 +141,10 @@ def read_sampled(sampled: Sampled, codec: Codec, *, prompt: int, counter: str) -
 
 
 def stop_ids(codec: Codec) -> frozenset[int]:
-    """Tokens that end a turn: the one that the template closes turns with, and the tokenizer's own."""
+    """Tokens that end a turn: those that the template closes turns with, and the tokenizer's own."""
     eos = codec.tokenizer.eos_token_id
-    return frozenset({codec.closing_ids[-1]} | ({eos} if eos is not None else set()))
+    closing = {codec.closing_ids[-1], *(ids[-1] for _, ids in codec.closings.values())}
+    return frozenset(closing | ({eos} if eos is not None else set()))
 
 
 def parse_tokens(text: str) -> TokenSpec:

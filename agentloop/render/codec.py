@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ TEMPLATE_S = 20.0
 MOST_CHARACTERS = 64 << 20
 """Of a prompt: more than any context holds."""
 _PROBE = "ok7"
+_CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
 _REASONING = re.compile(
     r"(?:<(?P<tag>think|thinking|thought|reasoning|seed:think)>|\[(?P<square>THINK)\])\s*$"
 )
@@ -68,6 +69,9 @@ class Codec:
     """Encoding between control tokens gives the ids of encoding at once."""
     opened: Reasoning | None = None
     """What the generation prompt leaves open; None for most templates."""
+    closings: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    """What closes a turn, and its ids, by the role of the next message: of templates (GLM 4.5) that write
+    nothing after a turn, so that a model stops with the token of the next speaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +138,14 @@ def codec_of(tokenizer: Any) -> Codec:
     template, variables = tokenizer.get_chat_template(), dict(tokenizer.special_tokens_map)
     tail = text[text.rindex(_PROBE) + len(_PROBE) :]
     end = pattern.search(tail)
-    if end is None:
+    by_role = {} if end is not None else _next_speakers(tokenizer, text, pattern)
+    if end is None and "user" not in by_role:
         raise InputError(
-            f"{name}: the template writes {tail!r} after an assistant turn, which holds no special token: a "
-            f"model could not learn to stop; use a template that closes its turns with one"
+            f"{name}: the template writes {tail!r} after an assistant turn, which holds no special token, "
+            f"and the next message begins with none: a model could not learn to stop; use a template that "
+            f"closes its turns with one"
         )
-    closing = tail[: end.end()]
+    closing = by_role["user"] if end is None else tail[: end.end()]
     codec = Codec(
         tokenizer=tokenizer,
         whole=whole,
@@ -157,13 +163,15 @@ def codec_of(tokenizer: Any) -> Codec:
     )
     pieces = _pieces(codec, text, "").ids
     object.__setattr__(codec, "closing_ids", tuple(_pieces(codec, closing, "").ids))
+    closings = {role: (said, tuple(_pieces(codec, said, "").ids)) for role, said in by_role.items()}
+    object.__setattr__(codec, "closings", closings)
     object.__setattr__(codec, "pieces_agree", pieces == _at_once(whole, text).ids)
     return codec
 
 
 def _probed(tokenizer: Any, name: str) -> tuple[str, str]:
     """What the template writes for a question and an answer, and as the prompt after the question."""
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
+    chat = _CHAT
 
     def render(messages: list[dict[str, str]], **more: Any) -> str:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, **more))
@@ -178,6 +186,31 @@ def _probed(tokenizer: Any, name: str) -> tuple[str, str]:
     if _PROBE not in text:
         raise InputError(f"{name}: the chat template leaves out what the assistant says")
     return text, prompt
+
+
+def _next_speakers(tokenizer: Any, text: str, pattern: re.Pattern[str]) -> dict[str, str]:
+    """What the template writes between an answer and the next message, by its role: up to a special token."""
+    found = {}
+    for role in ("user", "tool"):
+        chat = [*_CHAT, {"role": role, "content": "next"}]
+
+        def render(chat: list[dict[str, str]] = chat) -> str:
+            return str(tokenizer.apply_chat_template(chat, tokenize=False))
+
+        try:
+            whole = _bounded(render)
+        except Exception:  # a template is a program, and need not know tools
+            continue
+        tail = whole.removeprefix(text)
+        end = pattern.search(tail)
+        if len(tail) < len(whole) and end is not None and not tail[: end.start()].strip():
+            found[role] = tail[: end.end()]
+    return found
+
+
+def closing_before(codec: Codec, role: str | None) -> tuple[str, tuple[int, ...]]:
+    """What closes a turn, and its ids, before a message of this role; None: after the last turn."""
+    return codec.closings.get(role or "", (codec.closing, codec.closing_ids))
 
 
 def _bounded(render: Callable[[], str]) -> str:

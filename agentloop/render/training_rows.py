@@ -16,6 +16,7 @@ import numpy as np
 
 from agentloop.render.codec import (
     Codec,
+    closing_before,
     decode,
     encode,
     encode_turn,
@@ -130,7 +131,8 @@ def _drafts(codec: Codec, numbered: Sequence[_Numbered], targets: frozenset[int]
             done.append(draft)
             draft, seen = _Draft(), 0
         _append_prompt(codec, draft, prompt[len(draft.text) :], numbered[seen:place], mark)
-        _append_student_or_teacher_turn(codec, draft, i, message, target=i in targets, mark=mark)
+        after = numbered[place + 1][1].role if place + 1 < len(numbered) else None
+        _append_student_or_teacher_turn(codec, draft, i, message, target=i in targets, mark=mark, after=after)
         seen = place + 1
     return [cut for d in [*done, draft] if (cut := _until(d)) is not None]
 
@@ -162,15 +164,18 @@ def _append_prompt(codec: Codec, draft: _Draft, text: str, between: Sequence[_Nu
 
 
 def _append_student_or_teacher_turn(
-    codec: Codec, draft: _Draft, i: int, message: TraceMessage, *, target: bool, mark: str
+    codec: Codec, draft: _Draft, i: int, message: TraceMessage, *, target: bool, mark: str, after: str | None
 ) -> None:
-    """Append message i with what closes it; `target`: its ids are trained on (a teacher's turn only)."""
+    """Append message i with what closes it; `target`: its ids are trained on (a teacher's turn only).
+
+    after  role of the next message
+    """
     spoken = _spoken(codec, i, message) if target else message.content
     ids = _turn_ids(codec, message, spoken)
-    closing = list(codec.closing_ids)
+    closed, closing = closing_before(codec, after)
     start, stop = len(draft.ids), len(draft.ids) + len(ids)
-    draft.ids += ids + closing
-    draft.text += marked(codec, spoken, mark) + codec.closing
+    draft.ids += [*ids, *closing]
+    draft.text += marked(codec, spoken, mark) + closed
     # Anything the template writes before the token that closes the turn has no author.
     close = stop + len(closing) - 1
     for a, b, author, trained in (

@@ -50,6 +50,7 @@ _KEPT = {
     "weight",
     "loss",
     "loss_weight",
+    "loss_mask",
     "train",
     "trainable",
     "error",
@@ -253,7 +254,7 @@ def _thought(value: Any, settings: ImportSettings, place: Place) -> str:
 
 
 def _trained(message: Mapping[str, Any], place: Place) -> bool:
-    for name in ("weight", "loss", "loss_weight", "train", "trainable"):
+    for name in ("weight", "loss", "loss_weight", "loss_mask", "train", "trainable"):
         value = message.get(name)
         if value is not None:
             if value not in (0, 1):

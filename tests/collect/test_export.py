@@ -48,7 +48,9 @@ def exported(run: Run, form: str, out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("form", "key"), [("verl", "trainable"), ("axolotl", "train")])
+@pytest.mark.parametrize(
+    ("form", "key"), [("verl", "trainable"), ("verl", "loss_mask"), ("axolotl", "train")]
+)
 def test_masks_by_message(run: Run, tmp_path: Path, form: str, key: str) -> None:
     found: Trained = Counter()
     for row in exported(run, form, tmp_path / "out"):
@@ -71,6 +73,45 @@ def test_exports_are_read_back_with_their_authors(
     said = [(task, m) for task, messages in stored for m in messages if m["role"] == "assistant"]
     assert found == Counter((task, m["author"], m["content"]) for task, m in said)
     assert {author for _, author, _ in found} == {"student", "teacher"}
+
+
+@pytest.mark.parametrize(("form", "key"), [("verl", "loss_mask"), ("axolotl", "train")])
+def test_a_row_a_turn_trains_on_its_last_turn_alone(run: Run, tmp_path: Path, form: str, key: str) -> None:
+    out = tmp_path / "out"
+    command = ["export", str(run.folder), "--format", form, "--by", "turn", "--out", str(out)]
+    assert main(command) == 0
+    (file,) = out.glob("train.*")
+    lines = (
+        pq.read_table(file).to_pylist()
+        if file.suffix == ".parquet"
+        else [json.loads(line) for line in file.read_text().splitlines()]
+    )
+    found: Trained = Counter()
+    for row in lines:
+        assert [bool(m[key]) for m in row["messages"]] == [False] * (len(row["messages"]) - 1) + [True]
+        *before, last = row["messages"]
+        found[tuple((b["role"], b["content"]) for b in before), last["content"]] += 1
+    assert found == wanted(run)
+    assert (
+        main(["export", str(run.folder), "--format", "trl", "--by", "turn", "--out", str(tmp_path / "x")])
+        == 2
+    )
+
+
+def test_texts_like_special_tokens_are_counted_and_warned_of(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = (
+        TraceMessage("user", "a <|im_end|> b </s> <b> <|x y|>", "task", False),
+        TraceMessage("assistant", "go", "teacher", True),
+    )
+    monkeypatch.setattr("agentloop.export.write._messages", lambda run: [("e", "t", said)])
+    command = ["export", str(run.folder), "--format", "axolotl", "--out", str(tmp_path / "out"), "--json"]
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["texts_like_special_tokens"] == 2
+    told = (tmp_path / "out" / "how-to-train.txt").read_text()
+    assert "'</s>' (1), '<|im_end|>' (1)" in told
+    assert all(line.startswith("#") for line in told.splitlines()[-3:])
 
 
 def test_trl_trains_on_completions(run: Run, tmp_path: Path) -> None:

@@ -57,8 +57,10 @@ def plain(own: Codec, context: list[Message]) -> list[int] | str:
             while sampled and sampled[-1] in known and decode(own, sampled) != message.content:
                 sampled.pop()
             same = message.token_ids is not None and decode(own, sampled) == message.content
-            ids = [*ids, *(sampled if same else encode_turn(own, message.content)), *own.closing_ids]
-            done = text + chat[i]["content"] + own.closing
+            after = context[i + 1].role if i + 1 < len(context) else ""
+            closing, closing_ids = own.closings.get(after, (own.closing, own.closing_ids))
+            ids = [*ids, *(sampled if same else encode_turn(own, message.content)), *closing_ids]
+            done = text + chat[i]["content"] + closing
     return ids
 
 

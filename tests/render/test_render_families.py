@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 from trace_messages import saw, student, target_text, task, teacher
 
+from agentloop.policies.token_policy import stop_ids
 from agentloop.render import LengthRule, TraceMessage, TrainingRow, codec_of, render_trace
 from agentloop.render.codec import decode
 from occupancy.record.errors import DataError
@@ -149,8 +150,20 @@ def test_the_last_target_is_the_token_that_closes_the_turn(family: str) -> None:
     c = codec(family)
     (row,) = render_trace(c, [task(), teacher("go")]).rows
     expected = {"headers": "<|eot_id|>", "turns": "<end_of_turn>", "endoftext": "<|endoftext|>"}
+    expected["speakers"] = "<|user|>"
     assert row.targets[-1]
     assert int(row.ids[-1]) == c.control[expected.get(family, "<|im_end|>")]
+
+
+def test_a_turn_is_closed_by_the_speaker_that_follows_it_where_the_template_closes_none() -> None:
+    """As in GLM 4.5, whose stop token is the first token of the next message."""
+    reply = TraceMessage("tool", "found", "environment", False)
+    rows = render_trace(codec("speakers"), [task(), student("a"), reply, teacher("b"), reply, teacher("c")])
+    (row,) = rows.rows
+    assert target_text("speakers", row) == "b<|observation|>c<|user|>"
+    assert {codec("speakers").control[t] for t in ("<|user|>", "<|observation|>")} < stop_ids(
+        codec("speakers")
+    )
 
 
 @pytest.mark.parametrize("family", ["headers", "turns"])

@@ -18,7 +18,7 @@ from analysis.curves.evidence import Training, observations
 from analysis.curves.prior import Facts, Prior, fact_vector, shipped
 
 SURE = 0.9
-"""Probability that facts alone can give to a student that becomes the teacher, or to one that does not."""
+"""Largest probability that facts alone can give to a student that becomes the teacher."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,13 @@ def _bounded(prior: Prior, logs: Array) -> Array:
     """[C] log weights by facts, those of components whose student is a table being SURE in all at most.
 
     In the worlds that were learnt from, teachers that never fail and short horizons come with tables by
-    accident. Whether curves flatten is for trainings to say.
+    accident. Whether curves go on rising is for trainings to say.
     """
     table = np.array(prior.tables, bool)
     if table.all() or not table.any():
         return logs
-    share = float(np.exp(logsumexp(logs[table]) - logsumexp(logs)))
-    share = min(max(share, 1 - SURE), SURE)
-    moved = logs.copy()
-    for kind, own in ((table, share), (~table, 1 - share)):
-        moved[kind] += np.log(own) - logsumexp(logs[kind])
-    return moved
+    odds = logsumexp(logs[table]) - logsumexp(logs[~table])
+    return logs - table * max(odds - np.log(SURE / (1 - SURE)), 0.0)
 
 
 def posterior(trainings: Sequence[Training], facts: Facts, prior: Prior | None = None) -> Posterior:

@@ -109,7 +109,7 @@ def _bounded(prior: Prior, logs: Array) -> Array:
     if table.all() or not table.any():
         return logs
     odds = logsumexp(logs[table]) - logsumexp(logs[~table])
-    return logs - table * max(odds - np.log(SURE / (1 - SURE)), 0.0)
+    return np.asarray(logs - table * max(odds - np.log(SURE / (1 - SURE)), 0.0))
 
 
 def posterior(trainings: Sequence[Training], facts: Facts, prior: Prior | None = None) -> Posterior:

@@ -31,7 +31,10 @@ _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("tau-bench", lambda r: isinstance(r.get("simulations"), list)),
     ("sharegpt", lambda r: "conversations" in r),
     ("chat", lambda r: "messages" in r),
-    ("verifiers", lambda r: {"prompt", "completion"} <= set(r)),
+    (
+        "verifiers",
+        lambda r: {"prompt", "completion"} <= set(r) or "nodes" in r or {"task", "traces"} <= set(r),
+    ),
     ("verl-rollouts", lambda r: {"input", "output"} <= set(r) and ("score" in r or "step" in r)),
     ("alpaca", lambda r: {"instruction", "output"} <= set(r) or {"query", "response"} <= set(r)),
 )

@@ -33,6 +33,7 @@ from analysis.plan.report import finite
 from analysis.plan.trainer import Bench
 from analysis.study.cells import SweepCell, cells_of
 from analysis.study.config import PURE_BC, StudyConfig, count
+from analysis.study.measured import label
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
@@ -82,7 +83,7 @@ def register(folder: Path, config: StudyConfig) -> None:
         "target": config.sweep.target,
         "status": plans[str(config.sweep.target)]["status"],
         "recommended": {b: Arm.from_dict(p["recommended"]).to_dict() for b, p in plans.items()},
-        "choice": {str(b): arm.to_dict() | {"name": arm.name} for b, arm in choice.items()},
+        "choice": {str(b): arm.to_dict() | {"name": label(arm)} for b, arm in choice.items()},
         "primary": _primary(config, choice[config.sweep.target], predicted, trainings),
         "gains": plans[str(config.sweep.target)]["gains"],
         "cells": [cell.to_dict() | predicted[cell.arm, cell.budget] for cell in cells],
@@ -217,7 +218,7 @@ def _primary(
     lead = predicted[arm, budget]
     ends = sorted((sign * lead["over_bc_low"], sign * lead["over_bc_high"]))
     se, source = _expected_se(config, trainings)
-    names = (arm.name, PURE_BC.name) if sign < 0 else (PURE_BC.name, arm.name)
+    names = (label(arm), label(PURE_BC)) if sign < 0 else (label(PURE_BC), label(arm))
     return {
         "a": names[0],
         "b": names[1],

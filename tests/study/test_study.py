@@ -121,6 +121,7 @@ def test_a_study_goes_from_demonstrations_to_a_verdict(whole: Path) -> None:
         "not measured",
     }
     assert {one["by"] for one in found["ranking"]} == {"the plan", "one run at 0.25 of the budget"}
+    assert found["primary"]["measured"]["tasks"] == 60
     own = found["regret"]["12000"]
     assert 0 <= own["low"] <= own["regret"] <= own["high"]
     assert all(abs(arm["C_i"] - arm["budget"]) < 0.3 * arm["budget"] for arm in found["arms"])

@@ -39,9 +39,15 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="a function (recipe, budget, seed, folder, demonstrations) of your own; default: as `fewsteps "
         "collect` does",
     )
-    add("--teacher", help="the plan's teacher under another address or key")
-    add("--student", help="the plan's student under another address or key")
-    add("--workers", type=option(Few), default=2, help="tasks played at the same time (default: 2)")
+    add("--teacher", metavar="POLICY", help="the plan's teacher under another address or key")
+    add("--student", metavar="POLICY", help="the plan's student under another address or key")
+    add(
+        "--workers",
+        type=option(Few),
+        default=2,
+        metavar="N",
+        help="tasks played at the same time (default: 2)",
+    )
     add("--seed", type=option(Seed), default=0, help="of purchases and trainings (default 0)")
     add_trainings(spend)
     add("--json", action="store_true", help="one JSON object on standard output")

@@ -153,7 +153,8 @@ def _step(rounds: Rounds, state: State, name: str, work: Callable[[], State]) ->
     state["spent"] = sum(step.get("price", 0.0) for step in state["steps"].values())
     write_whole(rounds.folder / "spend.json", json.dumps(state, indent=2) + "\n")
     left = max(rounds.left - state["spent"], 0.0)
-    rounds.progress(f"spend: {name}: {found['said']}; {left:,.0f} teacher tokens are left")
+    cost = f"; it cost {found['price']:,.0f} teacher tokens" if found["price"] else ""
+    rounds.progress(f"spend: {name}: {found['said']}{cost}; {left:,.0f} teacher tokens are left")
 
 
 def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
@@ -193,8 +194,9 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
             for t in trained
         ],
         "price": 0.0,
-        "said": f"{arms[best].name} is expected to reach {mean[best]:.3f}; it beats each other recipe with "
-        f"probability {sure:.0%} or more, from {len(trained)} trainings",
+        "said": f"{arms[best].name}: expected pass@1 {mean[best]:.3f} (90 % interval {low:.3f} to "
+        f"{high:.3f}); it beats the best of every other recipe with probability {sure:.0%} or more; "
+        f"trainings: {len(trained)}",
     }
 
 
@@ -222,7 +224,7 @@ def _first_purchase(rounds: Rounds) -> State:
     return {
         "price": price,
         "folders": ["first-demos", "first-contexts"],
-        "said": f"{price:,.0f} teacher tokens of demonstrations and whole continuations",
+        "said": _holds(rounds, "first-demos", "first-contexts"),
     }
 
 
@@ -241,6 +243,17 @@ def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrat
             f"the buyer must not exceed its budget; nothing more is bought"
         )
     return price
+
+
+def _holds(rounds: Rounds, *names: str) -> str:
+    """What was bought, in words."""
+    kinds = [
+        kind
+        for run in _open(rounds, names)
+        for kind in run.read("episodes", columns=["kind"])["kind"].to_pylist()
+    ]
+    bought = {"demonstrations": kinds.count("demo"), "continuations": kinds.count("continuation")}
+    return " and ".join(f"{n:,} {what}" for what, n in bought.items() if n) or "nothing"
 
 
 def charged(folder: Path) -> float:
@@ -275,11 +288,11 @@ def _buy_part(rounds: Rounds, state: State, part: str) -> State:
     if part == "demonstrations":
         bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
         price = _bought(rounds, bc, (1 - arm.r) * left, "demos", [])
-        return {"price": price, "folders": ["demos"], "said": f"{price:,.0f} teacher tokens"}
+        return {"price": price, "folders": ["demos"], "said": _holds(rounds, "demos")}
     share = min(arm.r * left, left - state["steps"].get("demonstrations", {}).get("price", 0.0))
     shown = [run.folder for run in [*_demonstrations(rounds), *_open(rounds, ("demos",))]]
     price = _bought(rounds, arm.recipe_of(like), share, "contexts", shown)
-    return {"price": price, "folders": ["contexts"], "said": f"{price:,.0f} teacher tokens of {arm.name}"}
+    return {"price": price, "folders": ["contexts"], "said": f"{_holds(rounds, 'contexts')} of {arm.name}"}
 
 
 def _decision(state: State) -> State:

@@ -39,10 +39,7 @@ def open_workshop(equipment: Equipment, study: Path, *, gpus: int | None = None)
         raise InputError(f"--gpus {gpus}: this machine has {len(cards)}; ask for so many, or for 0 (CPU)")
     cards = cards[:gpus] * equipment.per_gpu
     if not cards:
-        # What is said of a GPU's memory is no measure for this machine's.
-        of_gpu = ("memory", "cache_gib", "at_once")
-        settings = {name: value for name, value in equipment.sampling.items() if name not in of_gpu}
-        equipment, cards = replace(equipment, engine="transformers", sampling=settings), [""]
+        equipment, cards = replace(equipment, engine="transformers"), [""]
     if not (Path(equipment.base) / "config.json").is_file():
         raise InputError(f"base {equipment.base!r} holds no config.json: name the folder of a checkpoint")
     preset(equipment.preset)

@@ -1,15 +1,16 @@
-# demo, test, lint and bench each set up what they need in .venv first.
+# demo, test, lint, bench and docs each set up what they need in .venv first.
 PYTHON ?= python3
 VENV := .venv
 BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
+DOCS := .venv-docs
 HARBOR := .venv-harbor
 FRAMEWORKS := .venv-frameworks
 HARBOR_PYTHON ?= python3.13
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench harbor frameworks validators clean
+.PHONY: demo test lint format bench docs harbor frameworks validators clean
 .DEFAULT_GOAL := demo
 
 demo: $(BASE)
@@ -39,8 +40,12 @@ frameworks: $(FRAMEWORKS)/inspect/.ready $(FRAMEWORKS)/verifiers/.ready
 bench: $(BENCH)
 	$(VENV)/bin/python -m benchmarks
 
+# The site of docs/ into site/, every warning an error.
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/mkdocs build --quiet --strict
+
 clean:
-	rm -rf $(VENV) $(HARBOR) $(FRAMEWORKS) .venv-validators .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) site $(HARBOR) $(FRAMEWORKS) .venv-validators .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The base install, in the lock's versions: enough for the demo, and for planning.
 $(BASE): locks/build.txt locks/dev.txt pyproject.toml
@@ -62,6 +67,12 @@ validators: locks/validators.txt
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | grep '^$(HARBOR_PYTHON:python%=%)\.' | tail -1) \
 		$(HARBOR_PYTHON) -m venv --clear .venv-validators
 	.venv-validators/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/validators.txt
+
+# What builds the site, apart from the package and its dependencies.
+$(DOCS)/.ready: locks/docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/docs.txt
+	touch $@
 
 # The libraries that the benchmarks compare with.
 $(BENCH): $(READY) locks/bench.txt

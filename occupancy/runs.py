@@ -136,6 +136,14 @@ class Run:
                     f"or two runs were put into one folder; remove one of the parts"
                 )
 
+    def _repr_html_(self) -> str:
+        from occupancy.record.pages import shown
+
+        episodes = self.read("episodes", columns=["kind", "status", "R"]).to_pandas()
+        by_kind = episodes.groupby(["kind", "status"])["R"].agg(["size", "mean"]).reset_index()
+        by_kind.columns = ["kind", "ended as", "episodes", "mean R"]
+        return shown([f"{self.folder}: {self.recipe.name} ({self.recipe.hash})"], by_kind)
+
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""
         tables = {name: table_of(name, part) for name, part in rows.items() if part}

@@ -30,6 +30,7 @@ from scipy.stats import t as student
 from agentloop.run.evaluate import interval, wilson
 from analysis.compare.scores import Source, read_scores
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.pages import shown
 from occupancy.statistics.clusters import clustered_ratio
 
 POWER = 0.8
@@ -98,6 +99,9 @@ class Comparison:
     def to_pandas(self) -> pd.DataFrame:
         """The differences, a row each."""
         return pd.DataFrame([asdict(d) | {"found": d.found} for d in self.differences])
+
+    def _repr_html_(self) -> str:
+        return shown(self.cautions, self.rates_to_pandas(), self.to_pandas())
 
     def rates_to_pandas(self) -> pd.DataFrame:
         """The success rates, a row an arm and k."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.curves.arms import SHORT, Arm, Traces
 from occupancy.record.recipe import K_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STATUSES = ("ranked", "no_preference", "pilot_too_small")
 
@@ -110,6 +113,20 @@ class Plan:
             for what, name in parts.items():
                 sums[what][name] = sums[what].get(name, 0.0) + c.p_best
         return {what: dict(sorted(found.items(), key=lambda item: -item[1])) for what, found in sums.items()}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The candidates, a row each, most expected first."""
+        import pandas as pd
+
+        kept = {id(c) for c in self.not_worse}
+        rows = [asdict(c) | {"not_excluded": id(c) in kept} for c in self.candidates]
+        return pd.DataFrame(rows).assign(recommended=[c == self.recommended for c in self.candidates])
+
+    def _repr_html_(self) -> str:
+        from analysis.plan.answer import sentences
+        from occupancy.record.pages import shown
+
+        return shown(sentences(self), self.to_pandas().head(10))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: K is a whole number or 'inf', unknown is null."""

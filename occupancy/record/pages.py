@@ -7,9 +7,13 @@ every script and every request; a page with a script of ours names its hash in t
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def render(template: Path, **values: Any) -> str:
@@ -26,6 +30,14 @@ def render(template: Path, **values: Any) -> str:
     )
     environment.globals.update(script_hash=_script_hash, trusted=Markup)
     return str(environment.get_template(template.name).render(values))
+
+
+def shown(lines: Sequence[str], *tables: pd.DataFrame) -> str:
+    """Lines and tables as HTML for a notebook; texts are escaped."""
+    from markupsafe import escape
+
+    said = [f"<p>{escape(line)}</p>" for line in lines]
+    return "".join([*said, *(table.to_html(index=False, float_format="{:.3f}".format) for table in tables)])
 
 
 def write(file: Path, page: str) -> Path:

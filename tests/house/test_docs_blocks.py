@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from analysis.cli import main
+
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("compare", "report")
+PAGES = ("compare", "python", "report")
 """Pages whose blocks stand alone; others have tests of their own."""
 
 
@@ -22,6 +25,18 @@ def test_python_blocks_run(name: str, tmp_path: Path) -> None:
         command = [sys.executable, "-W", "error", "-c", block]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "pilot").symlink_to(DOCS.parent / "analysis" / "pilot")
+    blocks = re.findall(r"```fewsteps\n(.*?)```", (DOCS / "tutorial.md").read_text("utf-8"), re.DOTALL)
+    for line in "".join(blocks).splitlines():
+        _, *arguments = shlex.split(line)
+        assert main(arguments) == 0, line
+    for made in ("plan.toml", "pilot.html", "report.html", "cut-3/run.json", "figures"):
+        assert (tmp_path / made).exists()
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

@@ -1,0 +1,51 @@
+"""What the command line does, from Python: the calls of docs/python.md, frames, and tables in notebooks."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from browser import Elements
+from paper_page import page, se
+
+from analysis.compare import compare
+from analysis.plan.planner import plan
+from occupancy.runs import open_run
+
+ROOT = Path(__file__).parents[2]
+PILOT = ROOT / "analysis" / "pilot"
+CALLS = re.findall(r"`([\w.]+):(\w+)`", (ROOT / "docs" / "python.md").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("module", "name"), CALLS)
+def test_every_call_of_the_page_exists(module: str, name: str) -> None:
+    if module.startswith("sft"):
+        pytest.importorskip("torch")
+    assert callable(getattr(import_module(module), name))
+
+
+def test_a_plan_is_a_frame_of_its_candidates() -> None:
+    found = plan(PILOT, budget=50_000)
+    frame = found.to_pandas()
+    assert len(frame) == len(found.candidates)
+    assert frame["pass_at_1"].is_monotonic_decreasing
+    assert frame["recommended"].sum() == 1
+    assert frame["not_excluded"].sum() == len(found.not_worse)
+
+
+def test_results_show_themselves_as_escaped_tables() -> None:
+    hostile = "<script>alert(1)</script>"
+    compared = compare({hostile: {"q": [1], "r": [0]}, "b": {"q": [1], "r": [1]}})
+    for result in (compared, plan(PILOT, budget=50_000), open_run(PILOT)):
+        html = result._repr_html_()
+        found = Elements(html)
+        assert "<table" in html
+        assert not found.find("script")
+    assert hostile in "".join(Elements(compared._repr_html_()).find("td"))
+
+
+def test_the_page_of_the_paper_is_made_from_its_data() -> None:
+    assert (ROOT / "docs" / "paper.md").read_text("utf-8") == page(), "run python tests/paper_page.py"
+    assert round(se(17.3, 210), 1) == 2.6

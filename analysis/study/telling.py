@@ -130,12 +130,29 @@ def _ranking(ranking: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _coverage(own: Mapping[str, Any]) -> str:
-    return (
-        f"## Bands\n\n{own['inside']:.0%} of {own['arms']} measured arms lie within their 90 % band "
-        f"({own['inside_with_noise']:.0%} where the measurement's own error is allowed for); mean width "
-        f"{own['width']:.3f}; predictions are {own['bias']:+.3f} off on average."
-    )
+def _coverage(found: Mapping[str, Any]) -> str:
+    names = {"pass_at_1": "pass@1", "over_demonstrations": "lead on more demonstrations"}
+    rows = [
+        [
+            name,
+            own["n"],
+            f"{own['inside']:.0%}",
+            f"{own['inside_with_noise']:.0%}",
+            _number(own["width"]),
+            _number(own["bias"], "+"),
+        ]
+        for key, name in names.items()
+        if (own := found[key])
+    ]
+    heads = [
+        "",
+        "n",
+        "in their 90 % band",
+        "with the error of measuring",
+        "mean width",
+        "predicted minus measured",
+    ]
+    return f"## Bands\n\n{_table(heads, rows)}"
 
 
 def _handback(curve: Sequence[Mapping[str, Any]]) -> str:

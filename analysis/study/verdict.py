@@ -19,7 +19,7 @@ from analysis.plan.report import finite
 from analysis.study.accounts import REFERENCES, jobs_of
 from analysis.study.claims import CLAIMS, handback, judged
 from analysis.study.config import PURE_BC, StudyConfig
-from analysis.study.measured import Sweep, label, read_sweep
+from analysis.study.measured import Lead, Sweep, label, read_sweep
 from analysis.study.registration import FILE, check_registration
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError
@@ -208,20 +208,31 @@ def _pairs(
 
 
 def _coverage(sweep: Sweep, budgets: Sequence[int]) -> dict[str, Any]:
-    """How often measured pass@1 is within its 90 % band, and by how much levels are off."""
-    arms = [_measured(sweep, arm, budget) for budget in budgets for arm in sweep.groups(budget)]
-    inside = [a["predicted"]["low"] <= a["pass_at_1"] <= a["predicted"]["high"] for a in arms]
-    slack = [1.645 * (a["se"] or 0.0) for a in arms]
-    with_noise = [
-        a["predicted"]["low"] - s <= a["pass_at_1"] <= a["predicted"]["high"] + s
-        for a, s in zip(arms, slack, strict=True)
-    ]
+    """How often pass@1, and the lead on pure BC, are within their 90 % bands, and how far off they are."""
+    told = {(cell.arm, cell.budget): one for cell, one in sweep.cells.items()}
+    levels, leads = [], []
+    for budget in budgets:
+        for arm, names in sweep.groups(budget).items():
+            one = told[arm, budget]
+            levels.append((one["pass_at_1"], one["low"], one["high"], sweep.rate(names)))
+        for arm, lead in sweep.leads(budget, PURE_BC).items():
+            one = told[arm, budget]
+            leads.append((one["over_bc"], one["over_bc_low"], one["over_bc_high"], lead))
+    return {"pass_at_1": _within(levels), "over_demonstrations": _within(leads)}
+
+
+def _within(predicted: Sequence[tuple[float, float, float, Lead]]) -> dict[str, Any] | None:
+    if not predicted:
+        return None
+    mean, low, high = np.array([one[:3] for one in predicted]).T
+    seen = np.array([one[3].difference for one in predicted])
+    slack = 1.645 * np.array([one[3].se for one in predicted])
     return {
-        "arms": len(arms),
-        "inside": float(np.mean(inside)),
-        "inside_with_noise": float(np.mean(with_noise)),
-        "width": float(np.mean([a["predicted"]["high"] - a["predicted"]["low"] for a in arms])),
-        "bias": float(np.mean([a["predicted"]["pass_at_1"] - a["pass_at_1"] for a in arms])),
+        "n": len(predicted),
+        "inside": float(((low <= seen) & (seen <= high)).mean()),
+        "inside_with_noise": float(((low - slack <= seen) & (seen <= high + slack)).mean()),
+        "width": float((high - low).mean()),
+        "bias": float((mean - seen).mean()),
     }
 
 

@@ -172,3 +172,9 @@ def test_the_command_spends_a_plan(
     assert json.loads(capsys.readouterr().out)["spent"] <= 3 * price
     assert main(["spend", plan, "--out", out, "--buyer", "toy_shop:buy"]) == 2
     assert "rounds need trainings" in capsys.readouterr().err
+    new = ["spend", plan, "--out", f"{out}-new"]
+    assert main([*new, "--trainer", "toy_shop:train"]) == 2
+    assert "give that, or a --buyer" in capsys.readouterr().err
+    assert main([*new, *seams, "--teacher", "openai:other@http://h/v1"]) == 2
+    assert "another teacher needs another pilot" in capsys.readouterr().err
+    assert not Path(f"{out}-new").exists(), "nothing was begun"

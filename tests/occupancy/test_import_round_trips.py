@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from toy_runs import run_of
 
@@ -111,23 +111,115 @@ def tau_bench(turns, folder):
     return text_file(folder / "a.json", json.dumps([record]))
 
 
+def tau_2(turns, folder):
+    simulation = {"task_id": "a", "trial": 0, "messages": messages_of(turns), "reward_info": {"reward": 1.0}}
+    return text_file(folder / "a.json", json.dumps({"info": {}, "simulations": [simulation]}))
+
+
+def trl(turns, folder):
+    first, *rest = messages_of(turns)
+    file = folder / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([{"task_id": "a", "prompt": [first], "completion": rest}]), file)
+    return file
+
+
+def alpaca(turns, folder):
+    questions = ["q", *(reply for _, _, reply in turns[:-1])]
+    *history, last = zip(questions, (text for text, _, _ in turns), strict=True)
+    record = {"task_id": "a", "query": last[0], "response": last[1], "history": history}
+    return text_file(folder / "a.json", json.dumps([record]))
+
+
+def claude_code(turns, folder):
+    said = [("user", "q")]
+    for text, _, reply in turns:
+        said += [("assistant", [{"type": "text", "text": text}]), ("user", reply)]
+    lines = [
+        {
+            "uuid": f"u{i}",
+            "parentUuid": f"u{i - 1}" if i else None,
+            "sessionId": "a",
+            "type": role,
+            "message": {"role": role, "content": content, **({"id": f"m{i}"} if role == "assistant" else {})},
+        }
+        for i, (role, content) in enumerate(said)
+    ]
+    return text_file(folder / "a.jsonl", "\n".join(map(json.dumps, lines)))
+
+
+def codex(turns, folder):
+    items = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]}]
+    for text, calls, reply in turns:
+        said = [{"type": "output_text", "text": text}]
+        items.append({"type": "message", "role": "assistant", "content": said})
+        items += [{"type": "function_call", "name": name, "arguments": given} for name, given in calls]
+        answer = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": reply}]}
+        items.append({"type": "function_call_output", "output": reply} if calls else answer)
+    lines = [{"type": "session_meta", "payload": {"id": "a"}}]
+    lines += [{"type": "response_item", "payload": item} for item in items]
+    return text_file(folder / "a.jsonl", "\n".join(map(json.dumps, lines)))
+
+
+def openhands_1(turns, folder):
+    def spoken(source, role, text):
+        said = {"role": role, "content": [{"type": "text", "text": text}]}
+        return {"kind": "MessageEvent", "source": source, "llm_message": said}
+
+    events = [spoken("user", "user", "q")]
+    for number, (text, calls, reply) in enumerate(turns):
+        for name, arguments in calls:
+            call = {"id": "c", "name": name, "arguments": arguments}
+            thought = [{"type": "text", "text": text}]
+            acted = {"kind": "ActionEvent", "source": "agent", "tool_call": call, "thought": thought}
+            events.append(acted | {"llm_response_id": f"r{number}"})
+        seen = {"kind": "Seen", "content": [{"type": "text", "text": reply}]}
+        observed = {"kind": "ObservationEvent", "source": "environment", "observation": seen}
+        events += [observed] if calls else [spoken("agent", "assistant", text), spoken("user", "user", reply)]
+    record = {"instance_id": "a", "history": events}
+    return text_file(folder / "a.jsonl", json.dumps(record))
+
+
+def openhands_completion(turns, folder):
+    *before, said, _ = messages_of(turns)
+    (folder / "a").mkdir()
+    record = {"messages": before, "response": {"choices": [{"message": said, "finish_reason": "stop"}]}}
+    return text_file(folder / "a" / "completion.json", json.dumps(record))
+
+
+def verl_rollouts(turns, folder):
+    said = [("user", "q")]
+    for text, _, reply in turns:
+        said += [("assistant", text), ("user", reply)]
+    parts = [f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in said]
+    record = {"task_id": "a", "input": parts[0], "output": "".join(parts[1:]), "score": 1.0, "step": 1}
+    return text_file(folder / "a.jsonl", json.dumps(record))
+
+
 def text_file(file, text):
     file.write_bytes(text.encode("utf-8", "surrogatepass"))
     return file
 
 
-WITH_CALLS = (chat, chat_document, verifiers, parquet, inspect, swe_agent, mini_swe_agent, tau_bench)
-WITHOUT = (anthropic, sharegpt, atif)
+WITH_CALLS = (
+    *(chat, chat_document, verifiers, parquet, trl, inspect, swe_agent, mini_swe_agent, tau_bench, tau_2),
+    *(codex, openhands_1, openhands_completion),
+)
+WITHOUT = (anthropic, sharegpt, atif, alpaca, claude_code, verl_rollouts)
+WITHOUT_LAST_REPLY = (alpaca, openhands_completion)
+"""Formats that end with the last answer."""
 
 
 @pytest.mark.parametrize("writer", [*WITH_CALLS, *WITHOUT])
 @given(turns=TURNS)
 def test_what_was_said_comes_back_byte_for_byte(writer, turns):
+    assume(writer is not verl_rollouts or "<|im_" not in str(turns))
     with TemporaryDirectory() as folder:
         file = writer(turns, Path(folder))
         (episode,) = read_episodes(formats_of([file]), settings=SETTINGS)
     calls = writer in WITH_CALLS
     wanted = [(turn_text(text, given if calls else []), reply) for text, given, reply in turns]
+    if writer in WITHOUT_LAST_REPLY:
+        wanted[-1] = (wanted[-1][0], "")
     assert [(turn.text, turn.observation) for turn in episode.turns] == wanted
     assert episode.task_id == "a"
 

@@ -104,6 +104,8 @@ class Ledger:
 
     def __init__(self, file: Path, *, read_only: bool = False) -> None:
         self._read_only = read_only
+        if file.is_symlink():
+            raise RunError(f"{file} is a symbolic link: a ledger is no link; put the file itself there")
         try:
             if read_only:
                 self._read(file)

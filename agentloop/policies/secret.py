@@ -13,7 +13,7 @@ SHOWN = "[key]"
 
 
 class Secret:
-    """A key that no text may hold: as it is, spaced out, in base64, or escaped as in JSON, URLs and HTML."""
+    """A key that no text may hold: as it is, spaced out, in base64 or hex, or escaped (JSON, URLs, HTML)."""
 
     def __init__(self, key: str) -> None:
         letters = (
@@ -23,7 +23,7 @@ class Secret:
         )
         self._rest = letters[ENOUGH:]
         start = "".join(letter.pattern for letter in letters[:ENOUGH])
-        self._plain, self._encoded = key[:ENOUGH].lower(), _base64(key)
+        self._plain, self._encoded = key[:ENOUGH].lower(), [*_base64(key), key.encode().hex()]
         codes = {ord(c) for c in key[:ENOUGH]}
         forms = ("u00{0:02x}", "\\x{0:02x}", "%{0:02x}", "%25", "&#x", "&#0", "&#{0};")
         self._escaped = {form.format(code) for code in codes for form in forms}
@@ -55,7 +55,9 @@ class Secret:
         lower = text.lower()
         together = self._plain in lower or self._plain in "".join(lower.split())
         return (
-            together or any(form in lower for form in self._escaped) or any(f in text for f in self._encoded)
+            together
+            or any(form in lower for form in self._escaped)
+            or any(form in text or form in lower for form in self._encoded)
         )
 
 
@@ -74,4 +76,4 @@ def _base64(key: str) -> list[str]:
     for before in range(3):
         whole = b64encode(b"\0" * before + key.encode()).decode().rstrip("=")
         found.append(whole[(0, 2, 3)[before] : len(whole) - (len(whole) % 4 and 1)])
-    return found
+    return [*found, *(form.replace("+", "-").replace("/", "_") for form in found)]

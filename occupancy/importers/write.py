@@ -14,7 +14,7 @@ from occupancy.importers.episodes import ImportedEpisode
 from occupancy.importers.parents import Parents
 from occupancy.importers.rows import WORDS, Numbers, rows_of
 from occupancy.importers.seen import Seen
-from occupancy.record.drafts import whole_folder
+from occupancy.record.drafts import alone_in, whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe, preset
 from occupancy.record.rows import Rows
@@ -78,23 +78,22 @@ def write_run(
     """
     counted, numbers, parents = Imported(), Numbers(), Parents()
     stage = folder.with_name(f".{folder.name}.parts")
-    shutil.rmtree(stage, ignore_errors=True)
-    stage.mkdir(parents=True)
-    try:
-        staged = Run(stage, preset("pure-bc"), {})
-        for part in _parts(episodes, T_max):
-            rows = rows_of(part, environment=environment, numbers=numbers, parents=parents)
-            counted.add(rows)
-            staged.commit(rows)
-        if not counted.episodes:
-            raise InputError("no conversation in the files: expected one at least")
-        recipe = _recipe(counted, T_max)
-        _finish(stage, recipe)
-        with whole_folder(folder) as draft:
-            create_run(draft, recipe, info)
-            os.rename(stage / "parts", draft / "parts")
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+    with alone_in(stage, folder):
+        try:
+            staged = Run(stage, preset("pure-bc"), {})
+            for part in _parts(episodes, T_max):
+                rows = rows_of(part, environment=environment, numbers=numbers, parents=parents)
+                counted.add(rows)
+                staged.commit(rows)
+            if not counted.episodes:
+                raise InputError("no conversation in the files: expected one at least")
+            recipe = _recipe(counted, T_max)
+            _finish(stage, recipe)
+            with whole_folder(folder) as draft:
+                create_run(draft, recipe, info)
+                os.rename(stage / "parts", draft / "parts")
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
     return Run(folder, recipe, info), counted
 
 

@@ -7,6 +7,7 @@ command can be given again.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -33,19 +34,50 @@ def new_folder(name: str | Path, *, option: str = "--out", or_empty: bool = Fals
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A draft to fill: it takes the name `folder`, and the place of what is there, when the block ends."""
+    """A draft to fill: it takes the name `folder`, and the place of what is there, when the block ends.
+
+    InputError where another process is filling the same draft.
+    """
     draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    with alone_in(draft, folder):
+        try:
+            yield draft
+            sync(draft)
+            if folder.is_dir():
+                shutil.rmtree(folder)
+            os.rename(draft, folder)
+            _sync_one(folder.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def alone_in(draft: Path, folder: Path) -> Iterator[None]:
+    """Make `draft`, on the way to `folder`, an empty folder that this process fills alone.
+
+    What a kill left in it is removed. InputError where another process is filling it.
+    """
+    busy = InputError(f"{folder} is being written by another command: wait for it, or name another folder")
+    if draft.is_symlink():
+        draft.unlink()
+    draft.mkdir(parents=True, exist_ok=True)
+    handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        yield draft
-        sync(draft)
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        os.rename(draft, folder)
-        _sync_one(folder.parent)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            same = os.path.samestat(os.stat(draft), os.fstat(handle))
+        except (BlockingIOError, FileNotFoundError) as error:
+            raise busy from error
+        if not same:  # the other one was done between the two calls
+            raise busy
+        for left in draft.iterdir():
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+        yield
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        os.close(handle)
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 ENDED = {"stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call"}
 """Finish reasons of a turn that its model ended."""
 CUT = {
@@ -10,6 +12,13 @@ CUT = {
 }
 """Finish reasons of a turn that was cut; '' where the server names none."""
 UNKNOWN = "unknown: "
+
+
+_TAGS = "think|thinking|thought|reasoning|seed:think"
+_CLOSED = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]")
+_OPEN = re.compile(rf"(?:<(?:{_TAGS})>|\[THINK\]).*", re.DOTALL)
+_UNSEEN = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
+"""Characters that show nothing, and are no blanks to `strip`."""
 
 
 def read_finish(word: object) -> str:
@@ -21,8 +30,9 @@ def read_finish(word: object) -> str:
 
 
 def has_text(text: str) -> bool:
-    """Whether a turn says something beside reasoning."""
-    return bool(text.rpartition("</think>")[2].strip())
+    """Whether a turn says something beside reasoning, which may be left open, and blanks, seen or not."""
+    said = _OPEN.sub("", _CLOSED.split(text)[-1])
+    return bool(said.translate(_UNSEEN).strip())
 
 
 def is_target(text: str, finish_reason: str) -> bool:

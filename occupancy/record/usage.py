@@ -36,7 +36,7 @@ def read_counts(given: Any) -> Counts | None:
     cached = whole(_detail(given, "prompt_tokens_details", "cached_tokens"))
     if reasoning and prompt is not None and total == prompt + output + reasoning:
         output += reasoning
-    hidden = total is not None and prompt is not None and total > prompt + output
+    hidden = total is not None and prompt is not None and not max(prompt, output) <= total <= prompt + output
     too_many = cached is not None and prompt is not None and cached > prompt
     return None if hidden or too_many or reasoning > output else Counts(output, reasoning, prompt, cached)
 

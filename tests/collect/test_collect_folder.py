@@ -185,6 +185,15 @@ def test_nothing_is_written_through_a_symbolic_link(tmp_path: Path) -> None:
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+def test_a_ledger_that_is_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    target = tmp_path / "other.sqlite"
+    target.write_bytes(b"")
+    (tmp_path / "ledger.sqlite").symlink_to(target)
+    with pytest.raises(RunError, match="is a symbolic link"):
+        Ledger(tmp_path / "ledger.sqlite")
+    assert target.read_bytes() == b""
+
+
 def test_every_table_has_its_schema_also_where_it_has_no_row(tmp_path: Path) -> None:
     """64-bit offsets for texts, and JSON text for what has no fixed form: parts of any kind fit together."""
     run = open_or_create(tmp_path, RECIPE, {}, made_with={})

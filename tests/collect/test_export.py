@@ -16,6 +16,7 @@ from agentloop.export.atif import documents
 from agentloop.export.trainers import IGNORED, llamafactory
 from agentloop.render.types import TraceMessage, read_messages
 from analysis.cli import main
+from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
@@ -112,6 +113,19 @@ def test_texts_like_special_tokens_are_counted_and_warned_of(
     told = (tmp_path / "out" / "how-to-train.txt").read_text()
     assert "'</s>' (1), '<|im_end|>' (1)" in told
     assert all(line.startswith("#") for line in told.splitlines()[-3:])
+
+
+def test_two_commands_do_not_write_one_folder(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = ["export", str(run.folder), "--format", "trl", "--out", str(out)]
+    with whole_folder(out) as draft:
+        (draft / "mine").write_text("mine")
+        assert main(command) == 2
+        assert "is being written by another command" in capsys.readouterr().err
+    assert [f.name for f in out.iterdir()] == ["mine"]
+    assert [f.name for f in tmp_path.iterdir()] == ["out"]
 
 
 def test_trl_trains_on_completions(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from analysis.cli import main
 from occupancy import DataError
 from occupancy.importers import files, formats_of, read_episodes
 from occupancy.importers.episodes import ImportSettings
+from occupancy.importers.seen import Seen
 from occupancy.runs import open_run
 
 RECORD = {"task_id": "key", "messages": MESSAGES}
@@ -149,3 +151,18 @@ def test_a_folder_that_datasets_saved_is_read(tmp_path, kind, capsys):
     given = ["import", str(folder), "--author", "teacher", "--out", str(tmp_path / "run"), "--json"]
     assert main(given) == 0
     assert json.loads(capsys.readouterr().out)["tasks"] == 600
+
+
+def test_what_is_remembered_of_earlier_episodes_is_on_the_disk():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seen = Seen()
+    for start in range(0, 300_000, 1000):
+        seen.add((f"a task with a name of some length {n}" for n in range(start, start + 1000)), start)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 24 * 1024, "KiB more"
+    assert len(seen) == 300_000
+    assert seen.get("a task with a name of some length 1234") == 1000
+    seen.add(["a task with a name of some length 1234", -(2**63)], 7)
+    assert (seen.get("a task with a name of some length 1234"), seen.get(-(2**63))) == (1000, 7)
+    seen.put("a task with a name of some length 1234", 8)
+    assert seen.get("a task with a name of some length 1234") == 8
+    assert "another" not in seen

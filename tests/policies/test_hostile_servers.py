@@ -137,7 +137,18 @@ def test_finish_reasons_are_ends_cuts_or_unknown_by_name(tmp_path: Path) -> None
     assert trained == len(whole), "the turn that ended so is in no trace"
 
 
-@pytest.mark.parametrize("text", ["", " \n", "<think>only this</think>\n"])
+UNSAID = [
+    "",
+    " \n",
+    "<think>only this</think>\n",
+    "\u200b\ufeff",
+    "<think>for ever",
+    "[THINK]a[/THINK]",
+    "a</thought>",
+]
+
+
+@pytest.mark.parametrize("text", UNSAID)
 def test_a_teachers_turn_without_text_is_no_target_and_no_trace(tmp_path: Path, text: str) -> None:
     async def silent(ask: Ask) -> Answer:
         return Answer(text, Usage(9, "test", reasoning=8))
@@ -175,6 +186,7 @@ def test_a_turn_without_text_stays_in_the_context_of_the_targets_after_it(tmp_pa
         ({"completion_tokens": 34, "prompt_tokens": 20, "total_tokens": 502}, None),
         ({"completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 50}}, None),
         ({"completion_tokens": 0, "prompt_tokens": 0, "total_tokens": 0}, None),
+        ({"completion_tokens": 34, "prompt_tokens": 20, "total_tokens": 5}, None),
         ({"completion_tokens": 2, "prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}}, None),
     ],
 )
@@ -204,6 +216,8 @@ def test_usage_of_zeros_keeps_a_budget(tmp_path: Path) -> None:
         "".join(f"%{ord(c):02x}" for c in KEY),
         "".join(f"&#{ord(c)};" for c in KEY),
         KEY.replace("-", "\\u002d"),
+        KEY.encode().hex(),
+        KEY.encode().hex().upper(),
         KEY[:25],
     ],
 )
@@ -213,13 +227,14 @@ def test_a_key_is_hidden_in_every_form(told: str) -> None:
 
 
 def test_base64_of_a_key_is_hidden() -> None:
-    from base64 import b64encode
+    from base64 import b64encode, urlsafe_b64encode
 
-    for before in ("", "a", "ab", "Bearer "):
-        told = b64encode(f"{before}{KEY}".encode()).decode()
-        hidden = Secret(KEY).hidden(told)
-        assert "[key]" in hidden
-        assert len(hidden) < 25
+    odd = KEY + "~?~?~>>~"
+    for key, encode in ((KEY, b64encode), (odd, b64encode), (odd, urlsafe_b64encode)):
+        for before in ("", "a", "ab", "Bearer "):
+            hidden = Secret(key).hidden(encode(f"{before}{key}".encode()).decode())
+            assert "[key]" in hidden
+            assert len(hidden) < 25
 
 
 def test_a_tls_failure_is_told_as_one() -> None:

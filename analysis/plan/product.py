@@ -36,6 +36,8 @@ ENGINES = ("vllm", "transformers")
 SHOWN = ("train: ", "evaluate: ", "fewsteps ")
 """Beginnings of the lines that are shown; models and engines write many others, which are in the log."""
 _PR_SET_PDEATHSIG = 1
+# Loaded here: a process that was just forked from one with threads should load nothing.
+_LINUX = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def run_command(arguments: list[str], log: Path) -> dict[str, Any]:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            preexec_fn=_die_with_parent if _LINUX else None,  # noqa: PLW1509
         ) as process:
             assert process.stderr is not None
             for line in process.stderr:
@@ -170,8 +172,9 @@ def run_command(arguments: list[str], log: Path) -> dict[str, Any]:
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent is killed: else it would train on beside the next one."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Ask Linux to end this process when the one that waits for it is killed: else both would train on."""
+    if _LINUX is not None:
+        _LINUX.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _text(value: Any) -> str:

@@ -161,6 +161,10 @@ class Desk:
         session.hear(reply)
         return True
 
+    def sync(self) -> None:
+        """Wait until what the harness said is on the disk."""
+        self._journal.sync()
+
     def status(self) -> dict[str, Any]:
         """Counts, and the tasks that need further episodes."""
         needed = {name: len(known.seats) for name, known in self.tasks.items() if known.seats}

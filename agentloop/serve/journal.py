@@ -3,7 +3,7 @@
     RUN/serve.jsonl     one JSON object a line: an episode's beginning, an observation, a reward
 
 Turns are not in it: they are in the ledger. A line is written before it has any effect, and survives the
-death of the process; rewards, which no harness sends twice, are also synced to the disk.
+death of the process; a reward, which no harness sends twice, is on the disk before it is confirmed.
 """
 
 from __future__ import annotations
@@ -70,19 +70,21 @@ class Journal:
     def replied(self, key: str, reply: Reply | Failed) -> None:
         """The harness has answered a turn, or ended the episode."""
         if isinstance(reply, Failed):
-            self._write({"key": key, "failed": reply.why}, sync=True)
+            self._write({"key": key, "failed": reply.why})
             return
         line: dict[str, Any] = {"key": key, "observation": reply.observation, "role": reply.role}
-        self._write(line | ({"reward": reply.reward} if reply.done else {}), sync=reply.done)
+        self._write(line | ({"reward": reply.reward} if reply.done else {}))
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(self._handle.fileno())
 
     def close(self) -> None:
         """Close the file."""
         self._handle.close()
 
-    def _write(self, line: dict[str, Any], *, sync: bool = False) -> None:
+    def _write(self, line: dict[str, Any]) -> None:
         self._handle.write(json.dumps(line).encode() + b"\n")
-        if sync:
-            os.fsync(self._handle.fileno())
 
 
 def _read(file: Path) -> Iterator[Recorded]:

@@ -22,6 +22,7 @@ from occupancy.record.errors import InputError
 EVERY_S = 0.3
 """Seconds between two looks at the files."""
 End = Reply | Failed
+Say = Callable[[str], None]
 
 
 def read_spec(spec: str) -> Path:
@@ -32,15 +33,11 @@ def read_spec(spec: str) -> Path:
     return Path(folder)
 
 
-async def follow(desk: Desk, folder: Path, *, say: Callable[[str], None]) -> None:
+async def follow(desk: Desk, folder: Path, *, say: Say) -> None:
     """Give the rewards in the folder's records to their episodes, as they are written; never returns."""
-    records, waiting = Records(folder), []
+    records, waiting = Records(folder, say), []
     while True:
-        try:
-            waiting += await asyncio.to_thread(lambda: list(records.new()))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"
-            say(f"a record of {folder} cannot be read ({what}): give its reward by POST")
+        waiting += await asyncio.to_thread(lambda: list(records.new()))
         waiting = [(key, end) for key, end in waiting if not _given(desk, key, end)]
         await asyncio.sleep(EVERY_S)
 
@@ -54,25 +51,40 @@ def _given(desk: Desk, key: str, end: End) -> bool:
 
 
 class Records:
-    """The traces of a folder, each once."""
+    """The traces of a folder, each once; what cannot be read is said."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, say: Say) -> None:
+        self._folder, self._say = folder, say
         self._read: dict[Path, int] = {}
 
     def new(self) -> Iterator[tuple[str, End]]:
         """Key and end of each episode that was written since the last look."""
         for file in sorted(self._folder.rglob("traces.jsonl")):
-            at = self._read.get(file, 0)
-            with file.open("rb") as handle:
-                handle.seek(at)
-                given = handle.read()
-            whole = given[: given.rfind(b"\n") + 1]
-            self._read[file] = at + len(whole)
-            for line in whole.splitlines():
-                record = json.loads(line)
-                for trace in record.get("traces", [record]):
-                    yield str(trace["id"]), end_of(trace)
+            try:
+                lines = self._new_lines(file)
+            except OSError as error:
+                self._say(f"{file} cannot be read ({error}): rewards in it are not given")
+                continue
+            for line in lines:
+                try:
+                    yield from list(_ends(line))
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                    what = f"{type(error).__name__}: {error}"
+                    self._say(f"a record of {file} cannot be read ({what}): give its reward by POST")
+
+    def _new_lines(self, file: Path) -> list[bytes]:
+        with file.open("rb") as handle:
+            handle.seek(self._read.get(file, 0))
+            given = handle.read()
+        whole = given[: given.rfind(b"\n") + 1]
+        self._read[file] = self._read.get(file, 0) + len(whole)
+        return whole.splitlines()
+
+
+def _ends(line: bytes) -> Iterator[tuple[str, End]]:
+    record = json.loads(line)
+    for trace in record.get("traces", [record]):
+        yield str(trace["id"]), end_of(trace)
 
 
 def end_of(trace: dict[str, Any]) -> End:

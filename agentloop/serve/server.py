@@ -11,6 +11,7 @@ What a harness sends as Authorization is compared with the access key, and neith
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import re
@@ -32,6 +33,10 @@ Say = Callable[[str], None]
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _TASK = re.compile(r"[\w./:@+=,-]{1,200}")
 _IN_API_KEY = "/episode/"
+_MODELS = {
+    "object": "list",
+    "data": [{"id": "fewsteps", "object": "model", "created": 0, "owned_by": "fewsteps"}],
+}
 
 
 def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -> web.Application:
@@ -74,6 +79,7 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
 
     async def reward(request: web.Request) -> Any:
         used = desk.end_of(_key(request), _read_end(await body_of(request)))
+        await asyncio.to_thread(desk.sync)
         return aio.json_response({"used": used})
 
     async def episode(request: web.Request) -> Any:
@@ -85,8 +91,7 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
         raise Refused(404, "unknown_episode", f"episode {key[:80]!r} is not known: it has made no call")
 
     async def models(request: web.Request) -> Any:
-        model = {"id": "fewsteps", "object": "model", "created": 0, "owned_by": "fewsteps"}
-        return aio.json_response({"object": "list", "data": [model]})
+        return aio.json_response(_MODELS)
 
     async def status(request: web.Request) -> Any:
         return aio.json_response(desk.status())
@@ -94,14 +99,6 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
     async def close(request: web.Request) -> Any:
         desk.refuse_further(CLOSED)
         return aio.json_response(desk.status())
-
-    async def unknown(request: web.Request) -> Any:
-        raise Refused(
-            404,
-            "unknown_address",
-            f"{request.method} {request.path[:80]}: expected POST /v1/chat/completions or "
-            f"/episodes/KEY/reward; see docs/own_harness.md",
-        )
 
     app: web.Application = aio.Application(client_max_size=MOST_BYTES)
     for start in ("", "/v1", "/episodes/{key}", "/episodes/{key}/v1"):
@@ -111,7 +108,7 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
     app.router.add_get("/episodes/{key}", handled(episode))
     app.router.add_get("/status", handled(status))
     app.router.add_post("/close", handled(close))
-    app.router.add_route("*", "/{rest:.*}", handled(unknown))
+    app.router.add_route("*", "/{rest:.*}", handled(_unknown))
     return app
 
 
@@ -124,6 +121,15 @@ async def answering(
     listens(f"http://{host}:{port}")
     cleanup: Callable[[], Awaitable[None]] = runner.cleanup
     return cleanup
+
+
+async def _unknown(request: web.Request) -> Any:
+    raise Refused(
+        404,
+        "unknown_address",
+        f"{request.method} {request.path[:80]}: expected POST /v1/chat/completions or "
+        f"/episodes/KEY/reward; see docs/own_harness.md",
+    )
 
 
 def _bearer(request: web.Request) -> tuple[str, str]:

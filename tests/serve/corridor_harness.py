@@ -53,6 +53,7 @@ class Client:
     address: str
     session: aiohttp.ClientSession
     headers: dict[str, str] = field(default_factory=dict)
+    desk: Any = None
 
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         sent = body if isinstance(body, bytes) else None
@@ -142,7 +143,10 @@ async def served(folder: Path, setup: Setup, *, ended: bool = True, **serving: A
     opened: asyncio.Future[tuple[str, asyncio.Event]] = asyncio.get_running_loop().create_future()
     how = Serving(port=0, **serving)
 
+    desks: list[Desk] = []
+
     async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
+        desks.append(desk)
         return await answering(
             desk, how, say=lambda line: None, listens=lambda address: opened.set_result((address, stop))
         )
@@ -153,7 +157,7 @@ async def served(folder: Path, setup: Setup, *, ended: bool = True, **serving: A
         await running
     address, stop = await opened
     async with aiohttp.ClientSession() as session:
-        client = Client(address, session)
+        client = Client(address, session, desk=desks[0])
         try:
             yield client
             if ended and not running.done():

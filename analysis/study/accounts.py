@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -60,8 +63,33 @@ def log_job(folder: Path, stage: str, job: str, seconds: float) -> None:
         log.write(json.dumps({"stage": stage, "job": job, "seconds": round(seconds, 2)}) + "\n")
 
 
+def log_machine(folder: Path) -> None:
+    """Append the machine that a workshop is opened on to the study's log."""
+    from agentloop.commands.doctor import check_gpu
+
+    cards = check_gpu()
+    told = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cards": cards.found if cards.good else "none",
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+    }
+    with (folder / LOG).open("a", encoding="utf-8") as log:
+        log.write(json.dumps({"machine": told}) + "\n")
+
+
 def jobs_of(folder: Path) -> list[dict[str, Any]]:
-    """Finished jobs with their seconds; a line that a kill cut short is left out."""
+    """Finished jobs with their seconds."""
+    return [line for line in _log(folder) if "seconds" in line]
+
+
+def machines_of(folder: Path) -> list[dict[str, Any]]:
+    """Machines that worked on the study, each time with the date."""
+    return [line["machine"] for line in _log(folder) if "machine" in line]
+
+
+def _log(folder: Path) -> list[dict[str, Any]]:
+    """Lines of the log; one that a kill cut short is left out."""
     file = folder / LOG
     found = []
     for line in file.read_text("utf-8").splitlines() if file.exists() else ():

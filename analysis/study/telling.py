@@ -23,6 +23,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         _equal(found["equal_C_tr"]),
         _left_out(found["cells"]["missing"]),
         _seconds(found["seconds"]),
+        _machines(found["machines"]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -210,3 +211,8 @@ def _left_out(missing: Sequence[Mapping[str, str]]) -> str:
 def _seconds(seconds: Mapping[str, float]) -> str:
     told = ", ".join(f"{stage} {s:,.0f}" for stage, s in seconds.items())
     return f"Machine seconds by stage: {told}; {sum(seconds.values()):,.0f} in all." if told else ""
+
+
+def _machines(machines: Sequence[Mapping[str, Any]]) -> str:
+    used = list(dict.fromkeys(f"{one['cards']}; {one['cores']} cores; {one['system']}" for one in machines))
+    return "" if not used else f"Machines (GPUs; cores; system): {'. '.join(used)}."

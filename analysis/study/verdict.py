@@ -16,7 +16,7 @@ from scipy.stats import norm, spearmanr
 from analysis.compare.paired import holm
 from analysis.curves.arms import Arm
 from analysis.plan.report import finite
-from analysis.study.accounts import REFERENCES, jobs_of
+from analysis.study.accounts import REFERENCES, jobs_of, machines_of
 from analysis.study.claims import CLAIMS, handback, judged
 from analysis.study.config import PURE_BC, StudyConfig
 from analysis.study.measured import Lead, Sweep, label, read_sweep
@@ -73,6 +73,7 @@ def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
         "handback": handback(sweep, target, registered["gains"]),
         "claims": [judged(sweep, budget, claim) for budget in reversed(budgets) for claim in CLAIMS],
         "equal_C_tr": _equal_training_cost(sweep, budgets, choice[target]),
+        "machines": machines_of(folder),
         "seconds": pd.DataFrame(jobs_of(folder)).groupby("stage")["seconds"].sum().to_dict(),
     }
     return found | {"said": _said(found)}

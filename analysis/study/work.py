@@ -31,7 +31,7 @@ from agentloop.cuts.cut import cut, own_traces
 from agentloop.cuts.pooled import pooled
 from agentloop.cuts.whole import Whole
 from analysis.plan.trainer import named_trainer
-from analysis.study.accounts import JOBS_A_WORKER, likely_s, log_job
+from analysis.study.accounts import JOBS_A_WORKER, likely_s, log_job, log_machine
 from analysis.study.cells import SweepCell
 from analysis.study.config import StudyConfig, record_of, slices
 from analysis.study.jobs import Collect, Equipment, Job, Student, Train, Workshop
@@ -91,6 +91,7 @@ class Study:
                 given = record_of(Equipment, given, "[equipment]")
             self._opened = opened(given, self.folder, gpus=self.gpus)
             assert self._opened is not None
+            log_machine(self.folder)
             self._places = asyncio.Semaphore(self.at_once)
         return self._opened
 

@@ -41,6 +41,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _cut(given: argparse.Namespace) -> int:
     from agentloop.commands.arguments import read_recipe
     from agentloop.cuts.cut import Cell, cut
+    from occupancy.record.drafts import new_folder, whole_folder
     from occupancy.runs import open_run
 
     run = open_run(given.run)
@@ -48,15 +49,17 @@ def _cut(given: argparse.Namespace) -> int:
     changes = same | ({} if given.K is None else {"K": given.K})
     recipe = read_recipe(given.recipe, changes, T_max=run.recipe.T_max)
     r = given.r if given.r is not None else float(recipe.rho != "teacher")
-    made = cut(run, Cell(recipe, r=r, budget=given.budget, seed=given.seed), given.out)
-    counts = {name: made.read(name).num_rows for name in ("episodes", "proposals", "traces")}
-    report = {"folder": str(made.folder), "recipe": recipe.name, "recipe_hash": recipe.hash}
+    out = new_folder(given.out, or_empty=True)
+    with whole_folder(out) as draft:
+        made = cut(run, Cell(recipe, r=r, budget=given.budget, seed=given.seed), draft)
+        counts = {name: made.read(name).num_rows for name in ("episodes", "proposals", "traces")}
+    report = {"folder": str(out), "recipe": recipe.name, "recipe_hash": recipe.hash}
     report |= dict(made.info["cut"]) | counts
     spent = report["demo_tokens"] + report["continuation_tokens"]
     show(
         given,
         report,
-        f"{made.folder}: {report['traces']:,} traces; {spent:,} teacher tokens, {report['demo_tokens']:,} of "
+        f"{out}: {report['traces']:,} traces; {spent:,} teacher tokens, {report['demo_tokens']:,} of "
         f"demonstrations and {report['continuation_tokens']:,} of continuations, rejected ones included",
     )
     return 0

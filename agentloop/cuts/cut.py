@@ -25,6 +25,7 @@ from agentloop.run.types import seed_of
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens
+from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, K_text, Recipe, parse_K
 from occupancy.record.rows import UNRENDERED, Row
 from occupancy.runs import Run, create_run
@@ -119,7 +120,7 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
         shorter = _cut_episode(episode, cap, recipe)
         rows["episodes"].append(shorter)
         rows["turns"] += whole.turns[name][:cap]
-        if name in whole.traces and json.loads(shorter["phi"])[recipe.phi]:
+        if name in whole.traces and read_cell(shorter["phi"], "filters", name).get(recipe.phi):
             trace = _cut_trace(whole.traces[name], kept[name], whole.turns[name])
             if trace["target_turns"]:
                 rows["traces"].append(trace | {"recipe_hash": recipe.hash})
@@ -264,7 +265,7 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
         proposal["probability"] = 1.0 / recipe.T_max
         if drawn > given["T"]:
             return proposal | {"t_prime": drawn, "outcome": "invalid_switch"}, None
-    verdict = json.loads(given["psi"]).get(recipe.psi)
+    verdict = read_cell(given["psi"], "filters", given["task_id"]).get(recipe.psi)
     if verdict is None:
         raise DataError(
             f"{whole.run.folder} does not hold the verdict of the prefix filter {recipe.psi!r}: expected one "
@@ -310,7 +311,7 @@ def _cut_episode(episode: Row, cap: int, recipe: Recipe) -> Row:
 
 def _cut_trace(trace: Row, end: float, turns: list[Row]) -> Row:
     kept = [t for t in turns if t["t"] < end and is_target(t["text"], t["finish_reason"])]
-    messages = json.loads(trace["messages"])
+    messages = read_cell(trace["messages"], "messages", trace["episode_id"])
     trained = [at for at, message in enumerate(messages) if message.get("train")]
     # Runs of other makers may store the prompt alone; what was said is in `turns` all the same.
     end_at = trained[len(kept) - 1] + 1 if 0 < len(kept) <= len(trained) else len(messages)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import defaultdict
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import cached_property
 
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
-from occupancy.record.reading import reading
+from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, K_text
 from occupancy.record.rows import Key, Row, trace_row
 from occupancy.record.tables import KEY
@@ -128,14 +127,13 @@ class Whole:
     def _reply_role(self) -> str:
         """Role of the environment's messages, as the run's own traces have it."""
         for row in self.run.read("traces", columns=["messages"]).to_pylist():
-            for message in json.loads(row["messages"]):
+            for message in read_cell(row["messages"], "messages", str(self.run.folder)):
                 if message["author"] == "environment":
                     return str(message["role"])
         return "user"
 
     def _trace_of_demo(self, episode: Row) -> Row:
-        with reading(f"the prompt of {episode['episode_id']} in {self.run.folder}"):
-            prompt = json.loads(episode["prompt"] or "[]")
+        prompt = read_cell(episode["prompt"] or "[]", "messages", episode["episode_id"])
         messages = [message | {"train": False} for message in prompt]
         taught = self.taught(episode["episode_id"])
         own = [turn for turn in taught if is_target(turn["text"], turn["finish_reason"])]

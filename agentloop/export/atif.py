@@ -7,13 +7,13 @@ continuation took over from its rollout is marked as copied context, so that its
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from occupancy.importers.atif import EPISODE_CELLS, TURN_CELLS
 from occupancy.record.errors import DataError
+from occupancy.record.reading import read_cell
 from occupancy.runs import Run
 
 VERSION = "ATIF-v1.7"
@@ -91,7 +91,7 @@ def _history(
     """The prompt and all turns of an episode, those of its parents included."""
     own = sorted(turns[episode["episode_id"]], key=lambda turn: int(turn["t"]))
     if not episode["parent"]:
-        prompt: list[Record] = json.loads(episode["prompt"])
+        prompt: list[Record] = read_cell(episode["prompt"], "messages", episode["episode_id"])
         return prompt, own
     parent = episodes.get(episode["parent"])
     if parent is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentloop.export.atif import histories
 from analysis.publish.scan import Scan
+from occupancy.record.reading import read_cell
 from occupancy.runs import Run
 
 SCALARS = {
@@ -33,7 +34,9 @@ Record = dict[str, Any]
 def conversations(run: Run, scan: Scan) -> Iterator[Record]:
     """A row an episode: SCALARS and `messages`, a list of {role, content, author, train}, cleaned."""
     traces = run.read("traces", columns=["episode_id", "messages"]).to_pylist()
-    told = {trace["episode_id"]: json.loads(trace["messages"]) for trace in traces}
+    told = {
+        trace["episode_id"]: read_cell(trace["messages"], "messages", trace["episode_id"]) for trace in traces
+    }
     for episode, prompt, turns in histories(run):
         name = episode["episode_id"]
         messages = [_message(m["role"], m["content"], m["author"]) for m in prompt]
@@ -42,7 +45,7 @@ def conversations(run: Run, scan: Scan) -> Iterator[Record]:
             messages.append(_message("user", turn["observation"], "environment"))
         # A trace is the conversation up to its last target.
         for message, traced in zip(messages, told.get(name, ()), strict=False):
-            message |= {"role": traced["role"], "train": traced["train"]}
+            message |= {"role": traced["role"], "train": traced.get("train", False)}
         taught = [turn for turn in turns if turn["author"] == "teacher" and turn["episode_id"] == name]
         row = {column: episode.get(column) for column in SCALARS}
         row |= {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ import pandas as pd
 from agentloop.ledger.store import Ledger
 from occupancy.record.errors import DataError
 from occupancy.record.prices import PICO
-from occupancy.record.reading import reading
+from occupancy.record.reading import read_cell, reading
 from occupancy.record.tables import KEY
 from occupancy.runs import Run
 
@@ -105,7 +104,7 @@ def view_data(run: Run, *, rendered: Mapping[str, Any] | None = None) -> dict[st
         columns |= {"target": _targets(run, turns), **_costs(run, turns)}
         told = {name: _column(episodes[name], texts, name in ("prompt",)) for name in EPISODE}
         told["parent"] = [place.get(parent, -1) for parent in episodes["parent"]]
-        told["phi"] = [json.loads(phi) for phi in episodes["phi"]]
+        told["phi"] = [read_cell(phi, "filters", str(run.folder)) for phi in episodes["phi"]]
         proposals = _proposals(run, episodes)
     return {
         "folder": run.folder.name,
@@ -134,10 +133,11 @@ def _targets(run: Run, turns: pd.DataFrame) -> list[int]:
         taught[episode].append(at)
     target = [0] * len(turns)
     for trace in run.read("traces", columns=["episode_id", "messages"]).to_pylist():
-        said = [message for message in json.loads(trace["messages"]) if message["author"] == "teacher"]
+        messages = read_cell(trace["messages"], "messages", trace["episode_id"])
+        said = [message for message in messages if message["author"] == "teacher"]
         # A trace ends with its last target; later turns of the teacher are not in it.
         for at, message in zip(taught[trace["episode_id"]], said, strict=False):
-            target[at] = int(bool(message["train"]))
+            target[at] = int(message.get("train", False))
     return target
 
 
@@ -165,7 +165,7 @@ def _proposals(run: Run, episodes: pd.DataFrame) -> dict[int, list[dict[str, Any
     by_proposal = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
     for row in run.read("proposals", columns=names).to_pylist():
         told = {name: row[name] for name in ("proposal", "t_prime", "probability", "outcome")}
-        told["psi"] = json.loads(row["psi"])
+        told["psi"] = read_cell(row["psi"], "filters", str(run.folder))
         by_proposal[row["task_id"], row["rollout"]].append(told)
     found = dict[int, list[dict[str, Any]]]()
     columns = episodes[["kind", "task_id", "rollout", "proposal"]].itertuples(index=False, name=None)

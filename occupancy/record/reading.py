@@ -63,3 +63,24 @@ def read_json(file: str | Path, *, then: str = "restore it") -> Any:
     """The value in a JSON file."""
     with reading(file, then=then):
         return json.loads(Path(file).read_text("utf-8"))
+
+
+_KINDS = {
+    "filters": lambda value: isinstance(value, dict),
+    "messages": lambda value: (
+        isinstance(value, list)
+        and all(isinstance(m, dict) and {"role", "content", "author"} <= set(m) for m in value)
+        and all(isinstance(m[name], str) for m in value for name in ("role", "content", "author"))
+        and all(isinstance(m.get("train", False), bool) for m in value)
+    ),
+}
+"""Tests of what the cells of a run hold: verdicts of filters by name, and lists of messages."""
+
+
+def read_cell(text: str, kind: str, where: str) -> Any:
+    """The value of a cell with JSON of a kind, `filters` or `messages`; DataError where it holds another."""
+    with reading(f"a cell of {kind} of {where}"):
+        value = json.loads(text)
+    if not _KINDS[kind](value):
+        raise DataError(f"a cell of {kind} of {where} holds another value ({text[:60]!r}): restore the run")
+    return value

@@ -163,7 +163,7 @@ def test_the_command(pilot: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*given[:-1], str(tmp_path / "other")]) == 0
     assert "of continuations, rejected ones included" in " ".join(capsys.readouterr().out.split())
     assert main(given) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "exists: name a new folder" in capsys.readouterr().err
 
 
 def test_a_run_without_a_ledger_is_priced_by_its_turns(tmp_path: Path) -> None:

@@ -333,38 +333,6 @@ def test_a_run_with_a_damaged_cell_is_refused_in_one_line_or_read(run: Path, tmp
         shutil.copy(file, other)
 
 
-@pytest.mark.parametrize("value", ["[true]", '{"all": 1}', "3", "["])
-@pytest.mark.parametrize("cell", ["traces.messages", "episodes.prompt", "episodes.phi", "proposals.psi"])
-def test_a_cell_with_another_value_is_one_line_of_every_command(
-    run: Path, cell: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy, out = tmp_path / "run", tmp_path / "out"
-    shutil.copytree(run, copy)
-    table, _, column = cell.partition(".")
-    for file in copy.rglob(f"{table}.parquet"):
-        rows = pq.read_table(file, partitioning=None)
-        cells = pa.array([value] * len(rows), rows.schema.field(column).type)
-        at = rows.column_names.index(column)
-        pq.write_table(rows.set_column(at, rows.schema.field(column), cells), file)
-    for command in (
-        ("view", str(copy), "--out", str(out)),
-        ("export", str(copy), "--format", "verl", "--out", str(out)),
-        ("export", str(copy), "--format", "atif", "--out", str(out)),
-        ("publish", str(copy), "--license", "mit", "--out", str(out)),
-        ("cut", str(copy), "--recipe", "op-short", "--K", "2", "--budget", "20", "--out", str(out)),
-    ):
-        code = main([*command])
-        told = capsys.readouterr().err
-        assert code in (0, 2)
-        if code:
-            assert told.count("\n") == 1, told
-            assert not out.exists()
-        elif out.is_dir():
-            shutil.rmtree(out)
-        else:
-            out.unlink()
-
-
 def test_a_damaged_import_leaves_a_whole_run_or_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -236,9 +236,9 @@ def _next(report: dict[str, Any]) -> list[str]:
     """What can be done with the run, and what a plan would still need."""
     folder, kinds = report["folder"], report["kinds"]
     kind = "" if "rollout" in kinds else f" --kind {next(iter(kinds))}"
-    lines = [f"next: fewsteps occupancy {folder}{kind}"]
+    lines = [f"next: fewsteps view {folder} --out {folder}.html", f"next: fewsteps occupancy {folder}{kind}"]
     if report["traces"]:
-        lines.append(f"next: fewsteps traces show {folder} --tokenizer FOLDER")
+        lines.append(f"next: fewsteps traces show {folder}")
         lines.append(f"next: fewsteps export {folder} --format verl --out FOLDER")
     if "continuation" in kinds:
         lines.append(f"next: fewsteps plan {folder} --budget TOKENS")

@@ -57,18 +57,19 @@ def hand_backs(pilot: Pilot) -> tuple[pd.DataFrame, pd.DataFrame]:
     return depth, pd.DataFrame(found)
 
 
-def contexts_of(run: Run, *, kind: str = "rollout") -> tuple[Trajectories, list[str]]:
-    """Contexts of one kind of episode by what was done last, and the names of these states.
+def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
+    """Contexts of rollouts, else of demonstrations, by what was done last, and the names of these states.
 
     The state of the context before turn t is the first word of turn t - 1, or "start": a coarse abstraction
     that needs nothing of the environment. Episodes that ended in an error are left out.
     """
     episodes = run.read("episodes", columns=["episode_id", "cluster_id", "kind", "status"]).to_pandas()
+    kind = "rollout" if (episodes["kind"] == "rollout").any() else "demo"
     chosen = episodes[(episodes["kind"] == kind) & episodes["status"].isin(COUNTED)]
     turns = run.read("turns", columns=["episode_id", "t", "text"]).to_pandas()
     turns = turns[turns["episode_id"].isin(chosen["episode_id"])].sort_values(["episode_id", "t"])
     if turns.empty:
-        raise DataError(f"{run.folder} has no whole {kind}: there are no contexts to count")
+        raise DataError(f"{run.folder} has no whole rollout or demonstration: there are no contexts to count")
     word = (
         turns["text"].str.rpartition("</think>")[2].str.split(n=1).str[0].fillna("(empty)").str.slice(0, 24)
     )

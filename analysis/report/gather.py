@@ -15,6 +15,8 @@ from analysis.figures import pilot as pilot_figures
 from analysis.figures import results, spending
 from analysis.figures.plan import plan_figure_of
 from analysis.plan.answer import sentences
+from analysis.plan.design import FALL_BACK, design
+from analysis.plan.guesses import Guesses, from_run
 from analysis.plan.planner import plan
 from analysis.plan.read import read_pilot
 from analysis.plan.report import Plan
@@ -95,19 +97,18 @@ def report_of(
 
     Args:
         folders: Run folders of any kind, trainings and studies.
-        budget: Teacher tokens; with a pilot among the folders, the report holds its plan.
+        budget: Teacher tokens. With a pilot among the folders the report holds its plan; with another run,
+            the pilot to buy first.
         pool: Tasks that the budget can be spread over.
 
     Raises:
-        InputError: A budget without exactly one pilot.
+        InputError: A budget without exactly one pilot or run.
         DataError: A folder that cannot be read or is of no kind that is reported.
     """
     sources = read_sources(folders)
-    if budget is not None and len(sources.pilots) != 1:
-        raise InputError(
-            f"a budget, and {len(sources.pilots)} pilots: expected exactly one pilot to plan from"
-        )
-    planned = None if budget is None else plan(next(iter(sources.pilots)), budget=budget, pool=pool)
+    source = None if budget is None else _source_of_plan(sources)
+    planned = plan(source, budget=budget, pool=pool) if source in sources.pilots and budget else None
+    designed = _designed(source, budget, pool) if source and budget and planned is None else ()
     compared = compare(list(sources.evaluations)) if len(sources.evaluations) > 1 else None
     verdicts = {name: read_json(folder / "verdict.json") for name, folder in sources.studies.items()}
     evidence, left_out = [], []
@@ -117,7 +118,7 @@ def report_of(
         except DataError as error:
             left_out.append(f"{name}: {error}")
     return Report(
-        tuple(_decision(sources, planned, compared, verdicts)),
+        (*designed, *_decision(sources, planned, compared, verdicts, silent=bool(designed))),
         tuple(evidence),
         compared,
         planned,
@@ -127,8 +128,42 @@ def report_of(
     )
 
 
+def _source_of_plan(sources: Sources) -> str:
+    """The pilot to plan from, else the run whose figures design a pilot."""
+    if len(sources.pilots) == 1:
+        return next(iter(sources.pilots))
+    if not sources.pilots and len(sources.runs) == 1:
+        return next(iter(sources.runs))
+    raise InputError(
+        f"a budget, {len(sources.pilots)} pilots and {len(sources.runs)} runs: expected exactly one pilot "
+        f"to plan from, or one run to design a pilot from"
+    )
+
+
+def _designed(source: str, budget: float, pool: int | None) -> tuple[str, ...]:
+    guesses, names = from_run(source, Guesses())
+    found = design(budget=budget, pool=pool, guesses=guesses, run=names)
+    size = found.size
+    if found.status == "pilot_too_small":
+        return (f"No pilot pays at this budget: {found.reason}. Buy {FALL_BACK}.",)
+    depths = ", ".join(map(str, found.handback))
+    return (
+        f"Buy a pilot first: {size.continuations} continuations on {size.tasks} tasks, {size.demos} "
+        f"demonstrations and {found.replicates} hand-backs after each of {depths} teacher turns: about "
+        f"{size.tokens:,.0f} teacher tokens, {size.share:.1%} of the budget. Then plan from it.",
+        f"Expected standard errors: {100 * size.se_J:.1f} points of the student's pass@1, "
+        f"{100 * size.se_G:.1f} of the gain of K teacher turns.",
+        f"The pilot's command: {found.command}",
+    )
+
+
 def _decision(
-    sources: Sources, planned: Plan | None, compared: Comparison | None, verdicts: dict[str, Any]
+    sources: Sources,
+    planned: Plan | None,
+    compared: Comparison | None,
+    verdicts: dict[str, Any],
+    *,
+    silent: bool,
 ) -> Iterator[str]:
     if planned is not None:
         yield from sentences(planned)
@@ -138,8 +173,10 @@ def _decision(
         names = {rate.arm: rate.arm for rate in compared.rates}
         yield from (said(difference, names) for difference in compared.differences)
         yield from compared.cautions
-    if planned is None and compared is None and not verdicts:
-        missing = "a budget for its pilot (--budget)" if sources.pilots else "a pilot and a budget"
+    if planned is None and compared is None and not verdicts and not silent:
+        missing = (
+            "a budget (--budget), for a plan or a designed pilot" if sources.runs else "a pilot and a budget"
+        )
         yield f"These folders alone decide nothing: give {missing}, or two evaluations of the same tasks."
 
 
@@ -231,7 +268,7 @@ def _coverage(name: str, run: Run) -> Evidence:
 
 def _by_turn(name: str, run: Run) -> Evidence:
     batch, names = frames.contexts_of(run)
-    alt = f"Fractions of contexts by what was done last, turn by turn, over {len(batch):,} rollouts."
+    alt = f"Fractions of contexts by what was done last, turn by turn, over {len(batch):,} episodes."
     return Evidence(
         f"{name}: occupancy by turn", pilot_figures.by_turn_figure(frames.by_turn(batch, names)), alt
     )

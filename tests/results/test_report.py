@@ -75,9 +75,16 @@ def test_folders_that_decide_nothing_say_what_is_missing(folders: dict[str, Path
     assert "two evaluations" in report_of([folders["run"]]).decision[0]
     assert "--budget" in report_of([PILOT]).decision[0]
     with pytest.raises(InputError, match="exactly one pilot"):
-        report_of([folders["run"]], budget=1000)
+        report_of([folders["drunk"], folders["expert"]], budget=1000)
     with pytest.raises(DataError, match="no run, evaluation, training or study"):
         report_of([tmp_path])
+
+
+def test_a_run_that_is_no_pilot_designs_one(folders: dict[str, Path]) -> None:
+    first, _, command = report_of([folders["run"]], budget=100_000).decision
+    assert first.startswith("Buy a pilot first: ")
+    assert "fewsteps collect" in command
+    assert "No pilot pays" in report_of([folders["run"]], budget=10).decision[0]
 
 
 def test_what_cannot_be_shown_is_named(folders: dict[str, Path]) -> None:

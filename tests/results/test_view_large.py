@@ -1,0 +1,58 @@
+"""The viewer with 100,000 turns: small enough to send, and drawn piece by piece."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from browser import dom
+
+from analysis.view.page import view
+from occupancy.record.recipe import preset
+from occupancy.record.rows import Key, episode_row, turn_row
+from occupancy.runs import create_run
+
+EPISODES, TURNS = 5_000, 20
+
+
+@pytest.mark.slow
+def test_five_thousand_episodes_are_one_page_under_ten_megabytes(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    places = [
+        f"{name} {number}" for name in ("shelf", "drawer", "fridge", "sink", "bed") for number in range(1, 20)
+    ]
+    things = [
+        f"{name} {number}"
+        for name in ("mug", "pan", "book", "lamp", "plate", "key")
+        for number in range(1, 5)
+    ]
+    episodes, turns = [], []
+    for i in range(EPISODES):
+        key = Key("rollout", f"task-{i % 500}", rollout=i // 500)
+        episodes.append(
+            episode_row(key, policy="pi_0", environment="e", length=TURNS, R=float(draw.random() < 0.4))
+        )
+        for t in range(1, TURNS + 1):
+            place, seen = draw.choice(places), ", a ".join(draw.sample(things, 5))
+            observation = f"You arrive at {place}. On the {place}, you see a {seen}."
+            row = {
+                "text": f"go to {place}",
+                "observation": observation,
+                "context_id": "0",
+                "counter": "words",
+            }
+            turns.append(turn_row(key, t, author="student", output_tokens=4, **row))
+    run = create_run(tmp_path / "run", preset("op-short"), {})
+    run.commit({"episodes": episodes, "turns": turns})
+    began = time.process_time()
+    page = view(run.folder, tmp_path / "page.html")
+    assert time.process_time() - began < 10
+    assert page.stat().st_size < 10_000_000
+    last = Key("rollout", "task-499", rollout=9).episode_id
+    found = dom(page, e=last, t=str(TURNS))
+    assert "".join(found.find("div")).count(f"{EPISODES:,} of {EPISODES:,} episodes")
+    assert len(found.find("article")) == TURNS
+    rows = [a for tag, a, _ in found.all if tag == "a" and "top" in (a.get("style") or "")]
+    assert 5 < len(rows) < 100

@@ -23,7 +23,7 @@ def add_playing(command: argparse.ArgumentParser, *, required: bool) -> None:
     add(
         "--env",
         required=required,
-        help="alfworld, hotpotqa, terminal, openenv:URL or package.module:function",
+        help="alfworld, hotpotqa, terminal, openenv:URL, gym:FUNCTION or a package.module:function",
     )
     add("--tasks", required=required, help="a split, split:N for N of it, or @file of task ids")
     add("--out", required=True, metavar="RUN", help="the run folder")

@@ -16,11 +16,11 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from agentloop.environments.task_specs import parse_spec
+from agentloop.environments.seeds import Scale, Which, seed_of_task, seed_tasks, shown
 from agentloop.http import open_session
 from agentloop.policies.tool_text import calls_in
 from agentloop.types import Environment, EnvironmentFailed, Message, Policy, Replay, Reply, Task
@@ -41,12 +41,7 @@ class OpenEnvSettings:
     workers: Few = 2
     """Tasks that are open at once; the server has a limit of its own."""
     T_max: Count = 50
-    reward: Literal["last", "sum", "max"] = "last"
-    """What of the steps' rewards is the episode's R."""
-    reward_at_0: float = 0.0
-    """The reward that is R = 0."""
-    reward_at_1: float = 1.0
-    """The reward that is R = 1."""
+    scale: Scale = field(default_factory=Scale)
     system: str = ""
     """The system message; by default what the server says of itself and of its actions."""
     reset: str = "{}"
@@ -60,10 +55,10 @@ class OpenEnvSettings:
             good = urlsplit(self.url).scheme in ("http", "https") and isinstance(json.loads(self.reset), dict)
         except ValueError:
             good = False
-        if not good or self.reward_at_0 == self.reward_at_1:
+        if not good:
             raise InputError(
-                f"openenv:{self.url} with reset={self.reset}, reward_at_0={self.reward_at_0:g}, reward_at_1="
-                f"{self.reward_at_1:g}: expected http://HOST:PORT, a JSON object, and two different rewards"
+                f"openenv:{self.url} with reset={self.reset}: expected openenv:http://HOST:PORT, and a JSON "
+                f"object"
             )
 
 
@@ -171,23 +166,12 @@ class OpenEnv:
         reward, done = data.get("reward"), bool(data.get("done"))
         if isinstance(reward, int | float):
             self._rewards.append(float(reward))
-        return Reply(shown(data.get("observation")), done, self._R() if done else None, role=role)
-
-    def _R(self) -> float:
-        if not self._rewards:
-            raise EnvironmentFailed("the episode is done and the server has given no reward")
-        chosen = {"last": self._rewards[-1], "sum": sum(self._rewards), "max": max(self._rewards)}
-        low, high = self._settings.reward_at_0, self._settings.reward_at_1
-        return (chosen[self._settings.reward] - low) / (high - low)
-
-
-def shown(observation: Any) -> str:
-    """An observation as text: its one text, or JSON."""
-    if isinstance(observation, dict) and len(observation) == 1:
-        (only,) = observation.values()
-        if isinstance(only, str):
-            return only
-    return observation if isinstance(observation, str) else json.dumps(observation, ensure_ascii=False)
+        return Reply(
+            shown(data.get("observation")),
+            done,
+            self._settings.scale.R(self._rewards) if done else None,
+            role=role,
+        )
 
 
 class OpenEnvServer:
@@ -199,7 +183,7 @@ class OpenEnvServer:
         self.settings, self.actions = settings, actions
         self.name = f"openenv {told.get('name', '')}".strip()
         self.version = (
-            f"{self.name} {told.get('version', '')} reward={settings.reward} reset={settings.reset}"
+            f"{self.name} {told.get('version', '')} reward={settings.scale.reward} reset={settings.reset}"
         )
         self.T_max, self.capacity = settings.T_max, settings.workers
         self._system = settings.system or f"{told.get('description', '')}\n\n{actions.told}".strip()
@@ -209,13 +193,8 @@ class OpenEnvServer:
         self._session: Any = None
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
-        """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`."""
-        part = parse_spec(spec, splits=("seeds",))
-        if part.stop is None:
-            raise InputError(
-                f"--tasks {spec}: expected seeds:N or seeds:A-B, since a server has no end of seeds"
-            )
-        return [Task(f"seeds/{n}", f"seeds/{n}", "seeds") for n in range(part.start, part.stop)]
+        """Seeds: see `seed_tasks`."""
+        return seed_tasks(spec)
 
     def policy(self, spec: str) -> Policy | None:
         """None: servers bring no policies."""
@@ -238,8 +217,7 @@ class OpenEnvServer:
                     f"{address} cannot be reached ({type(error).__name__}: {error})"
                 ) from None
             try:
-                number = int(task.task_id.removeprefix("seeds/"))
-                yield OpenEnv(socket, number, self.settings, self.actions, self._system)
+                yield OpenEnv(socket, seed_of_task(task), self.settings, self.actions, self._system)
             finally:
                 with suppress(ConnectionError, aiohttp.ClientError):
                     await socket.send_str('{"type": "close"}')
@@ -257,7 +235,7 @@ def open_openenv(
     *,
     workers: Few = 2,
     T_max: Count = 50,
-    reward: Literal["last", "sum", "max"] = "last",
+    reward: Which = "last",
     reward_at_0: float = 0.0,
     reward_at_1: float = 1.0,
     system: str = "",
@@ -265,9 +243,8 @@ def open_openenv(
     timeout_s: Positive = 60.0,
 ) -> OpenEnvServer:
     """The environments of the OpenEnv server at `url`; see `OpenEnvSettings`."""
-    settings = OpenEnvSettings(
-        url, workers, T_max, reward, reward_at_0, reward_at_1, system, reset, timeout_s
-    )
+    scale = Scale(reward, reward_at_0, reward_at_1)
+    settings = OpenEnvSettings(url, workers, T_max, scale, system, reset, timeout_s)
     schema, told = (_get(f"{url.rstrip('/')}/{name}", settings) for name in ("schema", "metadata"))
     return OpenEnvServer(settings, read_actions(schema.get("action")), told)
 

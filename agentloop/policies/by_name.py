@@ -2,6 +2,7 @@
 
 alfworld, hotpotqa, terminal  a benchmark that comes with fewsteps
 openenv:http://HOST:PORT    the environments of an OpenEnv server
+gym:package.module:function  what steps like Gymnasium's environments, in text
 package.module:function     one of your own: a function that returns it
 expert, scripted:lapse=.1   a policy that the environment's benchmark brings
 vllm:FOLDER                 a model in this process (agentloop.policies.token_policy has its settings)
@@ -33,8 +34,11 @@ ENVIRONMENTS = {
 }
 
 
-AT_AN_ADDRESS = {"openenv": "agentloop.environments.openenv:open_openenv"}
-"""Benchmarks behind a server, whose address follows their name."""
+WITH_A_PLACE = {
+    "openenv": "agentloop.environments.openenv:open_openenv",
+    "gym": "agentloop.environments.gym_text:open_gym",
+}
+"""Kinds of benchmarks, whose names are followed by a server's address or a function."""
 
 
 def open_environments(name: str, /, **given: Any) -> Environments:
@@ -42,15 +46,15 @@ def open_environments(name: str, /, **given: Any) -> Environments:
     if ":" not in name and name not in ENVIRONMENTS:
         raise InputError(
             f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, "
-            f"{', '.join(f'{known}:URL' for known in AT_AN_ADDRESS)}, or package.module:function"
+            f"openenv:URL, gym:package.module:function, or package.module:function"
         )
-    function, address = _opener(name), _address(name)
+    function, place = _opener(name), _place(name)
     of = f"environment {name!r}"
     texts = (f"{setting}={value}" for setting, value in given.items())
-    typed = settings(function, texts, of=of, but=("url",) if address else ())
+    typed = settings(function, texts, of=of, but=list(parameters(function))[: len(place)])
     typed |= {setting: value for setting, value in given.items() if not isinstance(value, str)}
-    if name in ENVIRONMENTS or address:
-        opened: Environments = function(*address, **typed)
+    if name in ENVIRONMENTS or place:
+        opened: Environments = function(*place, **typed)
         return opened
     opened = called(function, of, **typed)
     if lacking := lacks(opened, Environments):
@@ -62,13 +66,13 @@ def open_environments(name: str, /, **given: Any) -> Environments:
 
 
 def _opener(name: str) -> Callable[..., Any]:
-    return named(ENVIRONMENTS.get(name) or AT_AN_ADDRESS.get(name.partition(":")[0], name))
+    return named(ENVIRONMENTS.get(name) or WITH_A_PLACE.get(name.partition(":")[0], name))
 
 
-def _address(name: str) -> tuple[str, ...]:
-    """What follows the name of a benchmark behind a server."""
-    kind, _, url = name.partition(":")
-    return (url,) if kind in AT_AN_ADDRESS else ()
+def _place(name: str) -> tuple[str, ...]:
+    """What follows the kind of a benchmark."""
+    kind, _, place = name.partition(":")
+    return (place,) if kind in WITH_A_PLACE else ()
 
 
 def takes(name: str, setting: str) -> bool:

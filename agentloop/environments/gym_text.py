@@ -1,8 +1,8 @@
 """Environments with Gymnasium's reset and step as a benchmark: `--env gym:package.module:function`.
 
 The function makes one environment, whose observations are texts (or become JSON). A task is a seed for
-`reset`. An action is the turn's text, or, where `action_space` has a number `n` of actions, the last number in
-it. Nothing of Gymnasium is imported, so that whatever steps like it will do.
+`reset`. An action is the turn's text, or, where `action_space` has a number `n` of actions, the last number
+in it. Nothing of Gymnasium is imported, so that whatever steps like it will do.
 """
 
 from __future__ import annotations

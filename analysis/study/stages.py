@@ -12,7 +12,7 @@ from typing import Any
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
 from analysis.plan.trainer import Bench, Effort
-from analysis.study.accounts import REFERENCES, STAGES, left_of, undone
+from analysis.study.accounts import STAGES, left_of, undone
 from analysis.study.cells import SweepCell
 from analysis.study.config import StudyConfig, read_study
 from analysis.study.jobs import Collect, Student
@@ -171,6 +171,7 @@ async def _sweep(study: Study) -> None:
     waiting = undone(study.folder, study.config)
     if not waiting:
         return
+    study.workshop()  # says how many cells there are at the same time
     collecting = asyncio.create_task(_collection(study))
     late: list[BudgetStopped] = []
 
@@ -215,7 +216,9 @@ async def _cell(study: Study, cell: SweepCell | str) -> None:
     final = study.folder / "cells" / name
     final.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(cell, str):
-        folders = [study.first] if cell == REFERENCES[0] else [study.first, study.own("success")]
+        folders = [study.first]
+        if cell == "pilot":
+            folders.append(await asyncio.to_thread(study.own, "success"))
     else:
         told = final.with_name(f"{name}.json")
         try:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from time import monotonic
 from typing import Any
 
@@ -60,7 +60,7 @@ class Study:
     _opened: Workshop | None = None
     _places: asyncio.Semaphore | None = None
     _pi_1: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _cutting: Lock = field(default_factory=Lock)
+    _cutting: Any = field(default_factory=RLock)
 
     def __post_init__(self) -> None:
         self.began = monotonic()
@@ -181,9 +181,10 @@ class Study:
     def own(self, traces: str) -> Path:
         """The pilot's own traces: all, or success."""
         folder = self.folder / "work" / f"own-{traces}"
-        if not folder.exists():
-            with whole_folder(folder) as draft:
-                own_traces(open_run(self.folder / "pilot"), draft, success=traces == "success")
+        with self._cutting:
+            if not folder.exists():
+                with whole_folder(folder) as draft:
+                    own_traces(open_run(self.folder / "pilot"), draft, success=traces == "success")
         return folder
 
     @cached_property

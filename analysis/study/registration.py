@@ -39,7 +39,7 @@ from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
 from occupancy.runs import open_run
 
-FORMAT = 1
+FORMAT = 2
 FILE = "registration.json"
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "transformers", "vllm", "alfworld", "textworld")
 DETECTABLE = 1.96 + 0.84
@@ -103,11 +103,14 @@ def check_registration(folder: Path, config: StudyConfig) -> str:
         return ""
     listed = file.with_name(f"{FILE}.sha256")
     begun = listed.read_text("utf-8").split()[0] if listed.exists() else "nothing"
-    now = hashlib.sha256(file.read_bytes()).hexdigest()
+    now = _of_file(file)
     if begun != now:
         raise DataError(f"{file} has SHA-256 {now}, and {begun} was registered: restore the file")
     told = read_json(file)
-    for name, of in _registered(folder, config).items():
+    registered = _registered(folder, config)
+    if told["format"] == 1:
+        registered["config"] = lambda: _of_values(config)
+    for name, of in registered.items():
         if (was := told["sha256"][name]) != (found := of()):
             raise DataError(
                 f"the {name} of {folder} has SHA-256 {found}, and {was} was registered on {told['date']}: "
@@ -145,11 +148,22 @@ def _entries(plain: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def _registered(folder: Path, config: StudyConfig) -> dict[str, Callable[[], str]]:
     return {
-        "config": lambda: config.sha256,
+        "config": lambda: _of_file(folder / "study.toml"),
         "pilot": lambda: _of_run(folder / "pilot"),
         "demonstrations": lambda: _of_run(folder / "demonstrations" / "first"),
-        "plan": lambda: hashlib.sha256((folder / "plan.json").read_bytes()).hexdigest(),
+        "plan": lambda: _of_file(folder / "plan.json"),
     }
+
+
+def _of_file(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _of_values(config: StudyConfig) -> str:
+    """What registrations of format 1 have of the config: its values, all settings of sampling among them."""
+    plain = config.plain()
+    plain["equipment"]["sampling"] = config.equipment["sampling"]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _of_run(folder: Path) -> str:

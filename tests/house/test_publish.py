@@ -21,7 +21,7 @@ from occupancy.runs import Run, open_run
 
 MADE = Path(__file__).parents[2] / ".venv-validators" / "bin" / "python"
 VALIDATORS = os.environ.get("FEWSTEPS_VALIDATORS", str(MADE) if MADE.exists() else "")
-"""A Python that has mlcroissant and every-eval-ever, from `make validators`."""
+"""A Python that has mlcroissant, every-eval-ever and atif, from `make validators`."""
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
 AT = "/".join(("", "home", "ann", "secret.txt"))
 SECRETS = {
@@ -204,3 +204,24 @@ def test_croissant_is_valid(run: Run, tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr[-2000:]
     ids = json.loads(made.stdout.splitlines()[-1])
     assert set(ids) == {row["episode_id"] for row in rows(run, "episodes")}
+
+
+ATIF = """
+import json, sys
+from pathlib import Path
+from atif import Trajectory
+files = sorted(Path(sys.argv[1]).glob("*.json"))
+for file in files:
+    Trajectory.model_validate_json(file.read_text("utf-8"))
+print(len(files))
+"""
+
+
+@pytest.mark.skipif(not VALIDATORS, reason="FEWSTEPS_VALIDATORS names no Python with atif")
+def test_atif_is_valid(run: Run, tmp_path: Path) -> None:
+    assert main(["export", str(run.folder), "--format", "atif", "--out", str(tmp_path / "out")]) == 0
+    made = subprocess.run(
+        [VALIDATORS, "-c", ATIF, str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    assert int(made.stdout) == len(rows(run, "episodes"))

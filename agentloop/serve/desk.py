@@ -8,7 +8,6 @@ harness begins them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,15 +46,15 @@ NEEDLESS = Refused(410, "not_needed", "this task needs no further episode: see G
 _NO_FURTHER = "the run was closed before the harness began a further episode of this task"
 
 
-@dataclass
+@dataclass(slots=True)
 class KnownTask:
     """A task that the harness has shown, with the units and episodes that wait for each other."""
 
     task: Task
     active: int = 0
     """Units that are not finished."""
-    waiting: deque[Session] = field(default_factory=deque)
-    seats: deque[tuple[Seat, asyncio.Future[Session]]] = field(default_factory=deque)
+    waiting: list[Session] = field(default_factory=list)
+    seats: list[tuple[Seat, asyncio.Future[Session]]] = field(default_factory=list)
     """Units that need an episode."""
 
 
@@ -81,19 +80,19 @@ class Desk:
         self._given_up: dict[str, list[Session]] = {}
         """Recorded episodes that no harness has gone on with, by task."""
         self._may_take_over = 0.0
-        self._recorded = {
-            (episode.unit.episode_id, episode.nth): episode for episode in journal.recorded.values()
-        }
+        self._recorded: dict[tuple[str, int], Session] = {}
+        """Recorded episodes by the unit and the part of it that they play."""
 
     def recover(self, done: Callable[[Key], bool]) -> None:
         """Take up what the journal says; `done`: whether the run folder has a unit."""
-        recorded = self._journal.recorded.values()
+        recorded = self._journal.take_recorded()
         for episode in recorded:
             if done(episode.unit):
                 self.ended[episode.key] = OVER
                 continue
             again = Session(episode.key, episode.task_id, episode.first, replies=episode.replies)
             again.seated, again.also = True, list(episode.also)
+            self._recorded[episode.unit.episode_id, episode.nth] = again
             self.sessions |= dict.fromkeys((episode.key, *episode.also), again)
             if not episode.ended:
                 self._given_up.setdefault(episode.task_id, []).append(again)
@@ -121,27 +120,23 @@ class Desk:
         session.callers.append(gone)
         try:
             self._match(self.tasks[session.task_id])
-            await session.caught_up.wait()
-            if session.over is MOVED:
-                return MOVED
-            given = session.find(call)
-            if isinstance(given, Reply):
-                self._journal.replied(session.key, given)
-                asked = session.hear(given)
-                if asked is None:
-                    raise STOPPED.again()
-                given = asked
-            return given if isinstance(given, GivenTurn) else await self._waited(given)
+            async with asyncio.timeout(self.serving.wait_s):
+                await session.caught_up.wait()
+                if session.over is MOVED:
+                    return MOVED
+                given = session.find(call)
+                if isinstance(given, Reply):
+                    self._journal.replied(session.key, given)
+                    asked = session.hear(given)
+                    if asked is None:
+                        raise STOPPED.again()
+                    given = asked
+                return given if isinstance(given, GivenTurn) else await asyncio.shield(given)
+        except TimeoutError:
+            return Refused(503, "wait", f"no turn after {self.serving.wait_s:g} s: repeat the call")
         finally:
             session.callers.remove(gone)
             self._forget(session)
-
-    async def _waited(self, given: asyncio.Future[GivenTurn | Refused]) -> GivenTurn | Refused:
-        try:
-            async with asyncio.timeout(self.serving.wait_s):
-                return await asyncio.shield(given)
-        except TimeoutError:
-            return Refused(503, "wait", f"no turn after {self.serving.wait_s:g} s: repeat the call")
 
     def end_of(self, key: str, reply: Reply | Failed) -> bool:
         """Take an episode's reward, or that it failed; False where nothing waits for it any more."""
@@ -181,6 +176,8 @@ class Desk:
     def unit_ended(self, unit: Unit, seat: Seat, over: Refused) -> None:
         """A unit is finished or given up: what waited for it alone is told."""
         seat.end(over)
+        for place in [place for place in self._recorded if place[0] == unit.key.episode_id]:
+            self.end(self._recorded.pop(place), over)
         known = self.tasks[unit.task.task_id]
         known.active -= 1
         if known.active == 0:
@@ -196,7 +193,7 @@ class Desk:
                 self.end(session, refuse)
             known.waiting.clear()
             while known.seats:
-                _, future = known.seats.popleft()
+                _, future = known.seats.pop(0)
                 if refuse is SPENT:
                     future.cancel()
                 elif not future.done():
@@ -214,7 +211,7 @@ class Desk:
         """The next episode for a unit: the one that was recorded, or the next that the harness begins."""
         recorded = self._recorded.pop((seat.unit.key.episode_id, seat.nth), None)
         if recorded is not None:
-            return self.sessions[recorded.key]
+            return recorded
         if self.refuse is SPENT:
             raise BudgetStopped(str(SPENT))
         if self.refuse is CLOSED:
@@ -241,6 +238,8 @@ class Desk:
             raise Refused(
                 429, "too_many", f"{self.serving.most_open} episodes are open: end one of them first"
             )
+        if task_id not in self.tasks and 0 < self.serving.tasks <= len(self.tasks):
+            raise Refused(410, "enough_tasks", f"the run has its {self.serving.tasks} tasks: see --tasks")
         known = self._known(task_id)
         if not known.active:
             raise NEEDLESS.again()
@@ -251,8 +250,6 @@ class Desk:
     def _known(self, task_id: str, *, with_demo: bool = False) -> KnownTask:
         known = self.tasks.get(task_id)
         if known is None:
-            if 0 < self.serving.tasks <= len(self.tasks):
-                raise Refused(410, "enough_tasks", f"the run has its {self.serving.tasks} tasks: see --tasks")
             known = self.tasks[task_id] = KnownTask(Task(task_id, task_id, "harness"))
             known.active = self._begin(known.task, with_demo=with_demo)
         return known
@@ -261,9 +258,9 @@ class Desk:
         """Bring together units that need an episode and episodes whose harness still waits."""
         while known.seats and (session := next((s for s in known.waiting if s.wanted), None)) is not None:
             known.waiting.remove(session)
-            seat, future = known.seats.popleft()
+            seat, future = known.seats.pop(0)
             if future.done():
-                known.waiting.appendleft(session)
+                known.waiting.insert(0, session)
                 continue
             episode = Recorded(session.key, session.task_id, seat.unit.key, seat.nth, session.first)
             self._journal.began(episode)

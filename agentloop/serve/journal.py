@@ -52,9 +52,13 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / FILE
-        self.recorded = {episode.key: episode for episode in _read(self.file)}
-        """By key, in the order in which they began."""
+        self._recorded = list(_read(self.file))
         self._handle = os.fdopen(open_file(self.file, os.O_CREAT | os.O_APPEND), "ab", buffering=0)
+
+    def take_recorded(self) -> list[Recorded]:
+        """The episodes of the file, in the order in which they began; once, for they may be many."""
+        recorded, self._recorded = self._recorded, []
+        return recorded
 
     def began(self, episode: Recorded) -> None:
         """A harness's episode has a part to play."""

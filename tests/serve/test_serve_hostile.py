@@ -391,3 +391,29 @@ def test_tools_are_part_of_the_context_and_calls_come_back_in_their_own_form(tmp
     during(tmp_path, act, setup=setup_of(RECIPE, student=Caller()))
     assert '"name": "walk"' in read[0][0][1]
     assert read[1][-1] == ("tool", "first\n</tool_response>\n<tool_response>\nsecond")
+
+
+def test_a_stopped_server_goes_on_with_fewer_tasks_and_waits_no_longer_than_told(tmp_path: Path) -> None:
+    """Two episodes are open at the stop; one harness goes on, the other asks again much later."""
+
+    class Slow(Reader):
+        async def __call__(self, ask: Ask) -> Any:
+            await asyncio.sleep(0.6 if ask.t == 2 else 0)
+            return await super().__call__(ask)
+
+    async def begin(harness: Client) -> None:
+        assert [await harness.chat(key, FIRST, key) for key in "ab"] == ["forward", "forward"]
+
+    async def go_on(harness: Client) -> None:
+        grown = [*FIRST, said("forward"), ENDED]
+        status, error = await harness.chat("a", grown, "a")
+        assert (status, error["code"]) == (503, "wait")
+        await asyncio.sleep(0.5)
+        assert await harness.chat("a", grown, "a") == "forward"
+        assert (await harness.chat("c", FIRST, "c"))[1]["code"] == "enough_tasks"
+        assert (await harness.get("/status"))[1]["open_episodes"] == 2
+
+    student = Slow()
+    during(tmp_path, begin, setup=setup_of(RECIPE, student=student))
+    during(tmp_path, go_on, setup=setup_of(RECIPE, student=student), tasks=1, wait_s=0.2)
+    assert student.calls == 3

@@ -21,7 +21,7 @@ from agentloop.serve.run import serve
 from agentloop.serve.server import answering
 from agentloop.serve.settings import Serving
 from agentloop.types import Answer, Ask, Traits, Usage
-from occupancy.record.recipe import Recipe
+from occupancy.record.recipe import Recipe, preset
 
 
 def right(text: str) -> str:
@@ -168,3 +168,33 @@ async def served(folder: Path, setup: Setup, *, ended: bool = True, **serving: A
             stop.set()
             async with asyncio.timeout(20):
                 await running
+
+
+RECIPE = preset("op-short", K=2, n=1, T_max=12)
+SYSTEM = {"role": "system", "content": "Reach the end."}
+FIRST = [SYSTEM, {"role": "user", "content": "You stand at 0 of 3."}]
+ENDED = {"role": "user", "content": "You are at 1 of 3."}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def during(
+    folder: Path,
+    act: Callable[[Client], Awaitable[Any]],
+    *,
+    setup: Any = None,
+    ended: bool = False,
+    **serving: Any,
+) -> Any:
+    """What `act` returns, while a run is served."""
+
+    async def run() -> Any:
+        async with (
+            asyncio.timeout(60),
+            served(folder, setup or setup_of(RECIPE), ended=ended, **serving) as harness,
+        ):
+            return await act(harness)
+
+    return asyncio.run(run())

@@ -69,5 +69,6 @@ def conventions_figure(frame: pd.DataFrame) -> Figure:
         title="The same contexts, averaged in different ways",
     )
     axis.set_xlim(left=0)
+    axis.set_ylim(-0.6, len(states) - 0.4)
     axis.legend()
     return figure

@@ -109,7 +109,8 @@ def by_turn(batch: Trajectories, names: list[str]) -> pd.DataFrame:
         [
             {"turn": t + 1, "state": name, "probability": p, "alive": alive / len(batch)}
             for t, (row, alive) in enumerate(zip(found.probability, found.alive, strict=True))
-            for name, p in zip(names, row, strict=True)
+            for name, p, all_turns in zip(names, row, found.counts.sum(axis=0), strict=True)
+            if all_turns
         ]
     )
 

@@ -6,6 +6,8 @@ torchrun --nproc-per-node 4 -m sft.commands train RUN --base MODEL --preset hotp
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from typing import Any
 from occupancy.record.errors import InputError, MissingExtra, RunError
 from occupancy.record.show import Parser, add_json, command_line, show, table
 from occupancy.record.specs import Count, Size, option
+from occupancy.record.track import add_track
 
 WAIT_S = 600.0
 """Seconds to wait for a run folder that another process writes; the same command may be given again."""
@@ -35,6 +38,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     add("--classes", help="JSON file of context classes, for held-out NLL by class")
     add("--save-every", type=option(Size), default=0, help="steps between states, 0 = after epochs only")
     add("--hub", action="store_true", help="--base may be a name on the Hugging Face hub")
+    add_track(train)
     add_json(train)
     train.set_defaults(handler=run_training)
 
@@ -47,9 +51,10 @@ def run_training(arguments: argparse.Namespace) -> int:
         raise MissingExtra("torch", "train") from error
     from agentloop.render import LengthRule, Overflow, load_codec
     from occupancy.record.specs import settings as changes
+    from occupancy.record.track import tracked
     from sft.on_runs import train_on_runs
     from sft.rows import read_classes
-    from sft.screen import Screen
+    from sft.screen import Screen, Step
     from sft.settings import Settings, preset
     from sft.world import join
 
@@ -65,7 +70,16 @@ def run_training(arguments: argparse.Namespace) -> int:
     codec = load_codec(arguments.base, hub=arguments.hub)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
-    with Screen() as screen:
+    tracker = arguments.track if os.environ.get("RANK", "0") == "0" else None
+    with (
+        Screen() as screen,
+        tracked(tracker, name=arguments.out, config=dataclasses.asdict(settings)) as track,
+    ):
+
+        def each(step: Step) -> None:
+            screen(step)
+            track(dataclasses.asdict(step))
+
         found = train_on_runs(
             arguments.runs,
             base=arguments.base,
@@ -75,7 +89,7 @@ def run_training(arguments: argparse.Namespace) -> int:
             rule=rule,
             classes=classes,
             save_every=arguments.save_every,
-            show=screen,
+            show=each,
             hub=arguments.hub,
         )
     if join().rank:

@@ -19,6 +19,7 @@ from agentloop.commands.recipes import (
 )
 from occupancy.record.show import add_json, progress, show, table
 from occupancy.record.specs import Few, option
+from occupancy.record.track import add_track
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,6 +63,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     ahead.add_argument(
         "--like", metavar="RUN", help="a run whose costs are expected again (default: the plan's pilot)"
     )
+    add_track(collect)
     add_json(collect)
     collect.set_defaults(handler=_collect)
 
@@ -93,6 +95,8 @@ def _collect(given: argparse.Namespace) -> int:
 
         return show_forecast(given, environments, settings, spending)
     try:
+        if given.ray is not None and given.track:
+            raise InputError("--track with --ray: machines do not report to a tracker; leave one of them out")
         if given.ray is None:
             return asyncio.run(_here(given, environments, settings, spending))
         return asyncio.run(_on_ray(given, settings, spending))
@@ -110,15 +114,18 @@ async def _here(
     from agentloop.commands.arguments import opened_policies
     from agentloop.run.collect import collect
     from agentloop.run.types import Setup
+    from occupancy.record.track import tracked
 
     tokens = 0
     async with opened_policies(environments, given.student, given.teacher) as (student, teacher):
-        with progress("collect") as advance:
+        about = {name: one.to_info() for name, one in settings.items()}
+        with progress("collect") as advance, tracked(given.track, name=given.out, config=about) as track:
 
             def committed(done: int, total: int, rows: Rows) -> None:
                 nonlocal tokens
                 tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
                 advance(done, total, f"{tokens:,} teacher tokens in new rows")
+                track({"done": done, "total": total, "teacher_tokens": tokens})
 
             async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
                 setup = Setup(wanted, environments, student, teacher, limits)

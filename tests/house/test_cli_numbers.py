@@ -45,7 +45,7 @@ _TEXTS = (
     "--n-of-task --name --need --organization --out --page --part --plan --policy "
     "--preset --prices --provider --recipe --reward --set --stop-after --student "
     "--switch-prompt --switch-weights --task --tasks --teacher --title --tokenizer "
-    "--trace --train --trainer --url --what-if --world --worlds "
+    "--trace --track --train --trainer --url --what-if --world --worlds "
 )
 TEXTS = set(_TEXTS.split())
 """Options whose value is a name, a file or a text. A number within one of them is tried in WITHIN."""

@@ -13,9 +13,12 @@ from analysis.curves.arms import DIMENSION
 from analysis.curves.curves import posterior
 from analysis.curves.prior import shipped
 from benchmarks.planner_prior import learn
+from benchmarks.planner_prior.cuts import cut
 from benchmarks.planner_prior.designs import DESIGNS, chosen, made
 from benchmarks.planner_prior.judge import bands, jobs, judged, of, summary
+from benchmarks.planner_prior.laboratory import Laboratory, drawn
 from benchmarks.planner_prior.stored import INF, OPTIONS, STORED, facts_of, read
+from simulate.pipelines.outcome import chances_of
 
 FAMILIES = ("uphill", "level")
 
@@ -119,3 +122,18 @@ def test_one_family_is_refused(data: Path) -> None:
         learn.learn(worlds, steps=2)
     with pytest.raises(SystemExit, match="holds no worlds"):
         read(data / "nothing")
+
+
+def test_a_world_of_the_laboratory_is_played_like_the_others() -> None:
+    one = Laboratory("lab-any", 0, 5)
+    world = one.world
+    assert facts_of({"facts": one.facts}).T_max == world.horizon
+    assert one.J(np.zeros(one.shape)) == pytest.approx(world.start @ chances_of(world, world.base))
+    made = cut(one.J, one.shape, one.pool, ("pure-bc", INF, 0.0), 0.4, price=one.price, seed=[5])
+    assert made["op"] == 0
+    assert 0 < made["demo"] <= 0.4
+    assert made["J"] > one.J(np.zeros(one.shape))
+    bought = one.table(2 * one.price, one.owned["plan-success"], 1, 2)
+    assert np.shape(bought) == (1, len(STORED))
+    assert min(bought[0]) > made["J"]
+    assert drawn("lab-tables", 0, 5).student != world.student

@@ -23,6 +23,7 @@ from toy_runs import attempts, rows
 from benchmarks.mock_server import Mock
 from occupancy.runs import open_run
 
+PROVIDERS, HARNESSES = "key-of-the-provider", "key-of-the-harness"
 TASKS = {f"corridor/{i}": 2 + i % 5 for i in range(5)}
 
 
@@ -52,7 +53,9 @@ async def _start(folder: Path, port: int, models: str) -> asyncio.subprocess.Pro
     command = f"serve {folder} --port {port} --recipe op-short --set K=3 --set n=2 --set T_max=12 --seed 3"
     named = [f"--{who}=openai:{who}@{models},max_tokens=64" for who in ("student", "teacher")]
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "analysis.cli", *command.split(), *named, stderr=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-m", "analysis.cli", *command.split(), *named),
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "OPENAI_API_KEY": PROVIDERS},
     )
 
 
@@ -66,7 +69,7 @@ async def _played(folder: Path, *, kills: int, seed: int) -> tuple[Mock, int]:
         port = free.getsockname()[1]
     process = await _start(folder, port, address)
     async with aiohttp.ClientSession() as session:
-        harness = Patient(f"http://127.0.0.1:{port}", session)
+        harness = Patient(f"http://127.0.0.1:{port}", session, {"Authorization": f"Bearer {HARNESSES}"})
         playing = asyncio.create_task(harness.all_needed(TASKS))
         for _ in range(kills):
             before = mock.requests
@@ -100,3 +103,7 @@ def test_kill_9_loses_no_settled_call_and_buys_nothing_twice(tmp_path: Path) -> 
     settled = [(c["episode_id"], c["t"]) for c in calls if c["state"] == "settled"]
     assert len(settled) == len(set(settled)) == len(rows(whole, "turns"))
     assert len(settled) <= mock.billed["calls"] <= len(settled) + states["lost"]
+    assert mock.keys == {PROVIDERS}, "the provider gets its own key, and never the harness's"
+    written = b"".join(file.read_bytes() for file in (tmp_path / "killed").rglob("*") if file.is_file())
+    assert PROVIDERS.encode() not in written
+    assert HARNESSES.encode() not in written

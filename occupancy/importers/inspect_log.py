@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from occupancy.record.finish import read_finish
 
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _ATTACHED = re.compile(r"attachment://([0-9a-f]{32})")
+ZSTANDARD = 93
+"""Method of compression in zip archives."""
 LIMITS = {"message": "horizon", "turn": "horizon", "context": "context", "token": "budget_stopped"}
 
 
@@ -82,12 +85,39 @@ def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, P
         ) from error
 
 
+def _is_zstandard(archive: zipfile.ZipFile, name: str) -> bool:
+    """Whether a member is compressed as Inspect does by default, which zipfile reads from Python 3.14 on."""
+    return archive.getinfo(name).compress_type == ZSTANDARD
+
+
+def _zstandard(archive: zipfile.ZipFile, name: str, place: Place) -> bytes:
+    """The text of a member in Zstandard, checked against its length and CRC-32."""
+    import pyarrow as pa
+
+    info, file = archive.getinfo(name), archive.fp
+    assert file is not None
+    file.seek(info.header_offset + 26)
+    # A local header has 30 bytes, then the name and further fields of the lengths at 26 (APPNOTE 4.3.7).
+    lengths = file.read(4)
+    file.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), 1)
+    packed = file.read(info.compress_size)
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+            text: bytes = stream.read(info.file_size + 1)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise place.refuse(f"damaged ({error})") from error
+    if len(text) != info.file_size or zlib.crc32(text) != info.CRC:
+        raise place.refuse("damaged: its length or checksum is not the archive's")
+    return text
+
+
 def _member(archive: zipfile.ZipFile, name: str, file: Path) -> Any:
     place = Place(file, name)
     if archive.getinfo(name).file_size > DOCUMENT_MB << 20:
         raise place.refuse(f"more than {DOCUMENT_MB} MB: too long for one conversation")
     try:
-        text = archive.read(name).decode("utf-8")
+        whole = _zstandard(archive, name, place) if _is_zstandard(archive, name) else archive.read(name)
+        text = whole.decode("utf-8")
     except UnicodeDecodeError as error:
         raise place.refuse(f"not UTF-8 ({error})") from error
     return parse(text, place)

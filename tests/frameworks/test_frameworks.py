@@ -124,6 +124,8 @@ def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         subprocess.run(command, env={**os.environ, **ours}, check=True, timeout=240, cwd=HERE)
     run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
     assert set(whole_pilot(run, 4)) == {"finished"}
+    given = ["--author=student", "--out", str(tmp_path / "imported")]
+    assert main(["import", *map(str, (tmp_path / "logs").glob("*.eval")), *given]) == 0
     prompts = [json.loads(row["prompt"]) for row in rows(run, "episodes") if row["kind"] == "rollout"]
     assert all('"name": "add"' in prompt[0]["content"] for prompt in prompts)
 
@@ -152,6 +154,8 @@ def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[s
         subprocess.run(command, env={**os.environ, **theirs}, check=True, timeout=400, cwd=tmp_path)
     run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
     assert set(whole_pilot(run, 2)) <= {"finished", "horizon"}
+    (traces,) = outputs.rglob("traces.jsonl")
+    assert main(["import", str(traces), "--author=student", "--out", str(tmp_path / "imported")]) == 0
 
 
 def test_an_openenv_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

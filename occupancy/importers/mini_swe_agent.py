@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_records, mapping
+from occupancy.importers.files import Place, json_records, listed, mapping
 from occupancy.importers.records import episode_of
 from occupancy.importers.responses import Message, add_item, items_of
 
@@ -79,7 +79,7 @@ def _messages(given: list[Any], settings: ImportSettings, place: Place) -> list[
             response = extra.get("response")
             if message["role"] == "assistant" and isinstance(response, Mapping):
                 plain.setdefault("usage", response.get("usage"))
-                choices = response.get("choices") or [{}]
-                plain.setdefault("finish_reason", choices[0].get("finish_reason"))
+                choice = mapping(next(iter(listed(response.get("choices"))), None))
+                plain.setdefault("finish_reason", choice.get("finish_reason"))
             messages.append(plain)
     return messages

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward, reward_of
-from occupancy.importers.files import Place, json_records, mapping
+from occupancy.importers.files import Place, json_records, listed, mapping
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
 
@@ -72,17 +72,22 @@ def _completion(
     last = max(other.name for other in file.parent.glob(f"*{file.suffix}"))
     if last != file.name:
         raise place.refuse(f"a conversation has a completion for each turn: give the last alone, {last}")
-    choices = record["response"].get("choices") or [{}]
-    said = {**(choices[0].get("message") or {}), "finish_reason": choices[0].get("finish_reason")}
+    choice = _choice(record["response"])
+    said = {**mapping(choice.get("message")), "finish_reason": choice.get("finish_reason")}
     said["usage"] = record["response"].get("usage")
     model = str(record["response"].get("model") or "")
     tools = field_of(record, "kwargs.tools")
     messages = [
-        {k: v for k, v in m.items() if k != "provider_specific_fields"} for m in (*record["messages"], said)
+        {k: v for k, v in m.items() if k != "provider_specific_fields"} if isinstance(m, Mapping) else m
+        for m in (*record["messages"], said)
     ]
     return episode_of(
         {"tools": tools, "model": model}, messages, settings, place, task_id=file.parent.name or name, R=None
     )
+
+
+def _choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(next(iter(listed(response.get("choices"))), None))
 
 
 def _messages(events: Sequence[Any], settings: ImportSettings, place: Place) -> tuple[list[Message], Any]:
@@ -125,8 +130,8 @@ def _add_v0(
         if str(response.get("id")) in responses:
             return
         responses.add(str(response.get("id")))
-        choice = (response.get("choices") or [{}])[0]
-        said = {k: v for k, v in (choice.get("message") or {}).items() if k != "provider_specific_fields"}
+        choice = _choice(response)
+        said = {k: v for k, v in mapping(choice.get("message")).items() if k != "provider_specific_fields"}
         messages.append(
             {
                 **said,
@@ -154,11 +159,11 @@ def _add_v1(
     here: Place,
 ) -> None:
     if kind == "MessageEvent":
-        said = event.get("llm_message") or {}
+        said = mapping(event.get("llm_message"))
         known = ("role", "content", "reasoning_content", "tool_calls")
         messages.append({k: said[k] for k in known if said.get(k) is not None})
     elif kind == "ActionEvent":
-        call = event.get("tool_call") or {}
+        call = mapping(event.get("tool_call"))
         name = str(event.get("llm_response_id"))
         if name not in responses or messages[-1].get("role") != "assistant":
             responses.add(name)

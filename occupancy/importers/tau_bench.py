@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_records
+from occupancy.importers.files import Place, json_records, mapping
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
 
@@ -63,9 +63,11 @@ def _simulation(run: Any, model: str, settings: ImportSettings, place: Place) ->
             "error",
             "generation_time_seconds",
         )
-        messages.append({k: v for k, v in message.items() if k not in dropped})
+        plain = isinstance(message, Mapping)
+        messages.append({k: v for k, v in message.items() if k not in dropped} if plain else message)
     greeting = ""
-    if messages and messages[0].get("role") == "assistant" and not messages[0].get("usage"):
+    first = mapping(messages[0] if messages else None)
+    if first.get("role") == "assistant" and not first.get("usage"):
         greeting = content_text(messages.pop(0).get("content"), settings, place)
     facts = {"reward": field_of(run, "reward_info.reward"), **run}
     episode = episode_of(

@@ -176,7 +176,7 @@ def _add_v1(
                     "tool_calls": [],
                 }
             )
-        messages[-1]["tool_calls"].append(call)
+        messages[-1]["tool_calls"] = [*listed(messages[-1].get("tool_calls")), call]
     elif kind in ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation"):
         held = mapping(event.get("observation")) or event
         text = next(

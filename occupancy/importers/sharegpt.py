@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.files import Place, json_objects, parse
+from occupancy.importers.files import Place, json_objects, listed, parse
 from occupancy.importers.records import episode_of
 
 ROLES = {
@@ -34,9 +34,9 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         messages: list[dict[str, Any]] = []
         for number, item in enumerate(conversation, start=1):
             message = _message(item, place.within(f"message {number}"))
-            together = messages and message.get("tool_calls") and messages[-1].get("tool_calls")
-            if together:  # parallel calls are one turn
-                messages[-1]["tool_calls"] += message["tool_calls"]
+            before = listed(messages[-1].get("tool_calls")) if messages else []
+            if before and listed(message.get("tool_calls")):  # parallel calls are one turn
+                messages[-1]["tool_calls"] = [*before, *message["tool_calls"]]
             else:
                 messages.append(message)
         yield episode_of(record, messages, settings, place, used=("conversations",))

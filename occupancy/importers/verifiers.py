@@ -38,7 +38,8 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
 def _paths(trace: Mapping[str, Any], settings: ImportSettings, place: Place) -> Iterator[ImportedEpisode]:
     nodes = [mapping(node) for node in listed(trace.get("nodes"))]
     parents = [_parent(node, at, place) for at, node in enumerate(nodes)]
-    calls = {mapping(call).get("node"): mapping(call) for call in listed(trace.get("calls"))}
+    made = [mapping(call) for call in listed(trace.get("calls"))]
+    calls = {call["node"]: call for call in made if isinstance(call.get("node"), int)}
     trained = mapping(trace.get("agent")).get("trainable") is not False
     seen: set[int] = set()
     data = mapping(mapping(trace.get("task")).get("data"))

@@ -60,6 +60,8 @@ def _paths(trace: Mapping[str, Any], settings: ImportSettings, place: Place) -> 
         seen.update(path)
         if any(message.get("role") == "assistant" for message in messages):
             yield episode_of(record, messages, settings, place, used=_OF_A_TRACE, **more)
+        else:
+            settings.left_out["path without a turn"] += 1
 
 
 def _parent(node: Mapping[str, Any], at: int, place: Place) -> int | None:

@@ -124,8 +124,6 @@ def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         subprocess.run(command, env={**os.environ, **ours}, check=True, timeout=240, cwd=HERE)
     run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
     assert set(whole_pilot(run, 4)) == {"finished"}
-    given = ["--author=student", "--out", str(tmp_path / "imported")]
-    assert main(["import", *map(str, (tmp_path / "logs").glob("*.eval")), *given]) == 0
     prompts = [json.loads(row["prompt"]) for row in rows(run, "episodes") if row["kind"] == "rollout"]
     assert all('"name": "add"' in prompt[0]["content"] for prompt in prompts)
 

@@ -130,6 +130,23 @@ def test_train_gets_the_pilots_own_traces(found: Plan, folder: Path, tmp_path: P
     assert again.runs == given.runs[:1]
 
 
+def test_a_plan_from_a_served_pilot_is_served(found: Plan, folder: Path) -> None:
+    """A harness has no --env to collect in: the recipe is what the plan says, served once more."""
+    from agentloop.commands.serve import add_commands as add_serve
+
+    made = replace(plan_file(mixed(found), folder), environment="harness")
+    lines = [line for line in commands("PLAN.toml", made) if " train " not in line]
+    assert lines == [
+        "fewsteps serve DEMONSTRATIONS --plan PLAN.toml --part demonstrations",
+        "fewsteps serve CONTINUATIONS --plan PLAN.toml --part continuations --student PI_1",
+    ]
+    parser = argparse.ArgumentParser()
+    add_serve(parser.add_subparsers())
+    for line in lines:
+        given = parser.parse_args(shlex.split(line)[1:])
+        assert (given.out, given.env, given.env_set) == (shlex.split(line)[2], None, [])
+
+
 def test_the_command_writes_it_and_says_how_to_carry_it_out(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

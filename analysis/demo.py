@@ -1,19 +1,25 @@
-"""`fewsteps demo`: plan from a pilot that was really recorded on ALFWorld games.
+"""`fewsteps demo`: a plan from a real pilot with its small trainings, and what the sweep measured afterwards.
 
-The pilot in analysis/pilot/ was made by the command in analysis/pilot/README.md. Nothing was trained on it,
-as its student is scripted: the answer is a prior over recipes with exact costs, and says so.
+The pilot in analysis/pilot/ is the one of the study in benchmarks/studies/alfworld; analysis/measured.json is
+what that study registered and measured at its largest budget. benchmarks/studies/pack.py writes both.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
-from occupancy.record.show import add_json, show
+from occupancy.record.errors import DataError
+from occupancy.record.show import add_json, show, table
 
 PILOT = Path(__file__).parent / "pilot"
-BUDGET = 100_000
-"""Teacher output tokens, the pilot's own included."""
+MEASURED = Path(__file__).parent / "measured.json"
+TRAINED_AS = "study alfworld"
+"""What the pilot's trainings are kept under."""
+BUDGET = 10_000
+"""Teacher output tokens, beside the pilot's own."""
 POOL = 3553
 """Games of ALFWorld's train split: the tasks that a budget can be spread over."""
 
@@ -22,8 +28,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Define `demo`."""
     demo = commands.add_parser(
         "demo",
-        help="plan from a pilot recorded on real ALFWorld games",
-        description="Plan from the pilot that fewsteps brings; write a figure and a page.",
+        help="plan from a real pilot on ALFWorld, and see what the sweep measured",
+        description="Plan from the pilot and the small trainings that fewsteps brings; show what students "
+        "that were trained afterwards reached; write a figure and a page.",
     )
     demo.add_argument(
         "--out", default="demo-output", metavar="DIR", help="folder to write (default: demo-output)"
@@ -35,13 +42,78 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _demo(given: argparse.Namespace) -> int:
     from analysis.figures.plan import plan_figure
     from analysis.page import plan_page
-    from analysis.plan.answer import table
+    from analysis.plan.answer import table as answer
     from analysis.plan.planner import plan
+    from analysis.plan.trainer import Bench, Effort
+    from occupancy.record.reading import read_json
+    from occupancy.runs import open_run
 
-    folder = Path(given.out)
+    folder, measured = Path(given.out), read_json(MEASURED)
     folder.mkdir(parents=True, exist_ok=True)
-    found = plan(PILOT, budget=BUDGET, pool=POOL)
+    found = plan(
+        PILOT,
+        budget=BUDGET,
+        already=[PILOT],
+        pool=POOL,
+        bench=Bench(open_run(PILOT), _no_trainer, TRAINED_AS),
+        effort=Effort(trainings=0),
+    )
     figure, page = plan_figure(found, folder / "plan.png"), plan_page(found, folder / "plan.html")
-    report = {"plan": found.to_dict(), "figure": str(figure), "page": str(page)}
-    show(given, report, lambda: [table(found), f"figure {figure}\npage   {page}"])
+    report = {"plan": found.to_dict(), "measured": measured, "figure": str(figure), "page": str(page)}
+    show(
+        given,
+        report,
+        lambda: [answer(found), *_told(measured), f"figure {figure}\npage   {page}", _decision(measured)],
+    )
     return 0
+
+
+def _told(measured: dict[str, Any]) -> Iterator[Any]:
+    """The sweep beside its prediction, and what of the prediction held."""
+    pi_1, pilot = (f"{measured['references'][name]:.3f}" for name in ("pi_1", "pilot"))
+    yield (
+        f"\nWhat the sweep measured. The prediction was registered on {measured['registered'][:10]}; "
+        f"then {measured['cells']['evaluated']} students were trained, and each played 274 validation games "
+        f"twice. pi_1 wins {pi_1} of them, with the pilot's successes {pilot}, and with "
+        f"{measured['target']:,} teacher tokens beside the pilot:"
+    )
+    rows = [
+        (
+            arm["arm"],
+            f"{arm['predicted']['pass_at_1']:.3f}",
+            f"{arm['predicted']['low']:.2f}-{arm['predicted']['high']:.2f}",
+            f"{arm['pass_at_1']:.3f}",
+            f"{arm['se']:.3f}",
+            str(arm["seeds"]),
+        )
+        for arm in sorted(measured["arms"], key=lambda arm: -arm["pass_at_1"])
+    ]
+    yield table("", ("recipe", "predicted", "90 %", "measured", "SE", "seeds"), rows, left=("recipe",))
+    held, level = measured["coverage"]["over_demonstrations"], measured["coverage"]["pass_at_1"]
+    order, half = measured["ranking"][0], measured["ranking"][-1]
+    yield (
+        f"{held['inside']:.0%} of {held['n']} leads over more demonstrations are inside their 90 % band. "
+        f"Levels were predicted {-100 * level['bias']:.0f} points too low: {level['inside']:.0%} of "
+        f"{level['n']} bands hold. The order of the recipes was hardly predicted: "
+        f"{order['pair_accuracy']:.0%} of pairs, where one run at half of the budget has "
+        f"{half['pair_accuracy']:.0%}. docs/study.md says why."
+    )
+
+
+def _decision(measured: dict[str, Any]) -> str:
+    """What the measurement says to buy."""
+    primary, regret = measured["primary"], measured["regret"]
+    predicted, seen = primary["predicted"], primary["measured"]
+    said = {"holds": "buy", "does not hold": "do not buy"}.get(primary["said"], "it is open whether to buy")
+    points = {name: f"{100 * seen[name]:+.1f}" for name in ("difference", "low", "high")}
+    return (
+        f"Decision: {said} {predicted['b']} rather than {predicted['a']}. Predicted "
+        f"{100 * predicted['expected']:+.1f} points, measured {points['difference']} ± "
+        f"{100 * seen['se']:.1f} (95 % interval {points['low']} to {points['high']}). The best measured "
+        f"recipe is {100 * regret['regret']:.1f} points above it (95 % interval {100 * regret['low']:.0f} to "
+        f"{100 * regret['high']:.1f})."
+    )
+
+
+def _no_trainer(folders: list[Path], seed: int) -> NoReturn:
+    raise DataError("the demo trains nothing")

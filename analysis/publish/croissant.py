@@ -5,7 +5,7 @@ Format: mlcommons.org/croissant/1.0 and mlcommons.org/croissant/RAI/1.0; the pac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.publish.conversations import SCALARS
@@ -51,8 +51,17 @@ _CONTEXT = {
 _TYPES = {"str": "sc:Text", "int": "sc:Integer", "float": "sc:Float", "bool": "sc:Boolean"}
 
 
-def croissant(about: Mapping[str, Any], *, file: str, sha256: str, size: int) -> dict[str, Any]:
-    """The metadata as one JSON-LD object.
+def croissant(
+    about: Mapping[str, Any],
+    *,
+    file: str,
+    sha256: str,
+    size: int,
+    record: str = "episodes",
+    columns: Mapping[str, str] = SCALARS,
+    key: Sequence[str] = ("episode_id",),
+) -> dict[str, Any]:
+    """The metadata of one table as a JSON-LD object.
 
     Args:
         about: name, description, licence (a name of LICENCES), version, published (a date), url, and rai: the
@@ -60,7 +69,11 @@ def croissant(about: Mapping[str, Any], *, file: str, sha256: str, size: int) ->
         file: name of the table.
         sha256: of the table.
         size: of the table, in bytes.
+        record: what a row is, in the plural.
+        columns: Columns that are described, with their types: str, int, float or bool.
+        key: Columns that name a row.
     """
+    keys = [{"@id": f"{record}/{name}"} for name in key]
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -76,8 +89,8 @@ def croissant(about: Mapping[str, Any], *, file: str, sha256: str, size: int) ->
         "distribution": [
             {
                 "@type": "cr:FileObject",
-                "@id": "episodes-table",
-                "name": "episodes-table",
+                "@id": f"{record}-table",
+                "name": f"{record}-table",
                 "contentUrl": file,
                 "contentSize": f"{size} B",
                 "encodingFormat": "application/x-parquet",
@@ -87,20 +100,20 @@ def croissant(about: Mapping[str, Any], *, file: str, sha256: str, size: int) ->
         "recordSet": [
             {
                 "@type": "cr:RecordSet",
-                "@id": "episodes",
-                "name": "episodes",
-                "key": {"@id": "episodes/episode_id"},
-                "field": [_field(name, _TYPES[kind]) for name, kind in SCALARS.items()],
+                "@id": record,
+                "name": record,
+                "key": keys if len(keys) > 1 else keys[0],
+                "field": [_field(record, name, _TYPES[kind]) for name, kind in columns.items()],
             }
         ],
     }
 
 
-def _field(name: str, kind: str) -> dict[str, Any]:
-    source = {"fileObject": {"@id": "episodes-table"}, "extract": {"column": name}}
+def _field(record: str, name: str, kind: str) -> dict[str, Any]:
+    source = {"fileObject": {"@id": f"{record}-table"}, "extract": {"column": name}}
     return {
         "@type": "cr:Field",
-        "@id": f"episodes/{name}",
+        "@id": f"{record}/{name}",
         "name": name,
         "dataType": kind,
         "source": source,

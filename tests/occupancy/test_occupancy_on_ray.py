@@ -66,7 +66,7 @@ def test_a_trajectory_that_comes_back_in_another_piece_is_refused(tmp_path):
 @pytest.mark.parametrize("kind", ["rollout", "demo"])
 def test_a_run_over_ray_is_the_run_in_memory(kind):
     """Units hold turns of every kind of episode; of some none counts."""
-    pilot = Path(__file__).parents[2] / "analysis" / "pilot"
+    pilot = Path(__file__).parents[1] / "scripted_pilot"
     turns = open_run_turns(pilot, kind=kind)
     whole = estimate_stream(turns.stream, n_empty=3)
     known = turns.stream.states.in_order

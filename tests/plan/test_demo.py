@@ -1,4 +1,4 @@
-"""The demo's pilot is what the games give, and the demo makes what it says."""
+"""The demo makes what it says; a slice of the pilot with a scripted student repeats from the games."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from analysis.cli import main
-from analysis.demo import BUDGET, PILOT
+from analysis.demo import BUDGET
 from occupancy.runs import Run, open_run
+
+SCRIPTED = Path(__file__).parents[1] / "scripted_pilot"
 
 
 def cheapest_task(run: Run) -> str:
@@ -29,7 +31,7 @@ def test_a_slice_of_the_recording_repeats_from_the_games(tmp_path: Path, data_di
     from agentloop.policies.by_name import open_policy
     from agentloop.run.collect import Settings, Setup, collect
 
-    recorded = open_run(PILOT)
+    recorded = open_run(SCRIPTED)
     task, info = cheapest_task(recorded), recorded.info
     (tmp_path / "tasks").write_text(task + "\n")
 
@@ -75,9 +77,15 @@ def test_demo_writes_a_figure_and_a_page(tmp_path: Path, capsys: pytest.CaptureF
     assert "nan" not in page.replace(image, "")
 
 
-def test_demo_for_a_person_ends_in_a_decision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_for_a_person_ends_in_a_decision(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["demo", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("Of this budget the first "), "a flat curve is said first"
-    assert "\nNo preference; the best guess is " in shown
-    assert "This is a guess" in shown
+    assert shown.startswith("No preference; the best guess is "), "the answer is first"
+    assert "Evidence: 16 small trainings on cuts of the pilot" in shown
+    assert "What the sweep measured" in shown
+    assert "0% of 34 bands" in " ".join(shown.split()), "what failed is said"
+    assert "\nDecision: buy op-short K=2 r=1 rather than more demonstrations." in shown
+    assert max(map(len, shown.splitlines())) <= 80

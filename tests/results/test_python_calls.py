@@ -15,7 +15,7 @@ from analysis.plan.planner import plan
 from occupancy.runs import open_run
 
 ROOT = Path(__file__).parents[2]
-PILOT = ROOT / "analysis" / "pilot"
+PILOT = ROOT / "tests" / "scripted_pilot"
 CALLS = re.findall(r"`([\w.]+):(\w+)`", (ROOT / "docs" / "python.md").read_text("utf-8"))
 
 

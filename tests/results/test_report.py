@@ -27,7 +27,7 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
 
-PILOT = Path(__file__).parents[2] / "analysis" / "pilot"
+PILOT = Path(__file__).parents[1] / "scripted_pilot"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from agentloop.render.episodes import episodes_of
 from analysis.cli import main
 from occupancy.runs import open_run
 
-PILOT = str(Path(__file__).parents[2] / "analysis" / "pilot")
+PILOT = str(Path(__file__).parents[1] / "scripted_pilot")
 
 
 def test_accepted_traces_come_first_with_their_targets(capsys: pytest.CaptureFixture[str]) -> None:

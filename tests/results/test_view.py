@@ -24,7 +24,7 @@ HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
     "<svg onload=alert(1)>&lt;b&gt; \u202e javascript:alert(1) {{ 7*7 }} '\"`"
 )
-PILOT = Path(__file__).parents[2] / "analysis" / "pilot"
+PILOT = Path(__file__).parents[1] / "scripted_pilot"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,75 @@
+"""The published study is a study: its registration holds, and its verdict is made again from its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.demo import MEASURED, PILOT
+from analysis.study.config import read_study
+from analysis.study.registration import check_registration
+from analysis.study.verdict import write_verdict
+from occupancy.runs import open_run
+
+PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published")
+    with tarfile.open(PUBLISHED / "study.tar.xz") as held:
+        held.extractall(folder, filter="data")
+    return folder / "alfworld"
+
+
+def test_the_registration_holds_and_the_verdict_is_made_again(study: Path) -> None:
+    config = read_study(study / "study.toml")
+    for name in ("registration.json", "registration.json.sha256"):
+        assert (study / name).read_bytes() == (PUBLISHED / name).read_bytes()
+    assert check_registration(study, config).startswith(
+        "registered 2026-11-28T21:33:34+00:00: op-short K=2 r=1"
+    )
+    (study / "verdict.md").unlink()
+    write_verdict(study, config)
+    assert (study / "verdict.md").read_text("utf-8") == (PUBLISHED / "verdict.md").read_text("utf-8")
+
+
+def test_the_table_has_what_the_verdict_says(study: Path) -> None:
+    attempts = pd.read_parquet(PUBLISHED / "evaluations.parquet")
+    told = json.loads((PUBLISHED / "verdict.json").read_text("utf-8"))
+    for arm in told["arms"]:
+        kept = ("recipe", "budget")
+        own = attempts[(attempts[[*kept]] == [arm[name] for name in kept]).all(axis=1)]
+        own = own[(own["K"] == str(arm["K"])) & (own["r"] == arm["r_tokens"])]
+        assert own["student"].nunique() == arm["seeds"]
+        assert (own["score"] >= 1).mean() == pytest.approx(arm["pass_at_1"])
+    assert attempts["student"].nunique() == told["cells"]["evaluated"] + 2, "pi_1 and the pilot's student too"
+
+
+def test_croissant_describes_the_files_that_are_there() -> None:
+    made = json.loads((PUBLISHED / "croissant.json").read_text("utf-8"))
+    for file in made["distribution"]:
+        held = (PUBLISHED / file["contentUrl"]).read_bytes()
+        assert file["sha256"] == hashlib.sha256(held).hexdigest()
+        assert len(held) < 5_000_000
+    columns = {field["name"] for field in made["recordSet"][0]["field"]}
+    assert columns == set(pd.read_parquet(PUBLISHED / "evaluations.parquet").columns)
+    assert made["rai:dataLimitations"]
+
+
+@pytest.mark.parametrize("table", ["episodes", "turns", "proposals", "traces", "trainings", "evaluations"])
+def test_the_demo_shows_the_study_s_pilot(study: Path, table: str) -> None:
+    assert open_run(PILOT).read(table).equals(open_run(study / "pilot").read(table))
+
+
+def test_the_demo_shows_what_was_measured() -> None:
+    measured = json.loads(MEASURED.read_text("utf-8"))
+    told = json.loads((PUBLISHED / "verdict.json").read_text("utf-8"))
+    for name in ("primary", "ranking", "coverage", "references", "registered"):
+        assert measured[name] == told[name]
+    assert sum(file.stat().st_size for file in PILOT.rglob("*") if file.is_file()) < 1_000_000

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from occupancy.record.show import add_json, show, table
+from occupancy.record.errors import install_command
+from occupancy.record.show import Unbroken, add_json, show
 
 if TYPE_CHECKING:
     from agentloop.environments.terminal.machine import Check
 
 DATA = {
-    "alfworld": "pip install 'fewsteps[alfworld]', set ALFWORLD_DATA to that folder, run alfworld-download",
+    "alfworld": f"{install_command('alfworld')}, set ALFWORLD_DATA to that folder, run alfworld-download",
     "hotpotqa": "docs/hotpotqa.md says how to get it",
     "terminal": "docs/terminal.md says how to get it",
 }
@@ -56,20 +58,31 @@ def _doctor(given: argparse.Namespace) -> int:
     if unknown := needed - known:
         raise InputError(f"--need {', '.join(sorted(unknown))}: expected {', '.join(sorted(known))}")
     lacking = [c for c in checks if c.needed and not c.good and {c.group, c.name} & needed]
-    lines = (
-        (
-            check.name,
-            check.group,
-            "ok" if check.good else "missing" if check.needed else "without",
-            check.found,
-            "" if check.good else check.remedy,
-        )
-        for check in checks
-    )
-    heads = ("part", "of", "", "found", "to get it")
     report = {"good": not lacking, "checks": [asdict(check) for check in checks]}
-    show(given, report, lambda: [table("", heads, lines, left=heads)])
+    show(given, report, lambda: _shown(checks, lacking))
     return 1 if lacking else 0
+
+
+def _shown(checks: Sequence[Check], lacking: Sequence[Check]) -> Iterator[str]:
+    """The answer, then what is missing with the commands that get it, then what was found."""
+    missing = [check for check in checks if not check.good]
+    works = f"{len(checks) - len(missing)} of {len(checks)} parts work"
+    if lacking:
+        yield f"Needed and missing: {', '.join(map(_name, lacking))}. {works}."
+    else:
+        yield f"{works}; missing: {', '.join(map(_name, missing))}." if missing else f"{works}."
+    for check in missing:
+        optional = "" if check.needed else " (optional)"
+        yield f"\nmissing: {_name(check)}{optional}: {check.found}"
+        yield Unbroken(f"    {check.remedy}")
+    yield ""
+    for check in checks:
+        if check.good:
+            yield f"works: {_name(check)}: {check.found}"
+
+
+def _name(check: Check) -> str:
+    return check.name if check.group == check.name else f"{check.name} ({check.group})"
 
 
 def check_extras() -> list[Check]:
@@ -90,7 +103,7 @@ def check_extras() -> list[Check]:
         missing = [name for name, version in installed.items() if not version]
         told = ", ".join(f"{name} {version}" for name, version in installed.items() if version)
         said = f"no {', '.join(missing)}" if missing else told
-        checks.append(Check("extras", extra, not missing, said, f"pip install 'fewsteps[{extra}]'"))
+        checks.append(Check("extras", extra, not missing, said, install_command(extra)))
     return checks
 
 

@@ -14,10 +14,12 @@ Every message says what was given, what was expected and what to do.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
+_CLONE = Path(__file__).parents[2]
 _OURS = tuple(
-    str(Path(__file__).parents[2] / package) + os.sep
+    str(_CLONE / package) + os.sep
     for package in ("occupancy", "simulate", "agentloop", "sft", "analysis")
 )
 
@@ -52,8 +54,14 @@ class MissingExtra(InputError, ImportError):
     def __str__(self) -> str:
         return (
             f"{self.package} is not installed: it comes with the extra '{self.extra}'; "
-            f"run: pip install 'fewsteps[{self.extra}]'"
+            f"run: {install_command(self.extra)}"
         )
+
+
+def install_command(extra: str) -> str:
+    """The `pip install` of an extra: from the clone that this is, as no package index has fewsteps."""
+    clone = str(_CLONE) if (_CLONE / "pyproject.toml").exists() else "PATH_OF_THE_CLONE"
+    return f"pip install -e {shlex.quote(f'{clone}[{extra}]')}"
 
 
 class RunError(FewstepsError, RuntimeError):

@@ -53,6 +53,10 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     return code
 
 
+class Unbroken(str):
+    """A line that `show` breaks nowhere, so that a command in it can be copied."""
+
+
 class _Usage(InputError):
     """Arguments that cannot be used; its text names the command."""
 
@@ -101,7 +105,7 @@ def show(given: argparse.Namespace, report: dict[str, Any], shown: str | Callabl
         return
     console = safe_console()
     for part in (shown,) if isinstance(shown, str) else shown():
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Unbroken))
 
 
 def table(

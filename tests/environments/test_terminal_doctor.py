@@ -14,7 +14,7 @@ from agentloop.environments.terminal import machine
 from agentloop.environments.terminal.sandbox import launch
 from agentloop.environments.terminal.sandbox.images import make_debian
 from analysis.cli import main
-from occupancy.record.errors import InputError, MissingExtra
+from occupancy.record.errors import InputError, MissingExtra, install_command
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, object]]]:
@@ -33,6 +33,21 @@ def test_all_parts_are_looked_at(data_dir: Path, capsys: pytest.CaptureFixture[s
     assert "bubblewrap" in capsys.readouterr().out
 
 
+def test_the_answer_is_first_and_commands_are_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The package is on no index: what installs an extra names the clone that runs."""
+    long = f"pip install -e '/home/{'somebody/' * 12}fewsteps[vllm]'"
+    checks = [machine.Check("extras", "vllm", False, "no vllm", long), machine.Check("gpu", "gpu", True, "one")]
+    monkeypatch.setattr(doctor, "check_extras", lambda: checks)
+    monkeypatch.setattr(machine, "check_sandbox", list)
+    assert main(["doctor", "--need", "vllm"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Needed and missing: vllm (extras).")
+    assert f"    {long}" in lines
+    assert str(Path(doctor.__file__).parents[2]) in str(MissingExtra("aiohttp", "agents"))
+
+
 def test_what_is_missing_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,7 +58,7 @@ def test_what_is_missing_is_named_with_its_remedy(
     monkeypatch.delenv("FEWSTEPS_DATA", raising=False)
     code, checks = told(capsys, "--need", "terminal")
     assert code == 1
-    assert checks["bubblewrap"]["remedy"] == "pip install 'fewsteps[terminal]'"
+    assert checks["bubblewrap"]["remedy"] == install_command("terminal")
     assert "a sandbox" not in checks
     assert not checks["FEWSTEPS_DATA"]["good"]
     assert told(capsys)[0] == 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError, InputError, install_command
 
 from ..task_specs import data_folders
 from . import grammars
@@ -53,7 +53,7 @@ def find_source() -> Source:
 
 
 HOW_TO_GET = (
-    "To get them: pip install 'fewsteps[alfworld]', set ALFWORLD_DATA to that folder, run alfworld-download"
+    f"To get them: {install_command('alfworld')}, set ALFWORLD_DATA to that folder, run alfworld-download"
 )
 
 

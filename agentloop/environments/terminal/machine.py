@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentloop.types import EnvironmentFailed
-from occupancy.record.errors import FewstepsError
+from occupancy.record.errors import FewstepsError, install_command
 
 from .harbor.trial import find_harbor
 from .sandbox.images import open_image
@@ -89,7 +89,7 @@ def _bubblewrap() -> Check:
     try:
         return Check("terminal", "bubblewrap", True, str(find_bubblewrap()))
     except FewstepsError:
-        return Check("terminal", "bubblewrap", False, "not installed", "pip install 'fewsteps[terminal]'")
+        return Check("terminal", "bubblewrap", False, "not installed", install_command("terminal"))
 
 
 def _tools() -> Check:

@@ -19,8 +19,7 @@ from pathlib import Path
 
 _CLONE = Path(__file__).parents[2]
 _OURS = tuple(
-    str(_CLONE / package) + os.sep
-    for package in ("occupancy", "simulate", "agentloop", "sft", "analysis")
+    str(_CLONE / package) + os.sep for package in ("occupancy", "simulate", "agentloop", "sft", "analysis")
 )
 
 

@@ -38,7 +38,10 @@ def test_the_answer_is_first_and_commands_are_whole(
 ) -> None:
     """The package is on no index: what installs an extra names the clone that runs."""
     long = f"pip install -e '/home/{'somebody/' * 12}fewsteps[vllm]'"
-    checks = [machine.Check("extras", "vllm", False, "no vllm", long), machine.Check("gpu", "gpu", True, "one")]
+    checks = [
+        machine.Check("extras", "vllm", False, "no vllm", long),
+        machine.Check("gpu", "gpu", True, "one"),
+    ]
     monkeypatch.setattr(doctor, "check_extras", lambda: checks)
     monkeypatch.setattr(machine, "check_sandbox", list)
     assert main(["doctor", "--need", "vllm"]) == 1

@@ -65,8 +65,8 @@ def find_harbor(environment: str) -> Harbor:
     program = os.environ.get(PROGRAM) or shutil.which("harbor")
     if not program or not os.access(program, os.X_OK):
         raise InputError(
-            f"harbor={environment}: {program or 'harbor'} is no program: in a Python >= 3.12 of its "
-            f"own run pip install harbor and {install_command('terminal')}, and name its bin/harbor in {PROGRAM}"
+            f"harbor={environment}: {program or 'harbor'} is no program: in a Python >= 3.12 of its own run "
+            f"pip install harbor and {install_command('terminal')}, and name its bin/harbor in {PROGRAM}"
         )
     source = str(Path(__file__).parents[4])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

@@ -253,7 +253,8 @@ def _next(report: dict[str, Any]) -> list[str]:
     }
     missing = ", ".join(name for name, there in wanted.items() if not there)
     lines.append(
-        f"missing for a plan: {missing}; `fewsteps collect --pilot --env ENV --student MODEL --teacher MODEL "
-        f"--out PILOT` collects them"
+        f"missing for a plan: {missing}; `fewsteps collect --pilot --env ENV --student STUDENT --teacher "
+        f"TEACHER --tasks SPLIT:N --out PILOT` collects them (capitals are for you to fill in: a model is "
+        f"named openai:NAME@URL, SPLIT:N is N tasks of a split such as train)"
     )
     return lines

@@ -161,8 +161,21 @@ def _plan(arguments: argparse.Namespace) -> int:
     return _plan_run(arguments)
 
 
+NO_PLAN = ("page", "out", "what_if", "already", "all", "trainer", "train", "gpu_minutes")
+"""Options of a plan, which a design has no use for."""
+
+
 def _design(arguments: argparse.Namespace) -> int:
-    from analysis.plan.design import design, table
+    unused = [name for name in NO_PLAN if getattr(arguments, name)]
+    if unused:
+        from occupancy.record.errors import InputError
+
+        raise InputError(
+            f"--{unused[0].replace('_', '-')} with --design: a design makes no plan; leave it out, or plan "
+            f"from a pilot (`fewsteps report RUN --budget N --out FILE` writes a page of a design)"
+        )
+    from analysis.plan.design import design
+    from analysis.plan.design_answer import table
     from analysis.plan.guesses import Guesses, from_run
 
     given = {name: getattr(arguments, name) for name in GUESSES if getattr(arguments, name) is not None}

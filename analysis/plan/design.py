@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentloop.policies.chat_spec import bounds_a_turn
 from agentloop.run.collect import environment_of
@@ -26,9 +26,6 @@ from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
 from analysis.plan.pilot import LEAST_TASKS
 from occupancy.record.errors import InputError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 FALL_BACK, FALL_BACK_K = "op-critical with r between .75 and 1, or K = 3 with r = .5", 3
 """What to buy without a pilot."""
@@ -287,61 +284,3 @@ def _check(
     for name, value in (("pool", pool), ("replicates", replicates)):
         if value is not None and value < 1:
             raise InputError(f"--{name} {value}: expected at least 1")
-
-
-def table(found: Design) -> RenderableType:
-    """The design for a person: sizes, the answer in words, and what it assumes."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    unit = "money" if found.axis == "money" else "teacher tokens"
-    title = f"Pilots for a budget of {_number(found.budget)} ({unit})"
-    rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    rows.add_column("")
-    names = ("tasks", "contexts", "demon-\nstrations", "cost", "of budget", "SE J", "SE G(K)", "episodes")
-    for name in names:
-        rows.add_column(name, justify="right", no_wrap=True)
-    for size in found.sizes:
-        chosen = found.status == "designed" and size == found.size
-        rows.add_row(
-            "*" if chosen else "!" if size.share > PILOT_SHARE else "",
-            *(f"{n:,}" for n in (size.tasks, size.continuations, size.demos)),
-            _number(size.price),
-            f"{size.share:.1%}",
-            f"{size.se_J:.3f}",
-            f"{size.se_G:.3f}",
-            f"{size.student_episodes:,}",
-        )
-    return Group(rows, *map(Text, sentences(found)))
-
-
-def sentences(found: Design) -> Sequence[str]:
-    """The design in words."""
-    size = found.size
-    guessed = ", ".join(
-        f"{name} = {'as the environment' if at['value'] is None else format(at['value'], '.4g')} "
-        f"({at['source']})"
-        for name, at in found.guesses.plain().items()
-    )
-    if found.status == "designed":
-        said = (
-            f"* Buy {size.continuations} continuations on {size.tasks} tasks, {size.demos} demonstrations "
-            f"and {found.replicates} hand-backs after each of {', '.join(map(str, found.handback))} teacher "
-            f"turns: about {size.tokens:,.0f} teacher tokens. They are training data too; if "
-            f"K = {FALL_BACK_K} turns out best, {size.lost:,.0f} of them lie beyond it."
-        )
-    else:
-        said = f"Buy no pilot: {found.reason}. Fall back on {FALL_BACK}."
-    least = f"A pilot is cost-effective from a budget of {_number(found.smallest_budget)} (!: above "
-    small = f"{size.continuations} contexts are few: {ADVISED} are advised, fewer exclude few candidates."
-    return [
-        said + (f" {small}" if found.status == "designed" and size.continuations < ADVISED else ""),
-        f"{least}{PILOT_SHARE:.0%} of it). Four times the cost halves the standard errors.",
-        f"Assumed: {guessed}.",
-    ]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -6,12 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.plan.read import NO_DATA
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF
 from occupancy.runs import open_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+WORDS = "words counted in"
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,11 @@ class Guesses:
                 raise InputError(f"{name}={value}: expected a number above 0")
         if not 0 <= self.prompt_tokens < math.inf:
             raise InputError(f"prompt_tokens={self.prompt_tokens}: expected a number of at least 0")
+
+    @property
+    def counted_words(self) -> bool:
+        """Whether turn_tokens are words: the run they were measured in has no token usage."""
+        return self.sources.get("turn_tokens", "").startswith(WORDS)
 
     @property
     def demo(self) -> float:
@@ -85,17 +96,16 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
     taught = turns[turns["author"] == "teacher"]
     data = episodes[~episodes["status"].isin(NO_DATA)]
     played = dict(iter(data.groupby("kind")))
-    student = played.get("rollout", played.get("evaluation"))
+    rates = {
+        "student_pass": played.get("rollout", played.get("evaluation")),
+        "teacher_pass": played.get("demo"),
+    }
     whole = played.get("continuation") if run.recipe.K == INF else None
     found = {
         "turn_tokens": taught["output_tokens"].mean(),
         "prompt_tokens": taught["prompt_tokens"].mean(),
         "turns": None if "demo" not in played else played["demo"]["teacher_turns"].mean(),
         "continuation_turns": None if whole is None else whole["teacher_turns"].mean(),
-        "student_pass": None if student is None else (student["R"] >= run.recipe.success_at).mean(),
-        "teacher_pass": None
-        if "demo" not in played
-        else (played["demo"]["R"] >= run.recipe.success_at).mean(),
         "T_max": run.recipe.T_max,
     }
     measured: dict[str, Any] = {
@@ -103,8 +113,34 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
         for name, value in found.items()
         if value is not None and math.isfinite(value) and name not in guesses.sources
     }
-    sources = {**dict.fromkeys(measured, f"measured in {folder}"), **guesses.sources}
+    told = dict.fromkeys(measured, f"measured in {folder}")
+    for name, rows in rates.items():
+        if rows is not None and name not in guesses.sources:
+            measured |= _rate(
+                rows["R"].dropna(), name=name, at=run.recipe.success_at, folder=folder, told=told
+            )
+    sources = {**told, **guesses.sources}
     if "turn_tokens" in measured and taught["counter"].str.startswith("words").any():
-        sources["turn_tokens"] = f"words counted in {folder}, which has no usage: give --turn-tokens"
-    names = {**run.info, "success_at": run.recipe.success_at}
+        sources["turn_tokens"] = f"{WORDS} {folder}, which has no usage: give --turn-tokens"
+    # What an importer says for want of a name is nothing that a command can open.
+    names = {name: value for name, value in run.info.items() if not str(value).startswith("imported")}
+    names["success_at"] = run.recipe.success_at
     return replace(guesses, **measured, sources=sources), names
+
+
+def _rate(
+    R: pd.Series[float], *, name: str, at: float, folder: str | Path, told: dict[str, str]
+) -> dict[str, float]:
+    """A success rate under its name, and where it comes from into `told`; nothing without rewards.
+
+    A rate of 0 or 1 is moved inwards by half an episode: else its standard error would be 0.
+    """
+    n, won = len(R), int(R.ge(at).sum())
+    if not n:
+        told[name] = f"default: {folder} has no rewards"
+        return {}
+    if 0 < won < n:
+        told[name] = f"measured in {folder}"
+        return {name: won / n}
+    told[name] = f"{won} of {n} in {folder}, moved inwards by half an episode"
+    return {name: (won + 0.5) / (n + 1)}

@@ -99,11 +99,12 @@ def pilot_of(
 def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame]) -> str:
     """What a run without continuations holds, and the command that collects what a plan is made from."""
     held = " and ".join(f"{len(rows)} episodes of kind {kind!r}" for kind, rows in kinds.items())
-    demos = [] if "demo" not in kinds else [p for p in kinds["demo"]["policy"] if " " not in p]
+    imported = info.get("kind") == "import"  # A model's name there is none that a command can open.
+    demos = [] if imported or "demo" not in kinds else list(kinds["demo"]["policy"])
     named = {
         "env": info.get("made_with", {}).get("env") or "ENV",
-        "student": info.get("student") or "MODEL",
-        "teacher": info.get("teacher") or next(iter(demos), "") or "MODEL",
+        "student": info.get("student") or "STUDENT",
+        "teacher": info.get("teacher") or next(iter(demos), "") or "TEACHER",
         "tasks": info.get("tasks") or "SPLIT:N",
     }
     given = " ".join(f"--{name} {quote(str(value))}" for name, value in named.items())

@@ -15,7 +15,8 @@ from analysis.figures import pilot as pilot_figures
 from analysis.figures import results, spending
 from analysis.figures.plan import plan_figure_of
 from analysis.plan.answer import sentences
-from analysis.plan.design import FALL_BACK, design
+from analysis.plan.design import design
+from analysis.plan.design_answer import sentences as design_sentences
 from analysis.plan.guesses import Guesses, from_run
 from analysis.plan.planner import plan
 from analysis.plan.read import read_pilot
@@ -143,18 +144,8 @@ def _source_of_plan(sources: Sources) -> str:
 def _designed(source: str, budget: float, pool: int | None) -> tuple[str, ...]:
     guesses, names = from_run(source, Guesses())
     found = design(budget=budget, pool=pool, guesses=guesses, run=names)
-    size = found.size
-    if found.status == "pilot_too_small":
-        return (f"No pilot pays at this budget: {found.reason}. Buy {FALL_BACK}.",)
-    depths = ", ".join(map(str, found.handback))
-    return (
-        f"Buy a pilot first: {size.continuations} continuations on {size.tasks} tasks, {size.demos} "
-        f"demonstrations and {found.replicates} hand-backs after each of {depths} teacher turns: about "
-        f"{size.tokens:,.0f} teacher tokens, {size.share:.1%} of the budget. Then plan from it.",
-        f"Expected standard errors: {100 * size.se_J:.1f} points of the student's pass@1, "
-        f"{100 * size.se_G:.1f} of the gain of K teacher turns.",
-        f"The pilot's command: {found.command}",
-    )
+    command = (f"The pilot's command: {found.command}",) if found.command else ()
+    return (*design_sentences(found), *command)
 
 
 def _decision(

@@ -178,6 +178,55 @@ def test_too_small_names_the_way_out(capsys: pytest.CaptureFixture[str]) -> None
     assert "fewsteps collect" not in shown
 
 
+def imported(folder: Path, *, rewards: bool) -> Path:
+    """A run of chat records, without token usage."""
+    lines = []
+    for task in range(24):
+        turns = [{"role": "user", "content": f"task {task}"}, {"role": "assistant", "content": "two words"}]
+        record = {"messages": turns, "task": str(task), "model": ("small", "big")[task % 2]}
+        lines.append(json.dumps(record | ({"R": float(task % 2)} if rewards else {})))
+    (folder / "chat.jsonl").write_text("\n".join(lines) + "\n")
+    authors = ["--author-of", "small=student", "--author-of", "big=teacher", "--task", "task"]
+    authors += ["--reward", "R"] if rewards else []
+    assert main(["import", str(folder / "chat.jsonl"), *authors, "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+def test_a_run_without_rewards_or_usage_says_so_and_its_command_has_blanks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imported(tmp_path, rewards=False)
+    hint = capsys.readouterr().out.replace("\n", " ")
+    assert "--tasks SPLIT:N" in hint
+    guesses, _ = from_run(folder, Guesses())
+    assert guesses.student_pass == Guesses().student_pass
+    assert guesses.sources["teacher_pass"] == f"default: {folder} has no rewards"
+    assert design(budget=3e5, guesses=guesses).size.se_J > 0
+    assert run(str(folder), "--budget", "300000") == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Buy a pilot first: ")
+    assert "(counted in words, as the run records no token usage" in " ".join(shown.split())
+    assert "beyond it" not in shown
+    assert "Fill in the words in capitals. ENV: " in shown
+    command = shown.splitlines()[-1]
+    assert "--env ENV " in command
+    assert "--student STUDENT --teacher TEACHER --tasks SPLIT:" in command
+    assert main(["plan", str(folder), "--budget", "300000"]) == 1
+    assert "--env ENV --student STUDENT --teacher TEACHER --tasks SPLIT:N" in capsys.readouterr().err
+
+
+def test_a_measured_rate_of_none_or_all_is_moved_inwards(tmp_path: Path) -> None:
+    guesses, _ = from_run(imported(tmp_path, rewards=True), Guesses())
+    assert (guesses.student_pass, guesses.teacher_pass) == pytest.approx((0.5 / 13, 12.5 / 13))
+    assert guesses.sources["student_pass"].startswith("0 of 12 in ")
+
+
+@pytest.mark.parametrize("option", [("--page", "x.html"), ("--out", "x.toml"), ("--all",)])
+def test_what_only_a_plan_writes_is_refused(option: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=f"{option[0]} with --design: a design makes no plan"):
+        run("--budget", "300000", *option)
+
+
 def test_a_pilot_below_the_advised_size_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--budget", "300000") == 0
     assert f"{ADVISED} are advised" in capsys.readouterr().out.replace("\n", " ")

@@ -81,10 +81,10 @@ def test_folders_that_decide_nothing_say_what_is_missing(folders: dict[str, Path
 
 
 def test_a_run_that_is_no_pilot_designs_one(folders: dict[str, Path]) -> None:
-    first, _, command = report_of([folders["run"]], budget=100_000).decision
+    first, *_, command = report_of([folders["run"]], budget=100_000).decision
     assert first.startswith("Buy a pilot first: ")
     assert "fewsteps collect" in command
-    assert "No pilot pays" in report_of([folders["run"]], budget=10).decision[0]
+    assert "Buy no pilot" in report_of([folders["run"]], budget=10).decision[0]
 
 
 def test_what_cannot_be_shown_is_named(folders: dict[str, Path]) -> None:

@@ -241,7 +241,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def test_a_response_with_anything_anywhere_is_an_answer_or_a_failed_call(
     place: tuple[Any, ...], odd: Any, thinking: str
 ) -> None:
-    pytest.importorskip("openai")
     from agentloop.ledger.store import _answer, _answer_json
     from agentloop.policies.chat import read_answer
     from agentloop.policies.chat_spec import ChatSpec
@@ -284,7 +283,6 @@ def test_a_server_or_a_number_that_cannot_be_is_no_failure_of_the_model(spec: st
 def test_a_key_that_no_header_can_carry_is_refused_without_being_told(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("openai")
     from agentloop.policies.chat import ChatPolicy
     from agentloop.policies.chat_spec import parse_chat
 
@@ -295,7 +293,6 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_told(
 
 
 def test_an_argument_object_is_written_as_json() -> None:
-    pytest.importorskip("openai")
     from agentloop.policies.chat import read_answer
     from agentloop.policies.chat_spec import ChatSpec
 
@@ -306,7 +303,6 @@ def test_an_argument_object_is_written_as_json() -> None:
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's advice
 def test_turns_of_a_megabyte_pass_over_http(tmp_path: Path) -> None:
-    pytest.importorskip("openai")
     from http_runs import collected
 
     from benchmarks import mock_server

@@ -28,7 +28,6 @@ TABLES = ("proposals", "episodes", "turns", "traces")
 
 
 def test_kill_9_over_http_loses_nothing_and_every_billed_token_is_in_the_ledger(tmp_path: Path) -> None:
-    pytest.importorskip("openai")
     from benchmarks.kill_resume import kill_and_resume
 
     found = kill_and_resume(tmp_path, kills=4, tasks=8, seed=1, delay_s=0.05)

@@ -18,7 +18,6 @@ from agentloop.policies.by_name import open_policy
 from agentloop.run.collect import Settings, Setup, collect
 from occupancy.record.recipe import preset
 
-pytest.importorskip("openai")
 BODIES = web.AppKey("bodies", list)
 CALL = {"name": "search", "arguments": '{"query": "the river of the town Aldor Ystra"}'}
 

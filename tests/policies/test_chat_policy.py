@@ -27,7 +27,6 @@ from benchmarks.mock_server import Mock
 from occupancy.record.errors import InputError, RunError
 from occupancy.runs import open_run
 
-pytest.importorskip("openai")
 KEY = "sk-a-very-secret-key-0123456789"
 SPEC = ChatSpec("m", "http://127.0.0.1:1/v1")
 

@@ -46,9 +46,7 @@ def test_reasoning_that_the_prompt_opens_is_opened_and_closed_once(turn: str) ->
         assert targets.endswith("go to desk 1<|im_end|>")
 
 
-@pytest.mark.parametrize(
-    "turn", ["go to desk 1", "<think>go", "a</think>b</think>c", "<think>a<think>b</think>c"]
-)
+@pytest.mark.parametrize("turn", ["go to desk 1", "a</think>b</think>c", "<think>a<think>b</think>c"])
 def test_a_turn_that_leaves_the_opened_reasoning_open_is_refused_by_its_number(turn: str) -> None:
     with pytest.raises(DataError, match=r"t7: message 1: the template's prompt opens <think>"):
         render_trace(opens_think(), [task(), teacher(turn)], trace="t7")
@@ -87,7 +85,7 @@ def test_no_disguise_passes_where_the_check_at_loading_misses_it(
         render_trace(c, [task(f"see {text}"), teacher("go")])
 
 
-@pytest.mark.parametrize("turn", ["", "  \n", "<think>hm</think>", "hm</think>\n"])
+@pytest.mark.parametrize("turn", ["", "  \n", "<think>hm</think>", "hm</think>\n", "<think>go"])
 def test_a_turn_without_text_is_no_target_and_no_completion(turn: str) -> None:
     messages = [task(), teacher(turn), saw("b"), teacher("go")]
     rendered = render_trace(codec("chatml"), messages)

@@ -52,7 +52,7 @@ def _ledger(given: argparse.Namespace) -> int:
         provider=provider or None,
     )
     show(given, account, lambda: _shown(account))
-    return 0 if account["tables"]["agree"] and _agrees(account) else 1
+    return 1 if account["tables"]["agree"] is False or not _agrees(account) else 0
 
 
 def _account(
@@ -72,6 +72,12 @@ def _agrees(account: dict[str, Any]) -> bool:
 
 
 def _shown(account: dict[str, Any]) -> Iterator[Any]:
+    if not account["ledger"]:
+        yield (
+            f"{account['folder']} comes without its ledger; costs from the tables: {account['C_i']:,} teacher "
+            f"tokens, {account['C_tr']:,} in accepted traces (C_tr); calls that failed are not in them"
+        )
+        return
     policies = account["policies"]
     heads = ("", *(f"{row['role']}\n{row['policy']}" for row in policies))
     rows = [(name.replace("_", " "), *(f"{row[name]:,}" for row in policies)) for name in (*COUNTS, *TOKENS)]

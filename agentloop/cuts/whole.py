@@ -28,6 +28,11 @@ class Whole:
     def __post_init__(self) -> None:
         recipe = self.run.recipe
         if recipe.rho != "teacher" and (recipe.K != INF or recipe.phi != "all"):
+            if self.run.info.get("kind") == "import":
+                raise DataError(
+                    f"{self.run.folder} was imported: it has no continuations that are known to be whole and "
+                    f"unfiltered; cut a run collected with `--pilot`, or with K=inf"
+                )
             raise DataError(
                 f"{self.run.folder} was collected with K={K_text(recipe.K)} and phi={recipe.phi!r}: only "
                 f"whole, unfiltered continuations can be cut; collect with `--pilot`, or with K=inf"

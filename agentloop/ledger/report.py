@@ -39,11 +39,7 @@ where role = 'teacher' and state in ('settled', 'orphaned') and t > 0
 
 def refuse_lost_ledger(run: Run) -> None:
     """DataError where the tables hold teacher turns that the ledger lacks: their cost is unknown."""
-    if run.info.get("kind") == "import":
-        raise DataError(
-            f"{run.folder} was imported: nothing was bought in it, so it has no account; name a run of "
-            f"`fewsteps collect`"
-        )
+    _refuse_import(run)
     bought = run.read("turns", columns=["author"])["author"].to_pylist().count("teacher")
     file, known = run.folder / "ledger.sqlite", 0
     if bought and file.exists():
@@ -56,10 +52,21 @@ def refuse_lost_ledger(run: Run) -> None:
         )
 
 
+def _refuse_import(run: Run) -> None:
+    if run.info.get("kind") == "import":
+        raise DataError(
+            f"{run.folder} was imported: nothing was bought in it, so it has no account; name a run of "
+            f"`fewsteps collect`"
+        )
+
+
 def account_of(
     run: Run, *, prices: PriceTable | None = None, provider: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Costs by policy, failures, C_i and C_tr, and whether ledger, tables and provider agree.
+
+    Of a run that comes without its ledger (a published one): `ledger` is false, C_i is that of the tables,
+    `agree` is None, and there are no policies.
 
     Args:
         run: The run.
@@ -68,9 +75,16 @@ def account_of(
             behind a server: student_output, student_prompt or student_calls.
 
     Raises:
-        DataError: The ledger lacks turns that the run holds.
+        DataError: The ledger lacks turns that the run holds, or is not there and prices or provider need it.
         InputError: `provider` has another name.
     """
+    if not (run.folder / "ledger.sqlite").exists():
+        if prices is not None or provider is not None:
+            raise DataError(
+                f"{run.folder} comes without its ledger.sqlite: --prices and --provider need its attempts; "
+                f"restore it, or leave them out"
+            )
+        return _without_ledger(run)
     refuse_lost_ledger(run)
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         policies, answered = ledger.query(_SUMS), ledger.query(_ANSWERED)
@@ -84,6 +98,7 @@ def account_of(
     tables["failed_with_usage"] = sum(row["output_tokens"] or 0 for row in failed if row["role"] == "teacher")
     return {
         "folder": str(run.folder),
+        "ledger": True,
         "recipe": run.recipe.name,
         "currency": None if prices is None else prices.currency,
         "policies": policies,
@@ -92,10 +107,32 @@ def account_of(
             Counter(row["episode_id"].rpartition("#")[0] for row in failed).most_common(20)
         ),
         "C_i": C_i,
-        "C_tr": sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()),
+        "C_tr": _C_tr(run),
         "tables": tables | {"agree": C_i == sum(tables.values())},
         "provider": None if provider is None else _provider(policies, provider),
     }
+
+
+def _without_ledger(run: Run) -> dict[str, Any]:
+    _refuse_import(run)
+    tables = _tables(run, [])
+    return {
+        "folder": str(run.folder),
+        "ledger": False,
+        "recipe": run.recipe.name,
+        "currency": None,
+        "policies": [],
+        "failures": {},
+        "tasks_with_failures": {},
+        "C_i": sum(tables.values()),
+        "C_tr": _C_tr(run),
+        "tables": tables | {"agree": None},
+        "provider": None,
+    }
+
+
+def _C_tr(run: Run) -> int:
+    return sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
 
 
 def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:

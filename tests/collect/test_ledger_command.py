@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,32 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "names a task twice" in capsys.readouterr().err
     assert main(["ledger", str(tmp_path)]) == 2
     assert "no run folder" in capsys.readouterr().err
+
+
+def test_a_run_without_its_ledger_has_the_costs_of_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the pilot that is shipped; a ledger that is there and disagrees stays an error."""
+    out = tmp_path / "run"
+    assert cli(*collecting(out), out=out, capsys=capsys)[0] == 0
+    _, whole = cli("ledger", str(out), out=out, capsys=capsys)
+    ledger = out / "ledger.sqlite"
+    ledger.rename(tmp_path / "kept")
+    code, account = cli("ledger", str(out), out=out, capsys=capsys)
+    assert (code, account["ledger"], account["tables"]["agree"]) == (0, False, None)
+    assert (account["C_i"], account["C_tr"]) == (whole["C_i"], whole["C_tr"])
+    assert main(["ledger", str(out)]) == 0
+    assert f"comes without its ledger; costs from the tables: {whole['C_i']:,} teacher" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert main(["ledger", str(out), "--provider", "calls=3"]) == 2
+    assert "restore it" in capsys.readouterr().err
+    (tmp_path / "kept").rename(ledger)
+    with closing(sqlite3.connect(ledger)) as database:
+        database.execute("delete from attempts")
+        database.commit()
+    assert main(["ledger", str(out)]) == 2
+    assert "knows 0 teacher turns" in capsys.readouterr().err
 
 
 def test_the_providers_count_is_compared_with_one_role(tmp_path: Path) -> None:

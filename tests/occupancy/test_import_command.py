@@ -57,7 +57,7 @@ def told(capsys, *arguments):
     return code, json.loads(printed.out) if printed.out else None, printed.err
 
 
-def test_an_imported_run_has_no_account_and_the_line_says_so(tmp_path, capsys):
+def test_an_imported_run_has_no_account_and_no_cuts_and_the_line_says_so(tmp_path, capsys):
     name, content, _ = FILES["chat"]
     file, run = write(tmp_path, name, content), tmp_path / "run"
     assert told(capsys, "import", file, "--out", run, "--author", "teacher", "--json")[0] == 0
@@ -65,6 +65,9 @@ def test_an_imported_run_has_no_account_and_the_line_says_so(tmp_path, capsys):
     assert code == 2
     assert "was imported: nothing was bought in it" in error
     assert "restore" not in error
+    code, _, error = told(capsys, "cut", run, "--recipe", "op-short", "--out", tmp_path / "cell")
+    assert code == 2
+    assert "was imported: it has no continuations that" in error
 
 
 def test_every_format_is_offered():

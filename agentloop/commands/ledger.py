@@ -74,8 +74,8 @@ def _agrees(account: dict[str, Any]) -> bool:
 def _shown(account: dict[str, Any]) -> Iterator[Any]:
     if not account["ledger"]:
         yield (
-            f"{account['folder']} comes without its ledger; costs from the tables: {account['C_i']:,} teacher "
-            f"tokens, {account['C_tr']:,} in accepted traces (C_tr); calls that failed are not in them"
+            f"{account['folder']} comes without its ledger; costs from the tables: {account['C_i']:,} "
+            f"teacher tokens, {account['C_tr']:,} in accepted traces (C_tr); calls that failed are not in them"
         )
         return
     policies = account["policies"]

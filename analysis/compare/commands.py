@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.errors import InputError
 from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Few, Share, option
 
@@ -42,14 +40,16 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _compare(given: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from analysis.compare.paired import compare
+    from analysis.compare.arms import arms_of, check_arms
+    from occupancy.runs import open_run
 
-    arms = dict[str, list[str]]()
-    for text in given.evaluations:
-        name, folders = _arm(text)
-        if name in arms:
-            raise InputError(f"{name} is given twice: expected every evaluation once, or a NAME= for each")
-        arms[name] = folders
+    arms = arms_of(given.evaluations)
+    check_arms(arms, given.baseline)
+    for folders in arms.values():
+        for folder in folders:
+            open_run(folder)
+    from analysis.compare.paired import compare  # takes seconds: after everything that can be refused
+
     found = compare(
         arms,
         k=(1, *given.k),
@@ -66,20 +66,12 @@ def _compare(given: argparse.Namespace) -> int:
     return 0
 
 
-def _arm(text: str) -> tuple[str, list[str]]:
-    """Name and folders of [NAME=]EVAL[,EVAL…]; a folder of just that name goes first."""
-    if Path(text).exists():
-        return text, [text]
-    name, _, folders = text.rpartition("=") if "=" in text else (text, "", text)
-    return name, [folders] if Path(folders).exists() else folders.split(",")
-
-
 def shown(found: Comparison) -> Iterator[Any]:
     """The comparison for a person: a sentence a difference, then both tables, within 80 columns."""
     letters = {arm: _letter(at) for at, arm in enumerate(dict.fromkeys(rate.arm for rate in found.rates))}
-    yield "\n".join(f"{letter} = {arm}" for arm, letter in letters.items()) + "\n"
+    named = {arm: f"{arm} ({letter})" for arm, letter in letters.items()}
     for d in found.differences:
-        yield said(d, letters)
+        yield said(d, named)
     yield ""
     heads = ("", "pass@", "rate", "95 %", "SE", "tasks", "attempts", "trainings")
     yield table("success", heads, (_rate(rate, letters) for rate in found.rates), left=("",))
@@ -92,7 +84,10 @@ def shown(found: Comparison) -> Iterator[Any]:
     if any(r.interval == "wilson" for r in found.rates) or any(
         d.interval == "newcombe" for d in found.differences
     ):
-        yield "Where all tasks agree, intervals are Wilson's and Newcombe's, with tasks as trials."
+        yield (
+            "Where all tasks of an evaluation agree, its interval is Wilson's with tasks as\n"
+            "trials, and that of a difference from it Newcombe's."
+        )
     yield from found.cautions
 
 

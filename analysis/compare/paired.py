@@ -11,8 +11,10 @@ two parts:
 
 Intervals are Student's t, with Satterthwaite's degrees of freedom where both parts count. Where every task
 has the same difference its error is 0 and says nothing: the interval is then Newcombe's (1998, method 10),
-from Wilson's intervals with the tasks as trials, and the p-value that of a sign-flip test. With one task
-neither exists. P-values are adjusted for all differences of the comparison together by Holm's method (1979).
+from Wilson's intervals with the tasks as trials, and the p-value that of a sign-flip test. Where all tasks of
+one arm agree, the error of the difference is that of the other arm alone: the interval is then Newcombe's too,
+from Wilson's interval of the one arm and the t interval of the other, and the p-value the larger one of t and
+of that interval. With one task neither exists. P-values are adjusted for all differences of the comparison together by Holm's method (1979).
 """
 
 from __future__ import annotations
@@ -25,14 +27,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from agentloop.run.evaluate import interval, wilson
+from analysis.compare.arms import check_arms
 from analysis.compare.scores import Source, read_scores
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.pages import shown
 from occupancy.statistics.clusters import clustered_ratio
 
+Interval = tuple[float | None, float | None, str]
+"""Low, high and the method, as `interval` returns them."""
 POWER = 0.8
 LEVEL = 0.05
 
@@ -70,7 +76,7 @@ class Difference:
     low: float | None
     high: float | None
     interval: str
-    """Method of low and high, 95 %: t, newcombe (every task has the same difference), or none (one task)."""
+    """Method of low and high, 95 %: t, newcombe (all tasks of an arm agree, or all differences), or none."""
     p: float | None
     p_holm: float | None
     """Adjusted for all differences of the comparison."""
@@ -136,10 +142,7 @@ def compare(
         0.5
     """
     named = arms if isinstance(arms, Mapping) else {str(folder): folder for folder in arms}
-    if len(named) < 2:
-        raise InputError(f"{len(named)} evaluation to compare: expected at least two different ones")
-    if baseline is not None and baseline not in named:
-        raise InputError(f"baseline {baseline!r}: expected one of {', '.join(named)}")
+    check_arms(named, baseline)
     return compare_scores(read_scores(named, success_at=success_at), k=k, scored=scored, baseline=baseline)
 
 
@@ -201,9 +204,7 @@ def _rate(scores: pd.DataFrame, k: int) -> Rate:
         most = scores.groupby(["task_id", "training"]).size().max()
         raise InputError(f"k={k}: {arm} has {most} attempts at a task; expected k of at most that")
     clusters = dict(zip(scores["task_id"], scores["cluster_id"], strict=True))
-    mean, variance, C = _mean(table.mean(axis=1), clusters)
-    se, df = _with_trainings(variance, C, [training_variance(table)])
-    low, high, method = interval(mean, se, C, df=df)
+    mean, se, (low, high, method) = _own(table, clusters)
     counts = len(table), len(scores), int(scores["no_data"].sum()), table.shape[1]
     return Rate(arm, k, mean, se, low, high, method, *counts)
 
@@ -219,15 +220,23 @@ def _difference(
     se, df = _with_trainings(variance, C, [training_variance(table.loc[tasks]) for table in (a, b)])
     low = high = p = seen = None
     method = "none"
-    if se is not None and se > 0:
-        method, p = "t", 2 * float(student.sf(abs(d) / se, df))
-        half = float(student.ppf(1 - LEVEL / 2, df)) * se
-        low, high = max(-1.0, d - half), min(1.0, d + half)
-        seen = _detectable(se, df, m)
-    elif se is not None:
-        method, p = "newcombe", 1.0 if d == 0 else 2.0 ** (1 - C)
-        low, high = _newcombe(float(a_rates.mean()), float(b_rates.mean()), C)
-        seen = _detectable(max(high - d, d - low) / float(student.ppf(1 - LEVEL / 2, np.inf)), np.inf, m)
+    if se is not None:
+        (mean_a, se_a, own_a), (mean_b, se_b, own_b) = (_own(t.loc[tasks], clusters) for t in (a, b))
+        if se > 0 and se_a and se_b:
+            method, p = "t", 2 * float(student.sf(abs(d) / se, df))
+            half = float(student.ppf(1 - LEVEL / 2, df)) * se
+            low, high = max(-1.0, d - half), min(1.0, d + half)
+            seen = _detectable(se, df, m)
+        else:
+            method, z = "newcombe", float(norm.ppf(1 - LEVEL / 2))
+            if se == 0:
+                p = 1.0 if d == 0 else 2.0 ** (1 - C)
+                own_a, own_b = ((*wilson(mean, C), "wilson") for mean in (mean_a, mean_b))
+            low, high = _newcombe((mean_a, own_a), (mean_b, own_b))
+            if p is None:
+                towards_0 = d - low if d > 0 else high - d
+                p = 2 * max(float(student.sf(abs(d) / se, df)), float(norm.sf(z * abs(d) / towards_0)))
+            seen = _detectable(max(high - d, d - low) / z, np.inf, m)
     left_out = len(a) - len(tasks), len(b) - len(tasks)
     return Difference(*names, d, se, low, high, method, p, None, seen, len(tasks), C, *left_out)
 
@@ -241,6 +250,13 @@ def _mean(values: pd.Series, clusters: Mapping[str, str]) -> tuple[float, float 
         return float(mean), None, C
     # Sums of equal numbers leave a residue of rounding, which is no spread of the tasks.
     return float(mean), 0.0 if error < 1e-12 else float(error) ** 2, C
+
+
+def _own(table: pd.DataFrame, clusters: Mapping[str, str]) -> tuple[float, float | None, Interval]:
+    """Rate of an arm, its standard error and its interval."""
+    mean, variance, C = _mean(table.mean(axis=1), clusters)
+    se, df = _with_trainings(variance, C, [training_variance(table)])
+    return mean, se, interval(mean, se, C, df=df)
 
 
 def training_variance(table: pd.DataFrame) -> tuple[float, float, int] | None:
@@ -272,9 +288,11 @@ def _detectable(se: float, df: float, m: int) -> float:
     return float(student.ppf(1 - LEVEL / (2 * m), df) + student.ppf(POWER, df)) * se
 
 
-def _newcombe(a: float, b: float, C: int) -> tuple[float, float]:
-    """Newcombe's interval for b - a, of C paired trials without correlation between them."""
-    (low_a, high_a), (low_b, high_b) = wilson(a, C), wilson(b, C)
+def _newcombe(of_a: tuple[float, Interval], of_b: tuple[float, Interval]) -> tuple[float, float]:
+    """Newcombe's interval for b - a from rates and their own intervals, without correlation between them."""
+    (a, (low_a, high_a, _)), (b, (low_b, high_b, _)) = of_a, of_b
+    if low_a is None or high_a is None or low_b is None or high_b is None:
+        return nan, nan
     d = b - a
     return d - sqrt((b - low_b) ** 2 + (high_a - a) ** 2), d + sqrt((high_b - b) ** 2 + (a - low_a) ** 2)
 

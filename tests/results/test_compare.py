@@ -116,6 +116,26 @@ def test_where_all_tasks_agree_everything_is_finite(a: int, b: int) -> None:
         assert rate.high - rate.low > 0.2  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("constant", [0, 1])
+def test_an_arm_whose_tasks_all_agree_keeps_its_uncertainty(constant: int) -> None:
+    """The difference is not surer than the rates: 20 tasks of all-1 leave 1 down to .839."""
+    varied = {f"q{i}": [int(i == 3), 0, 0] if constant else [int(i != 3), 1, 1] for i in range(20)}
+    other = {q: [constant] * 3 for q in varied}
+    found = compare({"a": varied, "b": other})
+    (d,), (a, b) = found.differences, found.rates
+    assert (d.interval, a.interval, b.interval) == ("newcombe", "t", "wilson")
+    assert (d.high - d.low) ** 2 >= (b.high - b.low) ** 2 > 0.1**2  # type: ignore[operator]
+    assert d.low <= d.difference <= d.high  # type: ignore[operator]
+    turned = compare({"b": other, "a": varied}).differences[0]
+    assert (turned.low, turned.high) == pytest.approx((-d.high, -d.low))  # type: ignore[operator]
+    assert turned.p == pytest.approx(d.p)
+    # A small difference is not found where the interval holds 0.
+    near = {q: [constant] * 19 + [1 - constant] for q in varied} | {"q0": [constant] * 20}
+    (close,) = compare({"a": near, "b": {q: [constant] * 20 for q in near}}).differences
+    assert close.low < 0 < close.high  # type: ignore[operator]
+    assert not close.found
+
+
 def test_one_task_has_no_error_and_never_0() -> None:
     found = compare({"a": {"q": [0, 1, 0]}, "b": {"q": [1, 1, 1]}, "c": {"q": [1, 1, 0]}})
     for d in found.differences:
@@ -217,7 +237,9 @@ def test_the_command_prints_json_or_tables(
     assert [rate["k"] for rate in told["rates"]] == [1, 4, 1, 4]
     assert main(["compare", drunks, folders["expert"]]) == 0
     shown = capsys.readouterr().out
-    assert "95 % interval" in shown
+    assert "95 % interval" in " ".join(shown.split())
+    answer = f"No difference found between drunk (A) and {folders['expert']} (B): "
+    assert " ".join(shown.split()).startswith(answer)
     assert max(map(len, shown.splitlines())) <= 80
 
 

@@ -75,7 +75,7 @@ def _shown(account: dict[str, Any]) -> Iterator[Any]:
     if not account["ledger"]:
         yield (
             f"{account['folder']} comes without its ledger; costs from the tables: {account['C_i']:,} "
-            f"teacher tokens, {account['C_tr']:,} in accepted traces (C_tr); calls that failed are not in them"
+            f"teacher tokens, {account['C_tr']:,} in accepted traces (C_tr); failed calls are not counted"
         )
         return
     policies = account["policies"]

@@ -11,10 +11,11 @@ two parts:
 
 Intervals are Student's t, with Satterthwaite's degrees of freedom where both parts count. Where every task
 has the same difference its error is 0 and says nothing: the interval is then Newcombe's (1998, method 10),
-from Wilson's intervals with the tasks as trials, and the p-value that of a sign-flip test. Where all tasks of
-one arm agree, the error of the difference is that of the other arm alone: the interval is then Newcombe's too,
+from Wilson's intervals with the tasks as trials, and the p-value that of a sign-flip test. Where all tasks
+of one arm agree, the error of the difference is that of the other arm alone: the interval is Newcombe's too,
 from Wilson's interval of the one arm and the t interval of the other, and the p-value the larger one of t and
-of that interval. With one task neither exists. P-values are adjusted for all differences of the comparison together by Holm's method (1979).
+of that interval. With one task neither exists. P-values are adjusted for all differences of the comparison
+together by Holm's method (1979).
 """
 
 from __future__ import annotations

@@ -167,7 +167,8 @@ def prediction_figure(frame: pd.DataFrame) -> Figure:
     """Predicted against measured pass@1, with the prediction's band and the measurement's error.
 
     Args:
-        frame: arm, predicted, low, high (90 % band), measured, se.
+        frame: arm (or the budget, where arms are many: a look and a line of the legend each), predicted, low,
+            high (90 % band), measured, se.
     """
     figure, (axis,) = panels(width=5.2, height=4.6)
     for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):

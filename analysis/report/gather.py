@@ -213,7 +213,7 @@ def _rates(compared: Comparison) -> Evidence:
 def _predictions(name: str, verdict: dict[str, Any]) -> Evidence:
     rows = [
         {
-            "arm": f"{arm['arm']} at {arm['budget']:,}",
+            "arm": f"{arm['budget']:,} teacher tokens",  # names of all arms would fill the figure
             "predicted": arm["predicted"]["pass_at_1"],
             "low": arm["predicted"]["low"],
             "high": arm["predicted"]["high"],

@@ -72,9 +72,9 @@ def _told(measured: dict[str, Any]) -> Iterator[Any]:
     """The sweep beside its prediction, and what of the prediction held."""
     pi_1, pilot = (f"{measured['references'][name]:.3f}" for name in ("pi_1", "pilot"))
     yield (
-        f"\nWhat the sweep measured. The prediction was registered on {measured['registered'][:10]}; "
-        f"then {measured['cells']['evaluated']} students were trained, and each played 274 validation games "
-        f"twice. pi_1 wins {pi_1} of them, with the pilot's successes {pilot}, and with "
+        f"\nWhat the sweep measured. The prediction was registered on {measured['registered'][:10]}, by that "
+        f"day's fewsteps; then {measured['cells']['evaluated']} students were trained, and each played 274 "
+        f"validation games twice. pi_1 wins {pi_1} of them, with the pilot's successes {pilot}, and with "
         f"{measured['target']:,} teacher tokens beside the pilot:"
     )
     rows = [

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from occupancy.record.errors import InputError, MissingExtra, RunError
-from occupancy.record.show import Parser, add_json, command_line, show, table
+from occupancy.record.show import Parser, add_json, command_line, say, show, table
 from occupancy.record.specs import Count, Size, option
 from occupancy.record.track import add_track
 
@@ -50,8 +50,10 @@ def run_training(arguments: argparse.Namespace) -> int:
     except ImportError as error:
         raise MissingExtra("torch", "train") from error
     from agentloop.render import LengthRule, Overflow, load_codec
+    from agentloop.render.traces import failed_traces, said_of_failures
     from occupancy.record.specs import settings as changes
     from occupancy.record.track import tracked
+    from occupancy.runs import open_run
     from sft.on_runs import train_on_runs
     from sft.rows import read_classes
     from sft.screen import Screen, Step
@@ -70,7 +72,10 @@ def run_training(arguments: argparse.Namespace) -> int:
     codec = load_codec(arguments.base, hub=arguments.hub)
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
-    tracker = arguments.track if os.environ.get("RANK", "0") == "0" else None
+    first = os.environ.get("RANK", "0") == "0"
+    tracker = arguments.track if first else None
+    if first and (failures := said_of_failures([failed_traces(open_run(run)) for run in arguments.runs])):
+        say(f"train: {failures}")
     with (
         Screen() as screen,
         tracked(tracker, name=arguments.out, config=dataclasses.asdict(settings)) as track,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, say, show
 
 FORMATS = ("atif", "axolotl", "llamafactory", "tokens", "trl", "verl")
 
@@ -30,6 +30,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _export(given: argparse.Namespace) -> int:
     from agentloop.export.write import write_episodes, write_traces
+    from agentloop.render.traces import failed_traces, said_of_failures
     from occupancy.record.drafts import new_folder
     from occupancy.record.errors import InputError
     from occupancy.runs import open_run
@@ -44,6 +45,8 @@ def _export(given: argparse.Namespace) -> int:
         report = write_episodes(run, out)
     else:
         report = write_traces(run, out, given.format, model=given.model, hub=given.hub, by=given.by)
+        if failures := said_of_failures([failed_traces(run)]):
+            say(f"export: {failures}")
     report |= {"format": given.format, "folder": str(out)}
     show(given, report, ", ".join(f"{name} {value}" for name, value in report.items()))
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentloop.export.atif import documents
 from agentloop.export.trainers import CONFIG, EXPORTERS, by_turn, tokens
+from agentloop.render.traces import failed_traces
 from agentloop.render.types import TraceMessage, read_messages
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
@@ -50,6 +51,7 @@ def write_traces(
     import pyarrow.parquet as pq
 
     traces = _messages(run)
+    failed, _ = failed_traces(run)
     exporter = EXPORTERS.get(form)
     if exporter is None:
         from agentloop.render import load_codec
@@ -74,6 +76,7 @@ def write_traces(
     return {
         "rows": len(rows),
         "traces": len(written),
+        "traces_failed": failed,
         "traces_without_target": len(traces) - len(written),
         "turns_cut": sum(m.no_target == "cut" for m in taught),
         "turns_empty": sum(m.no_target == "empty" for m in taught),

@@ -81,6 +81,25 @@ def fill_row(
     }
 
 
+def failed_traces(run: Run) -> tuple[int, int]:
+    """(accepted traces of episodes with R = 0, all accepted traces); a missing reward is no failure."""
+    rewards = run.read("episodes", columns=["episode_id", "R"]).to_pylist()
+    failed = {row["episode_id"] for row in rewards if row["R"] == 0}
+    traces = run.read("traces", columns=["episode_id"])["episode_id"].to_pylist()
+    return sum(name in failed for name in traces), len(traces)
+
+
+def said_of_failures(counts: Sequence[tuple[int, int]]) -> str:
+    """A sentence on traces of failed episodes, of what `failed_traces` gives of each run; empty without any."""
+    failed, traces = (sum(count) for count in zip(*counts, strict=True))
+    if not failed:
+        return ""
+    return (
+        f"{failed:,} of {traces:,} traces are of episodes with R = 0: to leave them out, collect with "
+        f"--set phi=success, or import only what succeeded"
+    )
+
+
 class Rendering:
     """Renders traces and keeps what it made of the last `most`: cuts of one collection share their traces."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from toy_runs import rows, run_of
+from toy_world import drunk
 
 from agentloop.export.atif import documents
 from agentloop.export.trainers import IGNORED, llamafactory
@@ -47,6 +48,21 @@ def exported(run: Run, form: str, out: Path) -> list[dict[str, Any]]:
     if (out / "train.parquet").exists():
         return pq.read_table(out / "train.parquet").to_pylist()
     return [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
+
+
+def test_traces_of_failed_episodes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A demonstration that failed is a trace too, unless the recipe's filter leaves it out."""
+    for phi in ("all", "success"):
+        made = run_of(tmp_path / phi, preset("pure-bc", n=1, T_max=5, phi=phi), teacher=drunk)
+        out = tmp_path / f"{phi}-out"
+        assert main(["export", str(made.folder), "--format", "verl", "--out", str(out), "--json"]) == 0
+        told = capsys.readouterr()
+        rewards = {row["episode_id"]: row["R"] for row in rows(made, "episodes")}
+        failed = sum(rewards[row["episode_id"]] == 0 for row in rows(made, "traces"))
+        assert json.loads(told.out)["traces_failed"] == failed
+        assert (failed > 0) == (phi == "all")
+        said = f"{failed} of {len(rows(made, 'traces'))} traces are of episodes with R = 0"
+        assert (said in told.err) == (phi == "all")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def failed_traces(run: Run) -> tuple[int, int]:
 
 
 def said_of_failures(counts: Sequence[tuple[int, int]]) -> str:
-    """A sentence on traces of failed episodes, of what `failed_traces` gives of each run; empty without any."""
+    """A sentence on what `failed_traces` found in each run; empty where no episode failed."""
     failed, traces = (sum(count) for count in zip(*counts, strict=True))
     if not failed:
         return ""

@@ -50,13 +50,19 @@ def _study(given: argparse.Namespace) -> int:
     folder = Path(given.out or f"study-{read_study(given.config).name}").resolve()
     if given.dry_run:
         config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
-        left = left_of(folder, config, at_once=Study(folder, config, gpus=given.gpus).at_once)
+        at_once = Study(folder, config, gpus=given.gpus).at_once
+        left = left_of(folder, config, at_once=at_once)
         plain: dict[str, Any] = {
             "folder": str(folder),
             "left": [vars(one) | {"seconds": one.seconds} for one in left],
             "seconds": sum(one.seconds for one in left),
+            "at_once": at_once,
         }
-        show(given, plain, lambda: _left(plain))
+        show(given, plain, lambda: _left(plain, _machine(given.gpus, bool(config.workshop))))
+        if plain["seconds"] and not config.workshop:
+            from analysis.study.workshops import check_base
+
+            check_base(given.base or str(config.equipment.get("base", "")))
         return 0
     config = begin(folder, given.config)
     here = {"base": given.base, "workers": given.workers}
@@ -77,11 +83,23 @@ def _study(given: argparse.Namespace) -> int:
     return 0
 
 
-def _left(plain: dict[str, Any]) -> Iterator[Any]:
+def _machine(gpus: int | None, own_workshop: bool) -> str:
+    if own_workshop:
+        return "the config's own workshop"
+    if gpus == 0:
+        return "the CPU, where jobs take longer than a GPU's"
+    return "1 GPU: --gpus N for more" if gpus is None else f"{gpus} GPU{'s' if gpus > 1 else ''}"
+
+
+def _left(plain: dict[str, Any], machine: str) -> Iterator[Any]:
+    jobs = sum(one["jobs"] for one in plain["left"])
+    yield (
+        f"{jobs:,} jobs are left: about {plain['seconds']:,.0f} s, {plain['at_once']} jobs at a time "
+        f"({machine}), one stage after the other."
+    )
     rows = [
         (one["stage"], one["jobs"], f"{one['each_s']:.3g}", one["source"], f"{one['seconds']:,.0f}")
         for one in plain["left"]
     ]
     heads = ("stage", "jobs", "s each", "from", "s")
     yield table(f"left of {plain['folder']}", heads, rows, left=("stage", "from"))
-    yield f"about {plain['seconds']:,.0f} s in all, one after the other"

@@ -73,8 +73,8 @@ class Study:
     @property
     def at_once(self) -> int:
         """Jobs at the same time: what the workshop says, else what it is expected to say."""
-        of_each = self.config.equipment.get("per_gpu", 1) * JOBS_A_WORKER
-        expected = (self.gpus or 1) * (1 if self.config.workshop else of_each)
+        per_gpu = 1 if self.gpus == 0 else self.config.equipment.get("per_gpu", 1)
+        expected = (self.gpus or 1) * (1 if self.config.workshop else per_gpu * JOBS_A_WORKER)
         return int(getattr(self._opened, "at_once", expected))
 
     @property

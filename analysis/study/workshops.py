@@ -40,11 +40,16 @@ def open_workshop(equipment: Equipment, study: Path, *, gpus: int | None = None)
     cards = cards[:gpus] * equipment.per_gpu
     if not cards:
         equipment, cards = replace(equipment, engine="transformers"), [""]
-    if not (Path(equipment.base) / "config.json").is_file():
-        raise InputError(f"base {equipment.base!r} holds no config.json: name the folder of a checkpoint")
+    check_base(equipment.base)
     preset(equipment.preset)
     sampling(equipment, equipment.base)
     return Workers(equipment, Path(study), cards)
+
+
+def check_base(base: str) -> None:
+    """InputError where the folder of pi_0 is no checkpoint."""
+    if not (Path(base) / "config.json").is_file():
+        raise InputError(f"base {base!r} holds no config.json: name the folder of a checkpoint")
 
 
 @dataclass

@@ -242,10 +242,31 @@ def test_a_dry_run_says_what_is_left_and_does_nothing(
     assert left["collection"]["source"] == "a guess of the config"
     assert not (tmp_path / "study").exists()
     assert not Dying.jobs
+    assert study(config, tmp_path / "study", "--dry-run") == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"{sum(one['jobs'] for one in left.values())} jobs are left: about ")
     assert study(config, whole, "--dry-run", "--json") == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["seconds"] == 0
     assert "finished jobs" in plain["left"][-1]["source"]
+
+
+def test_a_dry_run_looks_for_the_base_and_counts_a_cpu_as_one_worker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld.toml"
+    base, seconds = tmp_path / "base", {}
+    for gpus in ("0", "1"):
+        arguments = ("--dry-run", "--json", "--gpus", gpus, "--base", str(base))
+        assert study(shipped, tmp_path / "study", *arguments) == 2
+        told = capsys.readouterr()
+        assert "holds no config.json" in told.err
+        seconds[gpus] = json.loads(told.out)["seconds"]
+    assert seconds["0"] > seconds["1"]
+    base.mkdir()
+    (base / "config.json").write_text("{}")
+    assert study(shipped, tmp_path / "study", "--dry-run", "--base", str(base)) == 0
+    assert "at a time (1 GPU: --gpus N for more)" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ PILOT = Path(__file__).parents[1] / "scripted_pilot"
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("report")
     for name, policy in (("drunk", drunk), ("expert", expert)):
-        settings = Evaluation(name, "10", 2)
+        settings = Evaluation(name, "40", 2)
         asyncio.run(evaluate(base / name, settings, environments=Corridors(), policy=policy))
     run_of(base / "run", preset("op-success", n=2, T_max=12))
     training = base / "training"

@@ -71,6 +71,8 @@ class PlanFile:
     """Settings of the environment, as `--env-set` gave them to the pilot."""
     turn_tokens: int | None = None
     """Most output tokens of a teacher's turn; None where the teacher's name says it."""
+    pool_stated: bool = False
+    """The pool is known, and not only the pilot's own tasks."""
     contenders: tuple[Mapping[str, Any], ...] = ()
     """Candidates that were not excluded, the most expected first: recipe, K, r_tokens, pilot_traces."""
 

@@ -47,7 +47,8 @@ def _curve(axes: Axes, plan: Plan) -> None:
     budgets = np.array(curve.budgets)
     axes.fill_between(budgets, curve.low, curve.high, color=KEPT, alpha=0.25, linewidth=0)
     axes.plot(budgets, curve.pass_at_1, color=BEST, label="best recipe, 90 % band")
-    axes.plot(budgets, curve.more_demonstrations, color=INK, linestyle="--", label="more demonstrations")
+    if np.isfinite(curve.more_demonstrations).any():
+        axes.plot(budgets, curve.more_demonstrations, color=INK, linestyle="--", label="more demonstrations")
     if plan.trainings:
         x = [t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings]
         y, se = ([t[name] for t in plan.trainings] for name in ("pass_at_1", "se"))

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.curves.arms import Arm
 from analysis.plan.doubts import FARTHEST, PILOT_SHARE
 from analysis.plan.pilot import LEAST_TASKS
 from analysis.plan.report import Candidate, Plan
-from occupancy.record.recipe import K_text
+from occupancy.record.recipe import MEANINGS, K_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+TRACES = {"all": "all of the pilot's traces", "success": "the pilot's successful traces"}
+FAR_BEYOND = 2.0
+"""Times the largest training, from which on a forecast is called extrapolated."""
 WARNINGS = 3
 """Shown to a person; `--json` has all."""
 STANDS_OUT = 0.5
@@ -23,7 +27,7 @@ STANDS_OUT = 0.5
 SMALL = 0.05
 """Sums of P(best) below are not told."""
 WORTH_SAYING = 1.25
-"""Times the budget that is worth it, from which on the answer begins with that."""
+"""Times the budget that is worth it, from which on the answer says so."""
 LONGEST = 10**15
 """Numbers from here on are written with an exponent."""
 
@@ -32,14 +36,18 @@ def sentences(plan: Plan) -> list[str]:
     """What to do first, what to buy, what it brings, how sure, what else, what would change it."""
     return [
         *_larger_pilot(plan),
-        *_smaller_budget(plan),
+        *_spend_less_first(plan),
         _buy(plan),
+        f"{plan.recommended.recipe}: {MEANINGS[plan.recommended.recipe]}.",
+        *_enough(plan),
         _brings(plan),
+        *_without_demonstrations(plan),
         *_as_good(plan),
         *_where_the_best_is(plan),
         _evidence(plan),
         _change(plan),
         _worth(plan),
+        *_pool(plan),
         *(f"{one['said']}" for one in plan.what_if),
         *(f"Warning: {warning}" for warning in plan.warnings[:WARNINGS]),
         *_more_warnings(plan),
@@ -121,27 +129,56 @@ def _larger_pilot(plan: Plan) -> Iterator[str]:
     )
 
 
-def _smaller_budget(plan: Plan) -> Iterator[str]:
-    """Where the last part of the budget brings next to nothing, or nobody knows what: what is worth it."""
-    curve, known = plan.curve, FARTHEST * plan.pilot["price"]
-    enough = math.inf if curve.enough is None else curve.enough
-    less = float(f"{min(enough, known):.2g}")
-    if plan.status == "pilot_too_small" or plan.budget < WORTH_SAYING * less:
-        return
-    if known < enough:
+def _less(plan: Plan) -> tuple[float, bool] | None:
+    """A smaller budget to plan for, and whether learning curves are not known beyond it."""
+    known = FARTHEST * plan.pilot["price"]
+    enough = math.inf if plan.curve.enough is None else max(plan.curve.enough, _least(plan))
+    less = _rounded_up(min(enough, known))
+    found = plan.status != "pilot_too_small" and plan.budget >= WORTH_SAYING * less
+    return (less, known < enough) if found else None
+
+
+def _spend_less_first(plan: Plan) -> Iterator[str]:
+    less = _less(plan)
+    if less and less[1]:
         yield (
-            f"Spend {number(less)} first rather than {number(plan.budget)}: learning curves are known up to "
-            f"{FARTHEST:g} times the pilot's cost, and what more brings is a guess. Plan again from what was "
-            f"bought, or collect a larger pilot."
+            f"Spend about {number(less[0])} first rather than {number(plan.budget)}: learning curves are "
+            f"known up to {FARTHEST:g} times the pilot's cost, and what more brings is a guess. Plan again "
+            f"from what was bought, or collect a larger pilot."
         )
+
+
+def _enough(plan: Plan) -> Iterator[str]:
+    """Where the last part of the budget brings next to nothing: what is worth it."""
+    less, curve = _less(plan), plan.curve
+    if not less or less[1]:
         return
-    levels = np.interp(np.log([less, plan.budget]), np.log(curve.budgets), curve.pass_at_1)
+    levels = np.interp(np.log([less[0], plan.budget]), np.log(curve.budgets), curve.pass_at_1)
     yield (
-        f"Of this budget the first {number(less)} are worth it: beyond that the next 1,000 teacher tokens "
-        f"bring less than {100 * curve.least_gain:g} points of pass@1 each time, and the other "
-        f"{number(plan.budget - less)} together {100 * (levels[1] - levels[0]):.1f} points. What follows is "
-        f"for {number(plan.budget)}; `--budget {less:.10g}` plans the smaller one."
+        f"Of this budget about the first {number(less[0])} are worth it: the other "
+        f"{number(plan.budget - less[0])} bring together {100 * (levels[1] - levels[0]):.1f} points of "
+        f"pass@1, and each next 1,000 teacher tokens less than {100 * curve.least_gain:g}. This answer is "
+        f"for {number(plan.budget)}; `--budget {less[0]:.10g}` plans the smaller one."
     )
+
+
+def _least(plan: Plan) -> float:
+    """The smallest budget that a plan from this pilot is made for."""
+    return plan.pilot["price"] / PILOT_SHARE if plan.pilot["charged"] else 0.0
+
+
+def _rounded_up(value: float) -> float:
+    """To two digits: what is suggested must not fall below what is accepted."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / step - 1e-9) * step
+
+
+def _without_demonstrations(plan: Plan) -> Iterator[str]:
+    """Why the table has no demonstrations."""
+    name = Arm("pure-bc", r=0.0).name
+    why = next((left["why"] for left in plan.left_out if left["recipe"] == name), None)
+    if plan.demonstrations is None and why is not None:
+        yield f"More demonstrations alone are not possible: {why}."
 
 
 def _where_the_best_is(plan: Plan) -> Iterator[str]:
@@ -158,9 +195,6 @@ def _where_the_best_is(plan: Plan) -> Iterator[str]:
 
 def _buy(plan: Plan) -> str:
     best = plan.recommended
-    traces = (
-        "the pilot's successful traces" if best.pilot_traces == "success" else "all of the pilot's traces"
-    )
     what = {
         "pure-bc": f"{count(best.demos)} more demonstrations",
     }.get(
@@ -174,7 +208,7 @@ def _buy(plan: Plan) -> str:
         "no_preference": "No preference; the best guess is",
         "pilot_too_small": "The best guess from this pilot is",
     }[plan.status]
-    return f"{lead} {what}. Train on them and on {traces}."
+    return f"{lead} {what}. Train on them and on {TRACES[best.pilot_traces]}."
 
 
 def _brings(plan: Plan) -> str:
@@ -183,6 +217,8 @@ def _brings(plan: Plan) -> str:
         f"Expected pass@1 at a budget of {plan.budget:,.10g}: {best.pass_at_1:.3f} "
         f"(90 % interval {best.low:.3f} to {best.high:.3f})"
     )
+    now = plan.pilot["J_student"]
+    level += f", from {now:.3f} of the student in the pilot" if math.isfinite(now) else ""
     if bc is None or best.recipe == "pure-bc":
         return f"{level}."
     more = 100 * (best.pass_at_1 - bc.pass_at_1)
@@ -200,7 +236,7 @@ def _as_good(plan: Plan) -> Iterator[str]:
     kinds: dict[str, Candidate] = {}
     for c in others:
         kinds.setdefault(c.recipe, c)
-    named = "; ".join(f"{c.arm.name} ({c.pass_at_1:.3f})" for c in list(kinds.values())[:4])
+    named = "; ".join(f"{_named(plan, c)} ({c.pass_at_1:.3f})" for c in list(kinds.values())[:4])
     yield (
         f"{len(others)} of {len(plan.candidates)} candidates cannot be excluded at 90 %, the best of each "
         f"recipe: {named}. Choosing the recommended one loses {100 * plan.recommended.regret:.1f} points in "
@@ -209,9 +245,28 @@ def _as_good(plan: Plan) -> Iterator[str]:
     likeliest = max(plan.candidates, key=lambda c: c.p_best)
     if likeliest.p_best > plan.recommended.p_best + 0.05:
         yield (
-            f"{likeliest.arm.name} has the larger chance to be the best ({likeliest.p_best:.0%} against "
+            f"{_named(plan, likeliest)} has the larger chance to be the best ({likeliest.p_best:.0%} against "
             f"{plan.recommended.p_best:.0%}), but a lower expectation: it is less certain."
         )
+
+
+def _named(plan: Plan, c: Candidate) -> str:
+    """A candidate's name, with the pilot's traces where it else is the recommended one's."""
+    if c.arm.name != plan.recommended.arm.name:
+        return c.arm.name
+    return f"{c.arm.name} with {TRACES[c.pilot_traces]}"
+
+
+def _beyond_trainings(plan: Plan) -> str:
+    """How far the forecast is from what was trained."""
+    largest = max(t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings)
+    asked = plan.recommended.cost_inference + plan.pilot["tokens"]
+    if asked < FAR_BEYOND * largest:
+        return ""
+    return (
+        f" The largest training had {number(largest)} teacher tokens: pass@1 at {number(asked)} is "
+        f"extrapolated {number(round(asked / largest, 1))} times beyond it."
+    )
 
 
 def _evidence(plan: Plan) -> str:
@@ -220,7 +275,7 @@ def _evidence(plan: Plan) -> str:
         seconds = sum(t["seconds"] for t in plan.trainings)
         return (
             f"Evidence: {made} small training{'s' if made > 1 else ''} on cuts of the pilot "
-            f"({seconds / 60:,.1f} minutes), and a prior over recipes."
+            f"({seconds / 60:,.1f} minutes), and a prior over recipes.{_beyond_trainings(plan)}"
         )
     return (
         "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; nothing was "
@@ -257,18 +312,24 @@ def _worth(plan: Plan) -> str:
         f"{number(budget)}: {level:.3f}" for budget, level in zip(curve.budgets, curve.pass_at_1, strict=True)
     )
     said = f"What budgets are worth (pass@1 of the best): {points}."
-    if any(_smaller_budget(plan)):
-        return said  # The answer begins with where they stop to be.
+    if _less(plan):
+        return said  # Said above.
     least = f"{100 * curve.least_gain:g} points"
     lowest = curve.budgets[0]
     if curve.enough is not None and curve.enough <= lowest:
-        return (
-            f"{said} Over all of this range the next 1,000 teacher tokens bring less than {least}: a budget "
-            f"of {number(lowest)} would do as well."
-        )
+        told = f"{said} Over all of this range the next 1,000 teacher tokens bring less than {least}"
+        enough = max(lowest, _least(plan))
+        return f"{told}: about {number(enough)} would do as well." if enough < plan.budget else f"{told}."
     if curve.enough is None:
         return f"{said} The next 1,000 teacher tokens bring more than {least} over all of this range."
-    return f"{said} Beyond {number(curve.enough)} the next 1,000 teacher tokens bring less than {least}."
+    return (
+        f"{said} Beyond about {number(curve.enough)} the next 1,000 teacher tokens bring less than {least}."
+    )
+
+
+def _pool(plan: Plan) -> Iterator[str]:
+    if "pool_from" in plan.pilot:
+        yield f"Tasks to spread the budget over: {count(plan.pilot['pool'])} ({plan.pilot['pool_from']})."
 
 
 def _more_warnings(plan: Plan) -> Iterator[str]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from analysis.plan.costs import Prices
-    from analysis.plan.report import Plan
     from analysis.plan.trainer import Bench
 
 
@@ -61,7 +60,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "--pool",
         type=option(Count),
         metavar="N",
-        help="tasks that the budget can be spread over (default: the pilot's)",
+        help="tasks that the budget can be spread over (default: the pilot's or, if these would be repeated "
+        "often, its split's)",
     )
     plan.add_argument("--seed", type=option(Seed), default=0, help="of the bootstrap (default 0)")
     plan.add_argument(
@@ -208,16 +208,12 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
 def _plan_run(arguments: argparse.Namespace) -> int:
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from functools import partial
-
     from analysis.plan.answer import table
-    from analysis.plan.doubts import MANY
     from analysis.plan.planner import plan
     from analysis.plan.trainer import Effort
 
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
-    planned = partial(
-        plan,
+    found = plan(
         arguments.run,
         budget=arguments.budget,
         axis=arguments.axis,
@@ -228,12 +224,9 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         bench=bench_of(arguments),
         effort=Effort(arguments.trainings, minutes),
         least_gain=arguments.least_gain,
+        pool=arguments.pool,
         progress=say,
     )
-    found = planned(pool=arguments.pool)
-    if arguments.pool is None and found.recommended.n > MANY and (pool := _pool(found, arguments.run)):
-        say(f"--pool {pool}: the tasks of the split {found.pilot['task_spec'].partition(':')[0]!r}")
-        found = planned(pool=pool)
     if arguments.page:
         from analysis.page import plan_page
 
@@ -245,21 +238,6 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         write_plan(found, arguments.run, arguments.out)
         lines = commands(arguments.out, plan_file(found, arguments.run))
     return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
-
-
-def _pool(found: Plan, pilot: str) -> int | None:
-    """Tasks of the pilot's split, where its environment can be opened here; else the plan warns."""
-    from agentloop.run.collect import environment_of, task_ids
-    from occupancy.record.errors import FewstepsError
-    from occupancy.runs import open_run
-
-    split = str(found.pilot["task_spec"]).partition(":")[0]
-    if split[:1] in ("", "@"):
-        return None
-    try:
-        return max(len(task_ids(*environment_of(open_run(pilot).info), split)), int(found.pilot["tasks"]))
-    except FewstepsError:
-        return None
 
 
 def bench_of(arguments: argparse.Namespace) -> Bench | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis.plan.costs import Costs, Prices, prompts_known
+from analysis.plan.costs import Prices, prompts_known
 from analysis.plan.handback import Gains
 from analysis.plan.offers import Purchase
 from analysis.plan.pilot import LEAST_TASKS, Pilot
@@ -23,7 +23,6 @@ FARTHEST = 20.0
 def doubts(
     pilot: Pilot,
     gain: Gains,
-    price: Costs,
     *,
     purchase: Purchase,
     own_price: float,
@@ -38,7 +37,7 @@ def doubts(
         *_about_tasks(pilot, n),
         *pilot.warnings,
         *_about_failures(pilot),
-        *_about_tokens(pilot, price, purchase.prices),
+        *_about_tokens(pilot, purchase.prices),
         *_about_handbacks(gain),
     )
 
@@ -120,7 +119,7 @@ def _about_failures(pilot: Pilot) -> Iterator[str]:
         )
 
 
-def _about_tokens(pilot: Pilot, price: Costs, prices: Prices | None) -> Iterator[str]:
+def _about_tokens(pilot: Pilot, prices: Prices | None) -> Iterator[str]:
     turns = pilot.contexts.turns
     free = int((turns.output == 0).sum())
     if free:
@@ -135,8 +134,6 @@ def _about_tokens(pilot: Pilot, price: Costs, prices: Prices | None) -> Iterator
             f"money is of output tokens only: short continuations look cheaper than they are; record prompt "
             f"tokens."
         )
-    if np.isnan(price.target).all():
-        yield "target_tokens is null: the pilot has no lengths under the student's tokenizer; record them."
 
 
 def _about_handbacks(gain: Gains) -> Iterator[str]:

@@ -179,7 +179,7 @@ def _why_not(
         (arm.r and not kept(pilot, arm.recipe).any(), "its filter accepts nothing in the pilot"),
         (
             pilot.pool_stated and demos > pilot.pool and arm.r < 1,
-            f"it needs {demos:,} demonstrations and the pool has {pilot.pool:,} tasks",
+            f"{demos:,} demonstrations are needed, and the pool has {pilot.pool:,} tasks",
         ),
         (few, "the student always plays a task in the same way, so the pool has too few contexts"),
         (not contexts and not demos, "the budget buys none"),

@@ -15,11 +15,12 @@ from analysis.curves.curves import posterior
 from analysis.curves.draws import Draws, band, drawn, not_worse, p_best, regret
 from analysis.curves.evidence import Training, distinguishable
 from analysis.plan.costs import Prices, costs, pilot_price
-from analysis.plan.doubts import PILOT_SHARE, doubts
+from analysis.plan.doubts import MANY, PILOT_SHARE, doubts
 from analysis.plan.facts import accepted, facts_of, from_learner, pass_at_1
 from analysis.plan.handback import gains
 from analysis.plan.offers import Offer, Purchase, offers
 from analysis.plan.pilot import LEAST_TASKS, Floats, Pilot
+from analysis.plan.pool import split_pool, with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Candidate, Curve, Plan
 from analysis.plan.reweigh import other_laws
@@ -59,7 +60,8 @@ def plan(
         folder: the pilot, as `fewsteps collect --pilot` writes it.
         budget: teacher tokens (C_i), accepted ones on the training axis, money on the money axis.
         already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
-        pool: tasks that the budget can be spread over; None for those of the pilot.
+        pool: tasks that the budget can be spread over. None: those of the pilot or, where these would be
+            repeated more than MANY times, of its split, if its environment can be opened here.
         what_if: questions that are answered beside it; see `analysis.plan.what_if`.
         bench: where small trainings on cuts of the pilot are made; None: a guess from the pilot alone.
         effort: how many trainings.
@@ -79,17 +81,19 @@ def plan(
     paid = sum(sum(teacher_tokens(run)) for run in sunk)
     purchase = Purchase(budget, axis=axis, prices=prices, charged=own not in sunk, already_tokens=paid)
     pilot = read_pilot(folder)
+    pool_from = "the pilot's own; another number is given with --pool"
     if pool is not None:
-        if pool < len(pilot.clusters):
-            raise InputError(
-                f"a pool of {pool} tasks: the pilot alone has {len(pilot.clusters)}; give at least those"
-            )
-        pilot = replace(pilot, pool=pool, pool_stated=True)
+        pilot, pool_from = with_pool(pilot, pool), "as given"
     trained = measured(pilot, purchase, bench, effort, progress=progress) if bench else []
     planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
+    if pool is None and planned.recommended.n > MANY and (pool := split_pool(pilot, folder)):
+        pilot, pool_from = with_pool(pilot, pool), f"the split {pilot.task_spec.partition(':')[0]!r}"
+        progress(f"--pool {pool}: the tasks of {pool_from}")
+        planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
     again = lambda other, bought: plan_pilot(other, bought, trained, seed=seed, least_gain=least_gain)  # noqa: E731
     asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=planned, replan=again)
-    return replace(planned, what_if=asked, pilot=planned.pilot | {"folder": str(folder)})
+    known = {"folder": str(folder), "pool_from": pool_from}
+    return replace(planned, what_if=asked, pilot=planned.pilot | known)
 
 
 def measured(
@@ -159,7 +163,6 @@ def plan_pilot(
         warnings=doubts(
             pilot,
             gain,
-            price,
             purchase=purchase,
             own_price=own_price,
             teaches=teaches,

@@ -43,6 +43,7 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         teacher=served(made["teacher"], at.get("teacher_server", "")),
         tasks="" if split[:1] == "@" else split,
         pool=made["pool"],
+        pool_stated=made["pool_stated"],
         T_max=made["T_max"],
         success_at=made["success_at"],
         env_set=env_set,

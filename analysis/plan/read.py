@@ -72,7 +72,7 @@ def pilot_of(
     teacher_turns = turns[turns["author"] == "teacher"]
     pilot = Pilot(
         recipe=recipe,
-        environment=environments[0],
+        environment=_environment(info, environments[0]),
         student=_policy(info, "student", rollouts["policy"]),
         teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
         clusters=names,
@@ -94,6 +94,12 @@ def pilot_of(
     )
     _refuse_missing(episodes, teacher_turns)
     return pilot
+
+
+def _environment(info: Mapping[str, Any], version: str) -> str:
+    """The environment's name and version; a user's own may have said a version only."""
+    name = str(info.get("made_with", {}).get("env", ""))
+    return version if version.startswith(name) else f"{name} {version}"
 
 
 def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame]) -> str:

@@ -60,6 +60,7 @@ def _spend(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from agentloop.run.plan_file import read_plan
+    from analysis.curves.arms import Arm
     from analysis.plan.product import Product
     from analysis.plan.trainer import Effort
     from analysis.spend.rounds import Rounds, spend
@@ -87,6 +88,8 @@ def _spend(arguments: argparse.Namespace) -> int:
         effort=Effort(arguments.trainings, minutes),
         final=None if product is None else replace(product, keep_students=True),
         charged=plan.pilot_charged,
+        pool=plan.pool if plan.pool_stated else None,
+        planned=next(map(Arm.from_dict, plan.contenders), None),
         seed=arguments.seed,
         progress=say,
     )

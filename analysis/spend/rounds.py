@@ -27,13 +27,16 @@ import numpy as np
 from agentloop.cuts.cut import own_traces
 from agentloop.cuts.pooled import pooled
 from agentloop.ledger.store import Ledger
+from agentloop.run.episode import boundary
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.curves import posterior
 from analysis.curves.draws import band, drawn
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
-from analysis.plan.facts import accepted, facts_of
+from analysis.plan.facts import facts_of
+from analysis.plan.offers import Purchase, offers
 from analysis.plan.pilot import Floats, Pilot
+from analysis.plan.pool import with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Progress, Trainer, evidence, train_more
 from occupancy.record.drafts import whole_folder, write_whole
@@ -73,6 +76,10 @@ class Rounds:
     final: Trainer | None = None
     """Trains the final student; None: as the others are trained."""
     charged: bool = True
+    pool: int | None = None
+    """Tasks that the budget can be spread over; None: nobody said."""
+    planned: Arm | None = None
+    """What the plan recommended before these rounds."""
     seed: int = 0
     progress: Progress = lambda line: None
 
@@ -88,7 +95,8 @@ class Rounds:
     @cached_property
     def read(self) -> Pilot:
         """The pilot as arrays."""
-        return read_pilot(self.pilot.folder)
+        pilot = read_pilot(self.pilot.folder)
+        return pilot if self.pool is None else with_pool(pilot, self.pool)
 
     @cached_property
     def facts(self) -> Facts:
@@ -159,9 +167,12 @@ def _step(rounds: Rounds, state: State, name: str, work: Callable[[], State]) ->
 
 def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
     """Train contenders on cuts of all that is paid for, and choose."""
-    facts, used = rounds.facts, accepted(rounds.read)
-    arms = [a for a in arms_of(rounds.read.recipe.T_max) if a.pilot_traces == "success"]
-    arms = [arm for arm in arms if arm.r == 0 or arm.recipe not in used or used[arm.recipe] > 0]
+    facts = rounds.facts
+    every = [a for a in arms_of(rounds.read.recipe.T_max) if a.pilot_traces == "success"]
+    offered = offers(rounds.read, Purchase(rounds.budget, charged=rounds.charged), every)
+    arms = [offer.arm for offer in offered if not offer.why_not]
+    if not arms:
+        raise InputError(f"the budget buys nothing of any recipe ({offered[0].why_not}): give more")
     trained: list[Training] = []
     for run in runs:
         bench = Bench(run, rounds.trainer, rounds.trainer_name)
@@ -181,6 +192,9 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
     best = int(mean.argmax())
     low, high = band(J[:, [best]])[:, 0].tolist()
     rivals = _rivals(arms, mean, best)
+    planned = rounds.planned
+    other = planned is not None and planned.name != arms[best].name
+    told = f" (the plan recommended {planned.name})" if planned and other else ""
     sure = float(min((J[:, best] > J[:, other]).mean() for other in rivals)) if rivals else 1.0
     return {
         "arm": arms[best].to_dict(),
@@ -194,7 +208,7 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
             for t in trained
         ],
         "price": 0.0,
-        "said": f"{arms[best].name}: expected pass@1 {mean[best]:.3f} (90 % interval {low:.3f} to "
+        "said": f"{arms[best].name}{told}: expected pass@1 {mean[best]:.3f} (90 % interval {low:.3f} to "
         f"{high:.3f}); it beats the best of every other recipe with probability {sure:.0%} or more; "
         f"trainings: {len(trained)}",
     }
@@ -235,7 +249,8 @@ def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrat
     seed = rounds.seed + 1 + sorted(("first-demos", "first-contexts", "demos", "contexts")).index(name)
     K = "" if recipe.rho == "teacher" else f" K={K_text(recipe.K)}"
     rounds.progress(f"spend: {name}: {recipe.name}{K} for at most {budget:,.0f} teacher tokens")
-    rounds.buy(recipe, math.floor(budget), seed, rounds.folder / name, demonstrations)
+    with boundary(RunError, f"the buyer for {name} ({rounds.folder / name}; what it bought is kept)"):
+        rounds.buy(recipe, math.floor(budget), seed, rounds.folder / name, demonstrations)
     price = charged(rounds.folder / name)
     if price > budget:
         raise RunError(

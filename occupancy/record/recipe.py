@@ -212,11 +212,11 @@ _PRESETS: dict[str, Callable[[], Recipe]] = {
 PRESETS = tuple(_PRESETS)
 MEANINGS = {
     "pure-bc": "demonstrations: the teacher plays whole episodes",
-    "op-short": "the teacher plays K = 3 turns from a turn of the student's rollout, drawn uniformly",
-    "op-success": "the teacher plays to the end from such a turn; only successes are kept",
-    "op-critical": "op-success, from rollouts that failed",
-    "op-failed": "op-short with K = inf, from rollouts that failed; every continuation is kept",
-    "oec": "op-success, from rollouts without repetition; t' is drawn from 1..T_max",
+    "op-short": "the teacher plays K turns (3 unless said) from a random turn of the student's rollout",
+    "op-success": "the teacher plays to the end from a random turn of a rollout; only successes are kept",
+    "op-critical": "from rollouts that failed, the teacher plays to the end; only successes are kept",
+    "op-failed": "from rollouts that failed, the teacher plays K turns (all unless said); all are kept",
+    "oec": "as op-success, from rollouts without repetition and a turn drawn from 1..T_max",
     "leap": "the teacher names one turn of a failed rollout and plays it",
 }
 """What each preset collects, for help texts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pilots
 import pytest
 
 from agentloop.commands.collect import add_commands as add_collect
-from analysis.plan.answer import sentences, table
+from analysis.plan.answer import TRACES, sentences, table
+from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
 from occupancy.record.show import safe_console
@@ -28,20 +30,68 @@ def found(folder: Path) -> Plan:
     return plan(folder, budget=5e5, pool=2000)
 
 
-def test_a_flat_curve_says_first_which_budget_is_worth_it(found: Plan) -> None:
+def test_a_flat_curve_says_after_the_decision_which_budget_is_worth_it(found: Plan) -> None:
     curve = replace(found.curve, enough=60_000.0, pass_at_1=(0.5, 0.6, 0.62, 0.625, 0.626, 0.627))
-    flat = replace(found, curve=curve, pilot=found.pilot | {"price": 30_000.0})
-    first = sentences(flat)[0]
-    assert first.startswith("Of this budget the first 60,000 are worth it: beyond that the next 1,000 ")
-    assert "less than 0.1 points" in first
-    assert "`--budget 60000` plans the smaller one" in first
-    steep = replace(found, curve=replace(curve, enough=None), pilot=flat.pilot)
-    assert not sentences(steep)[0].startswith(("Of this budget", "Spend"))
+    flat = replace(found, curve=curve, pilot=found.pilot | {"price": 12_000.0})
+    decision, meaning, less, *_ = sentences(flat)
+    assert decision.startswith(("Buy", "No preference"))
+    assert meaning.startswith(f"{flat.recommended.recipe}: ")
+    assert less.startswith("Of this budget about the first 60,000 are worth it: the other 440,000 bring ")
+    assert "less than 0.1" in less
+    assert "`--budget 60000` plans the smaller one" in less
+    steep = replace(found, curve=replace(curve, enough=None), pilot=found.pilot | {"price": 30_000.0})
+    assert not any(line.startswith(("Of this budget", "Spend")) for line in sentences(steep))
+
+
+@pytest.mark.parametrize("price", [23_001.0, 12_345.6, 33_333.3])
+def test_no_budget_is_suggested_that_would_be_refused(found: Plan, price: float) -> None:
+    flat = replace(found.curve, enough=23_000.0)
+    (line,) = [
+        line
+        for line in sentences(replace(found, curve=flat, pilot=found.pilot | {"price": price}))
+        if line.startswith("Of this budget")
+    ]
+    suggested = float(line.partition("`--budget ")[2].partition("`")[0])
+    assert PILOT_SHARE * suggested >= price
+    everywhere = replace(found, curve=replace(flat, enough=1.0), budget=5.5 * price)
+    text = " ".join(sentences(replace(everywhere, pilot=found.pilot | {"price": price})))
+    for said in re.findall(r"about ([\d,]+) would do as well", text):
+        assert PILOT_SHARE * float(said.replace(",", "")) >= 0.999 * price
+
+
+def test_the_students_level_today_and_what_a_forecast_extrapolates_are_said(found: Plan) -> None:
+    text = " ".join(sentences(replace(found, pilot=found.pilot | {"J_student": 0.48})))
+    assert ", from 0.480 of the student in the pilot" in text
+    trained = {"demo_tokens": 1000, "continuation_tokens": 500, "seconds": 60.0}
+    text = " ".join(sentences(replace(found, trainings=(trained,))))
+    assert "The largest training had 1,500 teacher tokens: " in text
+    assert " times beyond it." in text
+    near = trained | {"demo_tokens": 400_000}
+    assert "extrapolated" not in " ".join(sentences(replace(found, trainings=(near,))))
+
+
+def test_a_candidate_that_differs_in_the_pilots_traces_alone_is_told_apart(found: Plan) -> None:
+    twin = "all" if found.recommended.pilot_traces == "success" else "success"
+    likelier = replace(found.recommended, pilot_traces=twin, p_best=0.28, pass_at_1=0.1)
+    chosen = replace(found.recommended, p_best=0.13)
+    two = replace(found, recommended=chosen, candidates=(chosen, likelier), not_worse=(chosen, likelier))
+    assert f"{chosen.arm.name} with {TRACES[twin]} has the larger chance to be the best (28%" in " ".join(
+        sentences(two)
+    )
+
+
+def test_why_there_are_no_demonstrations_is_said(folder: Path) -> None:
+    text = " ".join(sentences(plan(folder, budget=1e7, pool=100)))
+    assert "More demonstrations alone are not possible: " in text
+    assert "demonstrations are needed, and the pool has 100 tasks" in text
+    assert "Tasks to spread the budget over: 100 (as given)." in text
 
 
 def test_beyond_what_curves_know_a_plan_says_to_spend_less_first(found: Plan) -> None:
     far = replace(found, pilot=found.pilot | {"price": 1_000.0}, curve=replace(found.curve, enough=None))
-    assert sentences(far)[0].startswith("Spend 20,000 first rather than 500,000: learning curves are known")
+    assert sentences(far)[0].startswith(
+        "Spend about 20,000 first rather than 500,000: learning curves are known"
+    )
 
 
 def test_a_pilot_that_is_too_small_says_first_what_to_do(tmp_path: Path, folder: Path) -> None:

@@ -18,6 +18,7 @@ from analysis.plan.answer import table
 from analysis.plan.commands import add_commands
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
+from analysis.report.gather import report_of
 
 
 def run(*arguments: str) -> int:
@@ -87,6 +88,10 @@ def test_the_pool_is_the_environments_split_where_a_plan_would_repeat_tasks_ofte
     assert asked == [("toy", {}, "train")]
     assert run("plan", str(folder), "--budget", "1e7", "--pool", "90", "--json") == 0
     assert len(asked) == 1, "what is given is not looked up"
+    told = " ".join(report_of([folder], budget=1e7).decision)
+    assert "Tasks to spread the budget over: 4,000 (the split 'train')." in told, (
+        "a report asks as a plan does"
+    )
 
 
 def test_money_axis_reads_the_price_table(

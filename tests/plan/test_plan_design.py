@@ -211,7 +211,7 @@ def test_a_run_without_rewards_or_usage_says_so_and_its_command_has_blanks(
     command = shown.splitlines()[-1]
     assert "--env ENV " in command
     assert "--student STUDENT --teacher TEACHER --tasks SPLIT:" in command
-    assert main(["plan", str(folder), "--budget", "300000"]) == 1
+    assert main(["plan", str(folder), "--budget", "300000"]) == 2
     assert "--env ENV --student STUDENT --teacher TEACHER --tasks SPLIT:N" in capsys.readouterr().err
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from test_plan_trainer import GOOD
 
 from agentloop.cuts.pooled import pooled
 from analysis.cli import main
+from analysis.curves.arms import Arm
 from analysis.plan.read import teacher_tokens
 from analysis.plan.trainer import Effort
 from analysis.spend.rounds import Rounds, spend
@@ -128,6 +130,25 @@ def test_a_clear_order_skips_the_first_purchase(
     state = spend(rounds_of(pilot, tmp_path / "out", market))
     assert "first purchase" not in state["steps"]
     assert not {"first-demos", "first-contexts"} & {name for name, _, _ in market.asked}
+
+
+def test_a_buyer_that_raises_is_one_line(pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    market = Market()
+    rounds = rounds_of(pilot, tmp_path / "out", market)
+
+    def fails(*_: Any) -> None:
+        raise KeyError("sku")
+
+    with pytest.raises(RunError, match=r"the buyer for .* raised KeyError: 'sku'"):
+        spend(replace(rounds, buy=fails))
+
+
+def test_rounds_choose_among_what_the_plans_pool_can_supply(pilot: Run, tmp_path: Path) -> None:
+    price = sum(teacher_tokens(pilot.folder))
+    few = {"pool": 24, "budget": 200.0 * price, "planned": Arm("oec", r=0.75)}
+    steps = spend(rounds_of(pilot, tmp_path / "out", Market(), **few))["steps"]
+    assert steps["plan"]["arm"]["r_tokens"] == 1, "24 tasks have too few demonstrations"
+    assert "(the plan recommended oec r=0.75)" in steps["plan"]["said"]
 
 
 def test_a_buyer_that_passes_its_budget_is_stopped(pilot: Run, tmp_path: Path) -> None:

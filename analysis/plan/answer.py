@@ -133,6 +133,8 @@ def _less(plan: Plan) -> tuple[float, bool] | None:
     """A smaller budget to plan for, and whether learning curves are not known beyond it."""
     known = FARTHEST * plan.pilot["price"]
     enough = math.inf if plan.curve.enough is None else max(plan.curve.enough, _least(plan))
+    if not min(enough, known) > 0:  # A pilot that cost nothing.
+        return None
     less = _rounded_up(min(enough, known))
     found = plan.status != "pilot_too_small" and plan.budget >= WORTH_SAYING * less
     return (less, known < enough) if found else None
@@ -218,7 +220,7 @@ def _brings(plan: Plan) -> str:
         f"(90 % interval {best.low:.3f} to {best.high:.3f})"
     )
     now = plan.pilot["J_student"]
-    level += f", from {now:.3f} of the student in the pilot" if math.isfinite(now) else ""
+    level += f", from {now:.3f} now (the student in the pilot)" if math.isfinite(now) else ""
     if bc is None or best.recipe == "pure-bc":
         return f"{level}."
     more = 100 * (best.pass_at_1 - bc.pass_at_1)

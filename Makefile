@@ -50,6 +50,7 @@ clean:
 # The base install, in the lock's versions: enough for the demo, and for planning.
 $(BASE): locks/build.txt locks/dev.txt pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'fewsteps needs Python >= 3.11: run make PYTHON=python3.11')"
+	@echo "Installing fewsteps into $(VENV), once: this takes a minute or two."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps -r locks/build.txt
 	$(PIP) -c locks/dev.txt --no-build-isolation -e .

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from occupancy.statistics.exact import Occupancy
     from occupancy.streaming.estimate import StreamEstimate
 
+ALONE = 0.9
+"""States a turn above which the states are too fine to recur."""
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount `occupancy` on the command line."""
@@ -144,10 +147,16 @@ def _shown(
     given: argparse.Namespace, found: StreamEstimate, names: list[Any], left_out: int
 ) -> Iterator[Any]:
     tally, pooled = found.tally, found.occupancies["pooled"]
+    turns, states = int(tally.counts.sum()), int((tally.counts > 0).sum())
+    if states > ALONE * turns:
+        yield (
+            f"Nearly every turn is a state of its own ({states:,} states in {turns:,} turns), so frequencies "
+            f"say nothing: choose a coarser state with --columns state=COLUMN, in a run for example "
+            f"state=observation (the reply to the turn) or state=t (its number)."
+        )
     yield (
-        f"{tally.counts.sum():,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
-        f"{left_out:,} excluded by status), {pooled.n_tasks or 'unread'} tasks, "
-        f"{(tally.counts > 0).sum():,} states"
+        f"{turns:,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
+        f"{left_out:,} excluded by status), {pooled.n_tasks or 'unread'} tasks, {states:,} states"
     )
     heads = ("state", *(f"{name} (ESS {o.ess:,.0f})" for name, o in found.occupancies.items()))
     rows = []

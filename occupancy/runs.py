@@ -229,6 +229,11 @@ _INFO = {"handback": list, "n_tasks": int, "made_with": dict, "cut": dict, "stud
 def open_run(folder: str | Path) -> Run:
     """Open a run folder; drafts that a kill left behind are not rows and stay unread."""
     folder = Path(folder)
+    if folder.is_file():
+        raise DataError(
+            f"{folder} is no run folder but a file: make a run of its conversations with `fewsteps import "
+            f"{folder} --out RUN`"
+        )
     if not (folder / "run.json").is_file():
         raise DataError(
             f"{folder} is no run folder: it has no run.json; make one with `fewsteps collect --out {folder}`"

@@ -35,7 +35,8 @@ def _view(given: argparse.Namespace) -> int:
         raise InputError(f"--out {given.out!r}: expected the name of an HTML file in a folder that exists")
     view(given.run, out, rendered=_rendered(given))
     size = out.stat().st_size
-    show(given, {"out": given.out, "bytes": size}, f"{given.out}: {size / 1e6:.1f} MB; open it in a browser")
+    told = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
+    show(given, {"out": given.out, "bytes": size}, f"{given.out}: {told}; open it in a browser")
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy.record.errors import FewstepsError, InputError
@@ -66,7 +67,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments."""
-        raise _Usage(f"{self.prog}: {message.removeprefix('argument ')}; see {self.prog} --help")
+        message = _nearest(message.removeprefix("argument "))
+        raise _Usage(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def _nearest(message: str) -> str:
+    """Argparse's message on a wrong choice with the most similar choice instead of all of them, if one is."""
+    found = re.search(r"(invalid choice: '(.*)') \(choose from (.*)\)$", message)
+    near = get_close_matches(found[2], re.findall(r"[^\s',]+", found[3]), n=1) if found else []
+    return f"{message[: found.end(1)]}, did you mean {near[0]!r}?" if found and near else message
 
 
 def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:

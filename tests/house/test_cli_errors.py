@@ -70,6 +70,8 @@ WRONG = [
         "by zero (users_broken.py, line 1)",
     ),
     (collect("--student", "users_none:student"), 2, "expected package.module:function"),
+    (["cut", "file", "--recipe", "oec", "--out", "c"], 2, "a file: make a run of its conversations with `fews"),
+    (["export", "run", "--format", "atiff", "--out", "c"], 2, "'atiff', did you mean 'atif'?"),
     (collect("--out", "file"), 1, "File exists: 'file'"),
     (collect("--out", "/proc/run"), 1, "/proc/run"),
     (["demo", "--out", "file"], 1, "File exists: 'file'"),
@@ -87,6 +89,13 @@ def test_wrong_input_is_one_line(
     assert printed.err.startswith(f"fewsteps {given[0]}: ")
     assert told in printed.err
     assert not (folder / "run").exists()
+
+
+def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pln"]) == 2
+    assert "invalid choice: 'pln', did you mean 'plan'?" in capsys.readouterr().err
+    assert main(["zzzzzz"]) == 2
+    assert "choose from" in capsys.readouterr().err
 
 
 def test_a_users_module_in_the_current_folder_is_found(

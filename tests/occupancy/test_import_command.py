@@ -1,6 +1,7 @@
 """`fewsteps import`: files of other tools become run folders that the other commands read."""
 
 import json
+from pathlib import Path
 
 import pytest
 from import_files import (
@@ -104,6 +105,14 @@ def test_demonstrations_are_a_kind_of_their_own(tmp_path, capsys):
     assert told(capsys, "occupancy", run, "--kind", "demo", "--json")[1]["turns"] == 2
     code, _, error = told(capsys, "occupancy", run)
     assert (code, "expected one of demo" in error) == (2, True)
+
+
+def test_states_that_never_recur_are_said(capsys):
+    """Contexts of conversations are their whole histories, of which a run repeats few."""
+    pilot = str(Path(__file__).parents[2] / "analysis" / "pilot")
+    for more, alone in (((), True), (("--columns", "state=t"), False)):
+        assert main(["occupancy", pilot, "--top", "2", *more]) == 0
+        assert capsys.readouterr().out.startswith("Nearly every turn is a state of its own") == alone
 
 
 UNSIGNED = {

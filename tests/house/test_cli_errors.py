@@ -70,7 +70,11 @@ WRONG = [
         "by zero (users_broken.py, line 1)",
     ),
     (collect("--student", "users_none:student"), 2, "expected package.module:function"),
-    (["cut", "file", "--recipe", "oec", "--out", "c"], 2, "a file: make a run of its conversations with `fews"),
+    (
+        ["cut", "file", "--recipe", "oec", "--out", "c"],
+        2,
+        "a file: make a run of its conversations with `fews",
+    ),
     (["export", "run", "--format", "atiff", "--out", "c"], 2, "'atiff', did you mean 'atif'?"),
     (collect("--out", "file"), 1, "File exists: 'file'"),
     (collect("--out", "/proc/run"), 1, "/proc/run"),

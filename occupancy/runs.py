@@ -231,8 +231,8 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if folder.is_file():
         raise DataError(
-            f"{folder} is no run folder but a file: make a run of its conversations with `fewsteps import "
-            f"{folder} --out RUN`"
+            f"{folder} is no run folder but a file: expected a folder; conversations become one with "
+            f"`fewsteps import {folder} --out RUN`"
         )
     if not (folder / "run.json").is_file():
         raise DataError(

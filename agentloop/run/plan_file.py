@@ -106,7 +106,12 @@ class PlanFile:
 
 def read_plan(file: str | Path) -> PlanFile:
     """Read what `fewsteps plan --out` wrote."""
-    given = read_toml(file, what="the plan", then="write it anew", error=InputError)
+    given = read_toml(
+        file,
+        what="the plan",
+        then="expected what `fewsteps plan RUN --out PLAN.toml` writes",
+        error=InputError,
+    )
     if given.pop("format", None) != FORMAT:
         raise InputError(
             f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"

@@ -73,7 +73,7 @@ WRONG = [
     (
         ["cut", "file", "--recipe", "oec", "--out", "c"],
         2,
-        "a file: make a run of its conversations with `fews",
+        "a file: expected a folder; conversations become one",
     ),
     (["export", "run", "--format", "atiff", "--out", "c"], 2, "'atiff', did you mean 'atif'?"),
     (collect("--out", "file"), 1, "File exists: 'file'"),

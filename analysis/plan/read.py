@@ -70,6 +70,10 @@ def pilot_of(
             f"tasks that end early may be over-represented; the same `fewsteps collect` command goes on"
         )
     teacher_turns = turns[turns["author"] == "teacher"]
+    if teacher_turns["counter"].str.startswith("words").any():
+        warnings.insert(
+            0, "Teacher tokens are words here, as turns have no token usage: give budgets in words."
+        )
     pilot = Pilot(
         recipe=recipe,
         environment=_environment(info, environments[0]),

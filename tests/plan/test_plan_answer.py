@@ -13,9 +13,12 @@ import pytest
 from agentloop.commands.collect import add_commands as add_collect
 from analysis.plan.answer import TRACES, sentences, table
 from analysis.plan.doubts import PILOT_SHARE
-from analysis.plan.planner import plan
+from analysis.plan.offers import Purchase
+from analysis.plan.planner import plan, plan_pilot
+from analysis.plan.read import pilot_of
 from analysis.plan.report import Plan
 from occupancy.record.show import safe_console
+from occupancy.runs import open_run
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +140,16 @@ def test_help_of_collect_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> Non
     add_collect(commands)
     shown = commands.choices["collect"].format_help()
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_plan_from_words_says_so_and_a_version_alone_is_no_environment(tmp_path: Path) -> None:
+    folder = pilots.write_pilot(tmp_path / "A", pilots.A, tasks=24).folder
+    run = open_run(folder)
+    episodes, turns = (run.read(name).to_pandas() for name in ("episodes", "turns"))
+    info = run.info | {"made_with": {"env": "shop:Shop"}}
+    words = turns.assign(counter="words")
+    pilot = pilot_of(run.recipe, info, episodes=episodes.assign(environment="1"), turns=words)
+    assert pilot.environment == "shop:Shop 1"
+    assert pilot.warnings[0].startswith("Teacher tokens are words here")
+    found = plan_pilot(pilot, Purchase(1e6))
+    assert "target_tokens" not in " ".join(sentences(found))

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pilots
 import pytest
 
 from analysis.figures import pilot, results, spending
+from analysis.figures.plan import plan_figure_of
+from analysis.plan.planner import plan
 from occupancy.record.drawing import COLOURS, FORMATS, save
 from occupancy.record.errors import InputError
 
@@ -142,3 +145,9 @@ def _lab(linear: np.ndarray) -> np.ndarray:
     xyz = to_xyz @ linear / [0.9505, 1.0, 1.089]
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_the_legend_of_a_plan_names_only_what_is_drawn(tmp_path: Path) -> None:
+    folder = pilots.write_pilot(tmp_path / "A", pilots.A, tasks=30, demos=0).folder
+    without = plan_figure_of(plan(folder, budget=5e5, pool=2000)).axes[0].get_legend()
+    assert "more demonstrations" not in [text.get_text() for text in without.get_texts()]

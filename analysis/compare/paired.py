@@ -163,6 +163,12 @@ def compare_scores(
     found = [_difference(tables[a], tables[b], (a, b), clusters, len(pairs)) for a, b in pairs]
     adjusted = holm([d.p for d in found])
     differences = tuple(Difference(**asdict(d) | {"p_holm": p}) for d, p in zip(found, adjusted, strict=True))
+    cautions += [
+        f"{d.b} against {d.a} is over the {d.tasks} tasks of both: {d.only_a} tasks of {d.a} alone and "
+        f"{d.only_b} of {d.b} alone are left out."
+        for d in differences
+        if d.only_a or d.only_b
+    ]
     return Comparison(rates, differences, tuple(cautions))
 
 

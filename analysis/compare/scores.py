@@ -34,8 +34,9 @@ def read_scores(
     Raises:
         DataError: An evaluation that is empty, broken or holds a task's attempt twice; arms that were
             evaluated in different environments, or with different thresholds of success.
+        InputError: An arm without an evaluation, or a folder that is given twice.
     """
-    frames, said = [], dict[str, tuple[Any, float]]()
+    frames, said, used = [], dict[str, tuple[Any, float]](), dict[Path, str]()
     for arm, given in arms.items():
         trainings = [given] if isinstance(given, str | Path | Mapping) else list(given)
         if not trainings:
@@ -44,6 +45,9 @@ def read_scores(
             if isinstance(source, Mapping):
                 rows, at = list(_of_rewards(source, arm)), 1.0 if success_at is None else success_at
             else:
+                if twice := used.get(Path(source).resolve()):
+                    raise InputError(f"{source} is given twice, in {twice} and {arm}: expected it once")
+                used[Path(source).resolve()] = arm
                 rows, environment, own = _of_folder(Path(source))
                 at = own if success_at is None else success_at
                 said[str(source)] = environment, at

@@ -35,10 +35,13 @@ def _report(given: argparse.Namespace) -> int:
     out = Path(given.out)
     if not given.out.strip() or out.is_dir():
         raise InputError(f"--out {given.out!r}: expected the name of an HTML file")
+    if given.figures is not None and (not given.figures.strip() or Path(given.figures).is_file()):
+        raise InputError(f"--figures {given.figures!r}: expected the name of a folder")
     found = report(given.folders, out, budget=given.budget, pool=given.pool, title=given.title)
     if given.figures is not None:
         save_figures(found, given.figures)
     told = {"out": given.out, "bytes": out.stat().st_size, "decision": list(found.decision)}
     told |= {"figures": [one.title for one in found.evidence], "left_out": list(found.left_out)}
-    show(given, told, "\n".join([*found.decision, "", f"page {given.out}"]))
+    left_out = [f"left out: {line}" for line in found.left_out]
+    show(given, told, "\n".join([*found.decision, *left_out, "", f"page {given.out}"]))
     return 0

@@ -15,6 +15,8 @@ from analysis.plan.pilot import Pilot
 from occupancy import Trajectories, coverage, occupancy
 from occupancy.record.errors import DataError
 from occupancy.record.finish import retained_tokens
+from occupancy.record.reading import reading
+from occupancy.record.specs import Size, check_entries
 from occupancy.runs import Run
 from occupancy.statistics.by_turn import occupancy_by_turn
 from occupancy.statistics.clusters import clustered_ratio
@@ -198,16 +200,20 @@ def losses(folders: dict[str, Path]) -> pd.DataFrame:
     """Frame of `loss_figure`, from the log.jsonl of trainings."""
     rows = []
     for name, folder in folders.items():
-        for line in (folder / "log.jsonl").read_text("utf-8").splitlines():
-            entry = json.loads(line)
+        file = folder / "log.jsonl"
+        with reading(file):
+            entries = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+        for entry in entries:
+            check_entries(entry, {}, of=f"a line of {file}")
             if "loss" in entry:
+                check_entries(entry, {"step": Size, "loss": float}, of=f"a line of {file}")
                 rows.append(
                     {"training": name, "step": entry["step"], "loss": entry["loss"], "held_out": np.nan}
                 )
-            elif rows and "held_out" in entry:
-                rows[-1]["held_out"] = _nll(entry["held_out"])
+            elif rows and entry.get("held_out") is not None:
+                held = (
+                    entry["held_out"] if isinstance(entry["held_out"], dict) else {"nll": entry["held_out"]}
+                )
+                check_entries(held, {"nll": float}, of=f"held_out in a line of {file}")
+                rows[-1]["held_out"] = float(held["nll"])
     return pd.DataFrame(rows, columns=["training", "step", "loss", "held_out"])
-
-
-def _nll(held_out: object) -> float:
-    return float(held_out["nll"]) if isinstance(held_out, dict) else float(str(held_out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from analysis.plan.report import Plan
 from analysis.report import frames
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import read_json
+from occupancy.record.specs import NotNegative, Share, check_entries
 from occupancy.runs import Run, open_run
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def report_of(
     planned = plan(source, budget=budget, pool=pool) if source in sources.pilots and budget else None
     designed = _designed(source, budget, pool) if source and budget and planned is None else ()
     compared = compare(list(sources.evaluations)) if len(sources.evaluations) > 1 else None
-    verdicts = {name: read_json(folder / "verdict.json") for name, folder in sources.studies.items()}
+    verdicts = {name: _verdict(folder / "verdict.json") for name, folder in sources.studies.items()}
     evidence, left_out = [], []
     for name, make in _figures(sources, planned, compared, verdicts):
         try:
@@ -127,6 +128,19 @@ def report_of(
         tuple(_versions(sources)),
         tuple(left_out),
     )
+
+
+def _verdict(file: Path) -> dict[str, Any]:
+    """A study's verdict; DataError where what is shown of it is damaged."""
+    found: dict[str, Any] = read_json(file)
+    check_entries(found, {"said": str, "arms": tuple[Mapping[str, Any], ...]}, of=str(file))
+    rate = Share | None
+    for arm in found["arms"]:
+        kinds = {"arm": str, "budget": int, "predicted": Mapping[str, Any], "pass_at_1": rate}
+        check_entries(arm, kinds | {"se": NotNegative | None}, of=f"an arm of {file}")
+        told = dict.fromkeys(("pass_at_1", "low", "high"), rate)
+        check_entries(arm["predicted"], told, of=f"an arm's prediction in {file}")
+    return found
 
 
 def _source_of_plan(sources: Sources) -> str:
@@ -222,6 +236,8 @@ def _predictions(name: str, verdict: dict[str, Any]) -> Evidence:
         }
         for arm in verdict["arms"]
     ]
+    if not rows:
+        raise DataError("no arm was evaluated")
     table = pd.DataFrame(rows).dropna(subset=["predicted", "low", "high", "measured"]).fillna({"se": 0.0})
     if table.empty:
         raise DataError("no arm has both a prediction and a measurement")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,9 @@ from typing import Any
 
 from analysis.study.cells import SweepCell, cells_of
 from analysis.study.config import PURE_BC, StudyConfig
+from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
+from occupancy.record.specs import NotNegative, check_entries
 
 STAGES = (
     "demonstrations",
@@ -31,6 +35,7 @@ REFERENCES = ("pi_1", "pilot")
 JOBS_A_WORKER = 2
 """In the product's own workshop: one trains while another plays."""
 LOG = "jobs.jsonl"
+_JOB = {"stage": str, "job": str, "seconds": NotNegative}
 
 
 @dataclass(frozen=True)
@@ -89,14 +94,15 @@ def machines_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:
-    """Lines of the log; one that a kill cut short is left out."""
+    """Lines of the log; one that a kill cut short, or that is damaged, is left out."""
     file = folder / LOG
     found = []
-    for line in file.read_text("utf-8").splitlines() if file.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
+    for line in file.read_text("utf-8", errors="replace").splitlines() if file.exists() else ():
+        with suppress(ValueError, RecursionError, DataError):
+            told = json.loads(line)
+            of_machine = isinstance(told, dict) and "machine" in told
+            check_entries(told, {"machine": Mapping[str, Any]} if of_machine else _JOB, of=str(file))
+            found.append(told)
     return found
 
 

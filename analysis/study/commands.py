@@ -44,10 +44,17 @@ def _study(given: argparse.Namespace) -> int:
 
     from analysis.study.accounts import left_of
     from analysis.study.config import read_study
-    from analysis.study.stages import begin, carry_out
+    from analysis.study.stages import begin, carry_out, stages_to
     from analysis.study.work import Study
+    from occupancy.record.errors import InputError
+    from occupancy.runs import only_writer
 
-    folder = Path(given.out or f"study-{read_study(given.config).name}").resolve()
+    stages_to(given.stop_after)
+    folder = Path(f"study-{read_study(given.config).name}" if given.out is None else given.out).resolve()
+    if (given.out is not None and not given.out.strip()) or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"--out {given.out!r}: expected the name of a folder, the study's or a new one")
+    if given.base is not None and not given.base.strip():
+        raise InputError(f"--base {given.base!r}: expected the folder of pi_0 on this machine")
     if given.dry_run:
         config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
         at_once = Study(folder, config, gpus=given.gpus).at_once
@@ -72,7 +79,8 @@ def _study(given: argparse.Namespace) -> int:
         study = Study(folder, config, gpus=given.gpus, minutes=given.minutes, say=say, here=here)
         await carry_out(study, stop_after=given.stop_after)
 
-    asyncio.run(all_of_it())
+    with only_writer(folder):
+        asyncio.run(all_of_it())
     verdict = folder / "verdict.json"
     if given.json and verdict.exists():
         import sys

@@ -43,13 +43,13 @@ from analysis.study.results import MACHINES_OWN
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import parse_K
-from occupancy.record.specs import Few, Positive, Seed, Share, Size, check
+from occupancy.record.specs import Few, Positive, Seed, Share, Size, check, value_of
 
 R = TypeVar("R")
 PURE_BC = Arm("pure-bc", r=0.0)
 OF_THE_MACHINE = ("base", "workers", "per_gpu")
 """Entries of [equipment] that may differ where a study goes on."""
-_SLICE = re.compile(r"(?P<split>.+?):(?:(?P<start>\d+)-)?(?P<stop>\d+)")
+_SLICE = re.compile(r"(?P<split>.+?):(?:(?P<start>\d{1,15})-)?(?P<stop>\d{1,15})")
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,8 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         check(self, of="the study")
+        if not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
+            raise InputError(f"name={self.name!r}: expected letters, digits, '.', '_' and '-', for a folder")
         for spec, parts in (
             (self.demonstrations.more, self.demonstrations.parts),
             (self.pilot.tasks, self.pilot.parts),
@@ -267,13 +269,17 @@ def record_of(record: type[R], given: Any, of: str) -> R:
 def _arms(sweep: Mapping[str, Any], of: str) -> tuple[Arm, ...]:
     """Every combination of the recipes, K and r of each table; pure BC is always among them, and first."""
     found = [PURE_BC]
-    for table in sweep.get("arms", ()):
+    tables = sweep.get("arms", [])
+    if not isinstance(tables, list):
+        raise InputError(f"{of}: arms={tables!r}: expected a list of tables with recipe, K and r")
+    for table in tables:
         if not isinstance(table, Mapping) or set(table) - {"recipe", "K", "r"} or "recipe" not in table:
             raise InputError(f"{of}: arm {table!r}: expected recipe, and K and r where they are a choice")
         for recipe, K, r in product(
             *(_many(table.get(n, d)) for n, d in (("recipe", ""), ("K", "inf"), ("r", 1.0)))
         ):
-            found.append(Arm(str(recipe), parse_K(K), float(r)) if recipe != "pure-bc" else PURE_BC)
+            share = value_of(str(r), Share, f"{of}: an arm's r=")
+            found.append(Arm(str(recipe), parse_K(K), share) if recipe != "pure-bc" else PURE_BC)
     return tuple(dict.fromkeys(found))
 
 

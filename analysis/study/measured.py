@@ -19,6 +19,7 @@ from analysis.study.accounts import REFERENCES
 from analysis.study.cells import SweepCell
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
+from occupancy.record.specs import NotNegative, check_entries
 from occupancy.statistics.clusters import clustered_ratio
 
 
@@ -109,7 +110,9 @@ class Sweep:
 
     def told(self, name: str) -> dict[str, Any]:
         """What a cell was trained on."""
-        found: dict[str, Any] = read_json(self.folder / "cells" / f"{name}.json")
+        file = self.folder / "cells" / f"{name}.json"
+        found: dict[str, Any] = read_json(file)
+        check_entries(found, {"C_i": NotNegative, "C_tr": NotNegative}, of=str(file))
         return found
 
     def _weighted(self, weights: Mapping[str, float]) -> Lead:

@@ -36,7 +36,7 @@ from analysis.study.config import PURE_BC, StudyConfig, count
 from analysis.study.measured import label
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError
-from occupancy.record.reading import read_json
+from occupancy.record.reading import read_json, reading
 from occupancy.runs import open_run
 
 FORMAT = 2
@@ -65,6 +65,10 @@ def register(folder: Path, config: StudyConfig) -> None:
     file = folder / FILE
     if file.exists():
         raise DataError(f"{file} exists: a study is registered once; begin a new one in a new folder")
+    if any((folder / "cells").glob("*")):
+        raise DataError(
+            f"{folder} has cells and no {FILE}: restore it; a prediction is made before the sweep"
+        )
     plans = read_json(folder / "plan.json")
     pilot = read_pilot(folder / "pilot")
     if config.pool:
@@ -102,7 +106,8 @@ def check_registration(folder: Path, config: StudyConfig) -> str:
     if not file.exists():
         return ""
     listed = file.with_name(f"{FILE}.sha256")
-    begun = listed.read_text("utf-8").split()[0] if listed.exists() else "nothing"
+    with reading(listed):
+        begun = " ".join(listed.read_text("utf-8").split()[:1] if listed.exists() else []) or "nothing"
     now = _of_file(file)
     if begun != now:
         raise DataError(f"{file} has SHA-256 {now}, and {begun} was registered: restore the file")
@@ -156,7 +161,8 @@ def _registered(folder: Path, config: StudyConfig) -> dict[str, Callable[[], str
 
 
 def _of_file(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    with reading(file):
+        return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _of_values(config: StudyConfig) -> str:

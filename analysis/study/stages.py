@@ -28,15 +28,20 @@ POLL_S = 0.2
 """Between looks for a free place while a collection runs."""
 
 
+def stages_to(last: str) -> tuple[str, ...]:
+    """The stages up to and with `last`."""
+    if last not in STAGES:
+        raise InputError(f"--stop-after {last}: expected one of {', '.join(STAGES)}")
+    return STAGES[: STAGES.index(last) + 1]
+
+
 async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
     """Do what is left of a study, up to and with a stage.
 
     Raises BudgetStopped where the minutes are over, RunError where a job failed; what is finished is kept,
     and the same call goes on. Whatever ends the sweep, there is a verdict on the cells that are done.
     """
-    if stop_after not in STAGES:
-        raise InputError(f"--stop-after {stop_after}: expected one of {', '.join(STAGES)}")
-    stages = STAGES[: STAGES.index(stop_after) + 1]
+    stages = stages_to(stop_after)
     left_undone: FewstepsError | None = None
     try:
         for stage in stages:

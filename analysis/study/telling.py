@@ -214,5 +214,9 @@ def _seconds(seconds: Mapping[str, float]) -> str:
 
 
 def _machines(machines: Sequence[Mapping[str, Any]]) -> str:
-    used = list(dict.fromkeys(f"{one['cards']}; {one['cores']} cores; {one['system']}" for one in machines))
+    used = list(
+        dict.fromkeys(
+            f"{one.get('cards')}; {one.get('cores')} cores; {one.get('system')}" for one in machines
+        )
+    )
     return "" if not used else f"Machines (GPUs; cores; system): {'. '.join(used)}."

@@ -74,7 +74,10 @@ def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
         "claims": [judged(sweep, budget, claim) for budget in reversed(budgets) for claim in CLAIMS],
         "equal_C_tr": _equal_training_cost(sweep, budgets, choice[target]),
         "machines": machines_of(folder),
-        "seconds": pd.DataFrame(jobs_of(folder)).groupby("stage")["seconds"].sum().to_dict(),
+        "seconds": pd.DataFrame(jobs_of(folder), columns=["stage", "seconds"])
+        .groupby("stage")["seconds"]
+        .sum()
+        .to_dict(),
     }
     return found | {"said": _said(found)}
 

@@ -38,6 +38,7 @@ from analysis.study.jobs import Collect, Equipment, Job, Student, Train, Worksho
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import INF
+from occupancy.record.specs import Few, value_of
 from occupancy.runs import move_compact, open_run
 
 Say = Callable[[str], None]
@@ -73,7 +74,8 @@ class Study:
     @property
     def at_once(self) -> int:
         """Jobs at the same time: what the workshop says, else what it is expected to say."""
-        per_gpu = 1 if self.gpus == 0 else self.config.equipment.get("per_gpu", 1)
+        given = value_of(str(self.config.equipment.get("per_gpu", 1)), Few, "per_gpu=")
+        per_gpu = 1 if self.gpus == 0 else given
         expected = (self.gpus or 1) * (1 if self.config.workshop else per_gpu * JOBS_A_WORKER)
         return int(getattr(self._opened, "at_once", expected))
 

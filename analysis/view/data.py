@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from agentloop.ledger.store import Ledger
+from analysis.plan.report import finite
 from occupancy.record.errors import DataError
 from occupancy.record.prices import PICO
 from occupancy.record.reading import read_cell, reading
@@ -108,7 +109,9 @@ def view_data(run: Run, *, rendered: Mapping[str, Any] | None = None) -> dict[st
         proposals = _proposals(run, episodes)
     return {
         "folder": run.folder.name,
-        "info": {name: value for name, value in run.info.items() if isinstance(value, str | int | float)},
+        "info": finite(
+            {name: value for name, value in run.info.items() if isinstance(value, str | int | float)}
+        ),
         "recipe": run.recipe.to_toml(),
         "success_at": run.recipe.success_at,
         "first_turn": [0, *counts.cumsum().tolist()],

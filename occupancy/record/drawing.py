@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from itertools import cycle
@@ -39,6 +40,7 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.7,
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "text.parse_math": False,
     "svg.hashsalt": "fewsteps",
     "pdf.fonttype": 42,
 }
@@ -51,7 +53,9 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
     def in_style(*given: P.args, **named: P.kwargs) -> T:
         import matplotlib as mpl
 
-        with mpl.rc_context(STYLE):
+        with mpl.rc_context(STYLE), warnings.catch_warnings():
+            # Names of folders and states may hold anything; the warning would print it.
+            warnings.filterwarnings("ignore", r"Glyph \d+ ")
             return draw(*given, **named)
 
     return in_style

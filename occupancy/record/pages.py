@@ -12,6 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.drafts import write_whole
+from occupancy.record.errors import InputError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -41,8 +44,15 @@ def shown(lines: Sequence[str], *tables: pd.DataFrame) -> str:
 
 
 def write(file: Path, page: str) -> Path:
-    """Write a page as UTF-8, lone surrogates as question marks; returns its path."""
-    file.write_text(page, "utf-8", errors="replace")
+    """Write a page, whole or not at all, with half characters as question marks; returns its path."""
+    if not str(file).strip() or file.is_dir() or not file.parent.is_dir():
+        raise InputError(
+            f"{file} cannot be written: expected the name of an HTML file in a folder that exists"
+        )
+    if file.is_symlink() or (file.exists() and not file.is_file()):  # /dev/stdout keeps its place
+        file.write_text(page, "utf-8", errors="replace")
+    else:
+        write_whole(file, page.encode("utf-8", "replace").decode())
     return file
 
 

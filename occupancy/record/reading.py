@@ -14,6 +14,9 @@ from occupancy.record.errors import DataError, FewstepsError
 _UNREADABLE = (OSError, UnicodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError)
 """What parsers raise on bytes that are damaged or not what they claim to be; beside them pyarrow's errors."""
 
+_DIGITS = "integer string conversion"
+"""In the ValueError of a number with more digits than Python reads, which has no class of its own."""
+
 
 @contextmanager
 def reading(
@@ -37,7 +40,8 @@ def reading(
     except FewstepsError:
         raise
     except Exception as cause:
-        if not isinstance(cause, _UNREADABLE) and not type(cause).__module__.startswith("pyarrow"):
+        foreign = type(cause).__module__.startswith("pyarrow") or _DIGITS in str(cause)
+        if not isinstance(cause, _UNREADABLE) and not foreign:
             raise
         if isinstance(cause, FileNotFoundError):
             raise error(f"{file} cannot be read: there is no such file") from cause

@@ -12,13 +12,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from occupancy.record.errors import InputError
+from occupancy.record.errors import DataError, InputError
 
 T = TypeVar("T")
 MOST = 10**15
@@ -145,6 +145,16 @@ def check(record: Any, *, of: str = "") -> None:
             raise InputError(f"{of + ': ' if of else ''}{name}={value!r}: expected {described(kind)}")
 
 
+def check_entries(found: object, kinds: Mapping[str, Any], *, of: str) -> None:
+    """Refuse a value of a file of ours that is no object with entries of these annotations: DataError."""
+    if not isinstance(found, Mapping):
+        raise DataError(f"{of} is {found!r:.60}: expected a JSON object; restore it")
+    for name, kind in kinds.items():
+        value = found.get(name)
+        if not _fits(value, kind):
+            raise DataError(f"{of} has {name}={value!r:.60}: expected {described(kind)}; restore it")
+
+
 def option(kind: Any) -> Callable[[str], Any]:
     """An argparse `type` for the annotation `kind`, or for a function that reads text."""
     from argparse import ArgumentTypeError
@@ -180,6 +190,8 @@ def described(kind: Any) -> str:
         inner = get_args(base)
         many = "" if inner[-1] is ... else f"{len(inner)} "
         return f"{many}values with commas between, each {described(inner[0])}"
+    if get_origin(base) is Mapping or is_dataclass(base):
+        return "a table"
     noun = {int: "a whole number", float: "a number"}.get(base, "a text")
     return noun + "".join(str(mark) for mark in marks if isinstance(mark, Range))
 
@@ -238,7 +250,18 @@ def _fits(value: Any, kind: Any) -> bool:
         number = isinstance(value, int if base is int else (int, float)) and not isinstance(value, bool)
         ranges = [mark for mark in marks if isinstance(mark, Range)]
         return number and abs(value) < 2**64 and all(r.holds(value) for r in ranges)
-    return isinstance(value, str) if base is str else True
+    return _is_one(value, base)
+
+
+def _is_one(value: Any, base: Any) -> bool:
+    """Whether a value is a text, list, table or record, where such a one is asked for."""
+    if get_origin(base) is tuple:
+        inner = get_args(base)
+        one_kind = inner[-1] is ...
+        return isinstance(value, tuple | list) and all(_fits(one, inner[0]) for one in value if one_kind)
+    if get_origin(base) is Mapping:
+        return isinstance(value, Mapping)
+    return isinstance(value, base) if base is str or is_dataclass(base) else True
 
 
 def _names(known: Mapping[str, Any]) -> str:

@@ -1,0 +1,140 @@
+"""What bad luck does to a study's files and config: one line each, and no prediction is made twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from test_study import CONFIG
+
+from analysis.cli import main
+from analysis.study.accounts import jobs_of, machines_of
+from occupancy.runs import only_writer
+
+DEEP = "[" * 200_000
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("faults") / "tiny.toml"
+    file.write_text(CONFIG.format(workshop="analysis.study.laboratory:open_workshop"), "utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def whole(config: Path) -> Path:
+    assert main(["study", str(config), "--out", str(config.with_name("whole"))]) == 0
+    return config.with_name("whole")
+
+
+@pytest.fixture
+def study(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "study", ignore=shutil.ignore_patterns("work"))
+
+
+def refused(capsys: pytest.CaptureFixture[str], named: str, *given: object) -> None:
+    capsys.readouterr()
+    assert main(["study", *map(str, given)]) == 2
+    out = capsys.readouterr()
+    assert (out.out, named in out.err.splitlines()[-1]) == ("", True), out.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('name = "tiny"', 'name = "../tiny"', "name="),
+        ('name = "tiny"', f"name = {'9' * 5000}", "integer string"),
+        ('more = "train:10-40"', f'more = "train:10-{"9" * 5000}"', "more"),
+        ("budgets = [6000, 12000]", "budgets = [nan]", "budgets="),
+        ("budgets = [6000, 12000]", 'budgets = ["x"]', "budgets="),
+        ('rivals = ["op-short K=3 r=0.5"]', "rivals = [[1]]", "rivals="),
+        ("r = 1.0 }]", 'r = "x" }]', "arm's r="),
+        ("r = 1.0 }]", "r = [[]] }]", "arm's r="),
+        ("[equipment]\nworld =", "equipment = 5\n[unused]\nworld =", "unused"),
+        ("[equipment]\n", "[equipment]\nper_gpu = {}\n", "per_gpu="),
+        ("fractions = [0.25]", 'fractions = ["x"]', "fractions="),
+    ],
+)
+def test_an_entry_of_another_kind_is_one_line(
+    change: tuple[str, str, str], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, named = change
+    text = config.read_text("utf-8")
+    assert old in text
+    file = tmp_path / "bad.toml"
+    file.write_text(text.replace(old, new), "utf-8")
+    refused(
+        capsys, named if named != "more" else "expected split", file, "--out", tmp_path / "out", "--dry-run"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("table", ["equipment = 5", "training = 5", "sweep = 5"])
+def test_a_value_in_place_of_a_table_is_one_line(
+    table: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = table.partition(" ")[0]
+    parts = [part for part in config.read_text("utf-8").split("\n[") if not part.startswith(f"{name}]")]
+    file = tmp_path / "bad.toml"
+    file.write_text(f"{table}\n" + "\n[".join(parts), "utf-8")
+    refused(capsys, f"{name}=5: expected a table", file, "--dry-run")
+
+
+def test_a_lost_registration_is_not_made_again_after_the_sweep(
+    config: Path, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (study / "registration.json").unlink()
+    refused(capsys, "restore it; a prediction is made before", config, "--out", study)
+    assert not (study / "registration.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("registration.json.sha256", ""),
+        ("registration.json.sha256", None),
+        ("plan.json", None),
+        ("registration.json", DEEP),
+        ("study.toml", DEEP),
+        ("cells/pure-bc-12000-s0.json", "[]"),
+        ("cells/pure-bc-12000-s0.json", '{"C_i": NaN, "C_tr": 1}'),
+        ("cells/pure-bc-12000-s0.json", None),
+    ],
+)
+def test_a_damaged_or_lost_file_is_one_line(
+    name: str, text: str | None, config: Path, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (study / name).unlink() if text is None else (study / name).write_text(text, "utf-8")
+    refused(capsys, str(study), config, "--out", study)
+
+
+def test_damaged_lines_of_the_log_are_left_out(config: Path, study: Path) -> None:
+    log, before = study / "jobs.jsonl", len(jobs_of(study))
+    bad = [
+        DEEP,
+        "5",
+        "null",
+        '{"seconds": 1}',
+        '{"stage": "sweep", "job": "x", "seconds": NaN}',
+        '{"machine": 5}',
+    ]
+    with log.open("ab") as file:
+        file.write("\n".join(bad).encode() + b"\n\xff\n")
+    assert (len(jobs_of(study)), len(machines_of(study))) == (before, 1)
+    assert main(["study", str(config), "--out", str(study)]) == 0
+    log.write_text("", "utf-8")
+    assert main(["study", str(config), "--out", str(study)]) == 0
+
+
+def test_options_and_places_are_checked_first(
+    config: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("x")
+    refused(capsys, "--out", config, "--out", "", "--dry-run")
+    refused(capsys, "--out", config, "--out", tmp_path / "file", "--dry-run")
+    refused(capsys, "--stop-after", config, "--stop-after", "x", "--dry-run")
+    refused(capsys, "--base", config, "--base", "", "--dry-run")
+    with only_writer(study):
+        assert main(["study", str(config), "--out", str(study)]) == 1
+    assert "another process" in capsys.readouterr().err

@@ -261,7 +261,7 @@ def _is_one(value: Any, base: Any) -> bool:
         return isinstance(value, tuple | list) and all(_fits(one, inner[0]) for one in value if one_kind)
     if get_origin(base) is Mapping:
         return isinstance(value, Mapping)
-    return isinstance(value, base) if base is str or is_dataclass(base) else True
+    return isinstance(value, base) if isinstance(base, type) and (base is str or is_dataclass(base)) else True
 
 
 def _names(known: Mapping[str, Any]) -> str:

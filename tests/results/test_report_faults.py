@@ -68,10 +68,11 @@ def test_a_damaged_log_is_told_as_left_out(
 
 
 def test_names_of_folders_are_text_in_figures_pages_and_terminals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = evaluated(tmp_path / "a$\\frac$<b>\x1b[31m\n{{7}}", 2)
-    other = evaluated(tmp_path / "other", 2)
+    monkeypatch.chdir(tmp_path)
+    folder = evaluated(Path("a$\\frac$<b>\x1b[31m\n{{7}}"), 2)
+    other = evaluated(Path("other"), 2)
     capsys.readouterr()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Glyph")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.plan.read import NO_DATA
+from occupancy.importers.rows import WORDS
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF
 from occupancy.runs import open_run
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-WORDS = "words counted in"
+IN_WORDS = "words counted in"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Guesses:
     @property
     def counted_words(self) -> bool:
         """Whether turn_tokens are words: the run they were measured in has no token usage."""
-        return self.sources.get("turn_tokens", "").startswith(WORDS)
+        return self.sources.get("turn_tokens", "").startswith(IN_WORDS)
 
     @property
     def demo(self) -> float:
@@ -120,8 +121,8 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
                 rows["R"].dropna(), name=name, at=run.recipe.success_at, folder=folder, told=told
             )
     sources = {**told, **guesses.sources}
-    if "turn_tokens" in measured and taught["counter"].str.startswith("words").any():
-        sources["turn_tokens"] = f"{WORDS} {folder}, which has no usage: give --turn-tokens"
+    if "turn_tokens" in measured and taught["counter"].eq(WORDS).any():
+        sources["turn_tokens"] = f"{IN_WORDS} {folder}, which has no usage: give --turn-tokens"
     # What an importer says for want of a name is nothing that a command can open.
     names = {name: value for name, value in run.info.items() if not str(value).startswith("imported")}
     names["success_at"] = run.recipe.success_at

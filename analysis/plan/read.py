@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
+from occupancy.importers.rows import WORDS
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.recipe import Recipe
@@ -70,7 +71,7 @@ def pilot_of(
             f"tasks that end early may be over-represented; the same `fewsteps collect` command goes on"
         )
     teacher_turns = turns[turns["author"] == "teacher"]
-    if teacher_turns["counter"].str.startswith("words").any():
+    if teacher_turns["counter"].eq(WORDS).any():
         warnings.insert(
             0, "Teacher tokens are words here, as turns have no token usage: give budgets in words."
         )

@@ -17,6 +17,7 @@ from analysis.plan.offers import Purchase
 from analysis.plan.planner import plan, plan_pilot
 from analysis.plan.read import pilot_of
 from analysis.plan.report import Plan
+from occupancy.importers.rows import WORDS
 from occupancy.record.show import safe_console
 from occupancy.runs import open_run
 
@@ -147,7 +148,7 @@ def test_a_plan_from_words_says_so_and_a_version_alone_is_no_environment(tmp_pat
     run = open_run(folder)
     episodes, turns = (run.read(name).to_pandas() for name in ("episodes", "turns"))
     info = run.info | {"made_with": {"env": "shop:Shop"}}
-    words = turns.assign(counter="words")
+    words = turns.assign(counter=WORDS)
     pilot = pilot_of(run.recipe, info, episodes=episodes.assign(environment="1"), turns=words)
     assert pilot.environment == "shop:Shop 1"
     assert pilot.warnings[0].startswith("Teacher tokens are words here")

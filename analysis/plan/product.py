@@ -13,10 +13,8 @@ Environment, engine and sampling are the pilot's, unless the file says otherwise
 
 from __future__ import annotations
 
-import ctypes
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -35,9 +33,8 @@ from occupancy.runs import Run
 ENGINES = ("vllm", "transformers")
 SHOWN = ("train: ", "evaluate: ", "fewsteps ")
 """Beginnings of the lines that are shown; models and engines write many others, which are in the log."""
-_PR_SET_PDEATHSIG = 1
-# Loaded here: a process that was just forked from one with threads should load nothing.
-_LINUX = ctypes.CDLL(None) if sys.platform == "linux" else None
+_DIES_WITH_PARENT = ["setpriv", "--pdeathsig", "TERM"]
+"""Of util-linux: a command ends when the process that waits for it is killed; else both would train on."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +144,11 @@ def run_command(arguments: list[str], log: Path) -> dict[str, Any]:
     with log.open("a", encoding="utf-8") as kept, tempfile.TemporaryFile("w+", encoding="utf-8") as answer:
         kept.write(f"$ {' '.join(arguments)}\n")
         with subprocess.Popen(
-            [sys.executable, *arguments],
+            [*(_DIES_WITH_PARENT if shutil.which("setpriv") else []), sys.executable, *arguments],
             stdout=answer,
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            preexec_fn=_die_with_parent if _LINUX else None,  # noqa: PLW1509
         ) as process:
             assert process.stderr is not None
             for line in process.stderr:
@@ -169,12 +165,6 @@ def run_command(arguments: list[str], log: Path) -> dict[str, Any]:
         )
     found: dict[str, Any] = json.loads(said[-1])
     return found
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when the one that waits for it is killed: else both would train on."""
-    if _LINUX is not None:
-        _LINUX.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _text(value: Any) -> str:

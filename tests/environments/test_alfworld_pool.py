@@ -188,6 +188,7 @@ def test_closing_leaves_no_process_no_descriptor_and_opens_nothing_more() -> Non
 
 SCRIPT = """
 import asyncio
+import signal
 from agentloop.environments.alfworld.pool import open_alfworld
 from tests.environments.test_alfworld_pool import TASKS
 
@@ -198,6 +199,7 @@ async def main():
         while True:
             await env.reset(0)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 asyncio.run(main())
 """
 

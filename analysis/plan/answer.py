@@ -227,7 +227,7 @@ def _brings(plan: Plan) -> str:
     said = f"{level}; {more:+.1f} points against more demonstrations alone ({bc.pass_at_1:.3f})"
     said += f", which it beats with probability {plan.p_beats_bc:.0%}."
     if plan.status == "no_preference":
-        said += " That is below 90 %, so not even more demonstrations are excluded."
+        said += " That is below 90 %, so more demonstrations alone cannot be excluded."
     return said
 
 
@@ -280,9 +280,9 @@ def _evidence(plan: Plan) -> str:
             f"({seconds / 60:,.1f} minutes), and a prior over recipes.{_beyond_trainings(plan)}"
         )
     return (
-        "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; nothing was "
-        "trained. An hour of small trainings on this pilot (--trainer or --train) would narrow the bands and "
-        "show whether on-policy data beat demonstrations; filtered recipes they hardly tell apart."
+        "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; no small training "
+        "was read. An hour of small trainings on this pilot (--trainer or --train) would narrow the bands "
+        "and show whether on-policy data beat demonstrations; filtered recipes they hardly tell apart."
     )
 
 

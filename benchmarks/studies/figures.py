@@ -1,7 +1,7 @@
 """The figures of docs/study.md, from a study's folder: predicted against measured, and what tokens brought.
 
-tar xJf benchmarks/studies/alfworld/study.tar.xz -C /tmp
-python benchmarks/studies/figures.py /tmp/alfworld docs/figures
+tar xJf benchmarks/studies/alfworld/study.tar.xz -C DIR
+python benchmarks/studies/figures.py DIR/alfworld docs/figures
 """
 
 from __future__ import annotations

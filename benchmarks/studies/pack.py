@@ -29,6 +29,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.publish.croissant import croissant
@@ -179,6 +180,7 @@ def demo(study: Path, out: Path) -> None:
     (copied / "ledger.sqlite").unlink(missing_ok=True)
     shutil.rmtree(out, ignore_errors=True)
     move_compact(open_run(copied), out)
+    without_place(out)
     verdict = json.loads((study / "verdict.json").read_text("utf-8"))
     target = verdict["target"]
     arms = [
@@ -190,6 +192,22 @@ def demo(study: Path, out: Path) -> None:
     told = {name: verdict[name] for name in kept} | {"regret": verdict["regret"][str(target)], "arms": arms}
     told["cells"] = {name: told["cells"][name] for name in ("registered", "evaluated")}
     (out.parent / "measured.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+
+
+def without_place(run: Path) -> None:
+    """Make the names of checkpoints and evaluations in a run's tables relative to the study's folder."""
+    places = {
+        counter.partition("work/students/")[0]
+        for counter in open_run(run).read("turns")["counter"].to_pylist()
+        if "/work/students/" in counter
+    }
+    for file in run.glob("parts/*/*.parquet"):
+        table = pq.read_table(file)
+        for at, field in enumerate(table.schema):
+            if pa.types.is_large_string(field.type):
+                for place in places:
+                    table = table.set_column(at, field, pc.replace_substring(table[at], place, ""))
+        pq.write_table(table, file, compression="zstd")
 
 
 def description(out: Path) -> dict[str, Any]:

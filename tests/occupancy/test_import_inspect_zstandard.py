@@ -70,3 +70,12 @@ def test_damage_is_seen(tmp_path: Path) -> None:
     file.write_bytes(whole[:at] + b"\0" * 8 + whole[at + 8 :])
     with pytest.raises(DataError, match="damaged"):
         read(file)
+
+
+def test_an_unknown_compression_names_the_command_that_helps(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    method, other = struct.pack("<H", 93), struct.pack("<H", 97)
+    for before in (b"\x3f\0\0\0", b"\x3f\0\x3f\0\0\0"):  # in the local headers, and in the directory
+        file.write_bytes(file.read_bytes().replace(before + method, before + other))
+    with pytest.raises(DataError, match=r"this Python cannot read .*inspect log convert --to json"):
+        read(file)

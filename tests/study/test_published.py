@@ -64,7 +64,8 @@ def test_croissant_describes_the_files_that_are_there() -> None:
 
 @pytest.mark.parametrize("table", ["episodes", "turns", "proposals", "traces", "trainings", "evaluations"])
 def test_the_demo_shows_the_study_s_pilot(study: Path, table: str) -> None:
-    assert open_run(PILOT).read(table).equals(open_run(study / "pilot").read(table))
+    shown, recorded = (repr(open_run(run).read(table).to_pylist()) for run in (PILOT, study / "pilot"))
+    assert shown == recorded.replace("/tmp/study-alfworld/", ""), "but for where the study's folder was"
 
 
 def test_the_demo_shows_what_was_measured() -> None:

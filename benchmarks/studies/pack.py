@@ -46,6 +46,8 @@ REGISTERED = ("pilot", "demonstrations/first")
 """Runs whose files have a registered hash."""
 CUTS = "pilot/trainings"
 """Made again from the pilot where they are needed: left out."""
+STUDENTS = "work/students/"
+"""Where a study keeps checkpoints; its runs name them after the folder that the study had on its machine."""
 COLUMNS = {
     "student": "str",
     "recipe": "str",
@@ -197,9 +199,9 @@ def demo(study: Path, out: Path) -> None:
 def without_place(run: Path) -> None:
     """Make the names of checkpoints and evaluations in a run's tables relative to the study's folder."""
     places = {
-        counter.partition("work/students/")[0]
+        counter.partition(STUDENTS)[0]
         for counter in open_run(run).read("turns")["counter"].to_pylist()
-        if "/work/students/" in counter
+        if f"/{STUDENTS}" in counter
     }
     for file in run.glob("parts/*/*.parquet"):
         table = pq.read_table(file)

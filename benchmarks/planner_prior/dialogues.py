@@ -48,23 +48,9 @@ def search(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made
     start = np.where((h == 0) & (j == 0), (1.0 + q) ** -0.5, 0.0)
     tokens = np.rint(rng.uniform(40, 120) * rng.uniform(0.8, 1.2, S) * np.where(h == H, 0.6, 1.0))
     phi = base.project(latent, base.capacity(rng), rng)
-    return (
-        finished(
-            base,
-            rng,
-            name=name,
-            family="search",
-            start=start,
-            trans=trans,
-            A=A,
-            teacher=teacher,
-            ctx=np.arange(S),
-            phi=phi,
-            tokens=tokens,
-            horizon=int(rng.integers(5, 7)),
-        ),
-        right,
-        None,
+    horizon = int(rng.integers(5, 7))
+    return finished(
+        base, rng, name, "search", start, trans, teacher, np.arange(S), phi, tokens, horizon, right
     )
 
 
@@ -122,24 +108,8 @@ def form(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
         rng.uniform(50, 120) * rng.uniform(0.8, 1.2, S) * np.where(e > 0, rng.uniform(0.7, 2.0), 1.0)
     )
     phi = base.project(latent, base.capacity(rng), rng)
-    return (
-        finished(
-            base,
-            rng,
-            name=name,
-            family="form",
-            start=start,
-            trans=trans,
-            A=A,
-            teacher=teacher,
-            ctx=np.arange(S),
-            phi=phi,
-            tokens=tokens,
-            horizon=int(rng.integers(F + 3, 3 * F + 3)),
-        ),
-        right,
-        None,
-    )
+    horizon = int(rng.integers(F + 3, 3 * F + 3))
+    return finished(base, rng, name, "form", start, trans, teacher, np.arange(S), phi, tokens, horizon, right)
 
 
 def mess(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
@@ -189,21 +159,5 @@ def mess(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
     start = np.where((p == 0) & (m == 0), 1.0 + i, 0.0)
     tokens = np.rint(rng.uniform(60, 120) * rng.uniform(0.8, 1.2, S) * (1 + 0.15 * m))
     phi = base.project(latent, base.capacity(rng), rng)
-    return (
-        finished(
-            base,
-            rng,
-            name=name,
-            family="mess",
-            start=start,
-            trans=trans,
-            A=A,
-            teacher=teacher,
-            ctx=np.arange(S),
-            phi=phi,
-            tokens=tokens,
-            horizon=int(rng.integers(P + 4, 2 * P + 4)),
-        ),
-        right,
-        None,
-    )
+    horizon = int(rng.integers(P + 4, 2 * P + 4))
+    return finished(base, rng, name, "mess", start, trans, teacher, np.arange(S), phi, tokens, horizon, right)

@@ -11,6 +11,7 @@ and `--families` divide the work.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 import time
@@ -20,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.feature_worlds_rounds import worlds_of
 from benchmarks.planner_prior import families, laboratory
 from benchmarks.planner_prior.cuts import Key, Pool, cut, pool_of, purchase, student
 from benchmarks.planner_prior.laboratory import Laboratory
@@ -33,6 +33,17 @@ BOUGHT = {5: 1, 20: 3}
 """First purchase in pilot costs, by the budget in pilot costs."""
 AFTER = {5: (0.4, 0.8), 20: (0.8, 1.6)}
 """Sizes of trainings after the purchase."""
+
+
+def worlds_of(file: Path) -> Any:
+    """The module of a file, under its own name, so that what is pickled can be read again."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    worlds = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = worlds
+    spec.loader.exec_module(worlds)
+    return worlds
 
 
 def arms_of(INF: int) -> list[Key]:

@@ -30,21 +30,20 @@ def normals(rng: np.random.Generator) -> Callable[..., np.ndarray]:
     return lambda *shape: rng.standard_normal((*shape, FEATURES))
 
 
-def finished(
+def finished(  # noqa: PLR0917 - the parts of a world, which every family has under these names
     base: Any,
     rng: np.random.Generator,
-    *,
     name: str,
     family: str,
     start: np.ndarray,
     trans: dict[tuple[int, int], list[tuple[int, float]]],
-    A: int,
     teacher: np.ndarray,
     ctx: np.ndarray,
     phi: np.ndarray,
     tokens: np.ndarray,
     horizon: int,
-) -> Any:
+    right: np.ndarray,
+) -> Made:
     """A world of the base class, with a learner of its own: penalty, learning rate and epochs are drawn.
 
     Args:
@@ -53,19 +52,18 @@ def finished(
         name, family: of the world.
         start: [S] weights of the first state.
         trans: {(state, action): [(next state, probability)]}; state S is success and S + 1 failure.
-        A: number of actions.
         teacher: [S, A] the teacher's law.
         ctx: [S] the context that a state shows.
         phi: [X, D] features of contexts.
         tokens: [S] teacher tokens of a turn.
         horizon: T_max.
+        right: [X] right turn in each context.
     """
-    S = len(start)
+    S, A = teacher.shape
     succ, prob = base.pack(trans, S, A)
     world = base.World(
         name, family, start / start.sum(), succ, prob, teacher, ctx, phi, tokens, horizon, [""] * S
     )
     world.lam = float(np.exp(rng.uniform(np.log(0.1), np.log(1.0))))
-    world.rate = float(rng.uniform(2.0, 5.0))
-    world.epochs = float(rng.uniform(2.0, 5.0))
-    return world
+    world.rate, world.epochs = float(rng.uniform(2.0, 5.0)), float(rng.uniform(2.0, 5.0))
+    return world, right, None

@@ -44,8 +44,7 @@ def house(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
             harm = clumsy if a != right[s] and a >= 3 else 0.002
             trans[s, a] = [(to, (1 - slip) * (1 - harm)), (stay, slip * (1 - harm)), (S + 1, harm)]
     code = ((g * L + c) * 2 + opened) * 6 + hold * 2 + visible
-    _, ctx = np.unique(code, return_inverse=True)
-    first = np.unique(code, return_index=True)[1]
+    _, first, ctx = np.unique(code, return_index=True, return_inverse=True)
     draw = normals(rng)
     latent = (
         0.7 * draw(G)[g]
@@ -65,24 +64,8 @@ def house(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
     start = np.where((hold == 0) & (opened == 0) & (c == 0), likely[g, o], 0.0)
     tokens = np.rint(rng.uniform(20, 60) * rng.uniform(0.8, 1.2, S))
     phi = base.project(latent[first], base.capacity(rng), rng)
-    return (
-        finished(
-            base,
-            rng,
-            name=name,
-            family="house",
-            start=start,
-            trans=trans,
-            A=A,
-            teacher=teacher,
-            ctx=ctx,
-            phi=phi,
-            tokens=tokens,
-            horizon=int(rng.integers(30, 51)),
-        ),
-        right[first],
-        None,
-    )
+    horizon = int(rng.integers(30, 51))
+    return finished(base, rng, name, "house", start, trans, teacher, ctx, phi, tokens, horizon, right[first])
 
 
 def recovery(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
@@ -133,22 +116,10 @@ def recovery(base: Any, rng: np.random.Generator, name: str, noise: float) -> Ma
     start = np.where((p == 0) & (b == 0) & (k == 0), (1.0 + i) ** -0.5, 0.0)
     tokens = np.rint(rng.uniform(60, 120) * rng.uniform(0.8, 1.2, S))
     phi = np.column_stack([np.eye(X), np.where(onpath, 0.3, 0.0), np.full(X, 0.3)])
-    world = finished(
-        base,
-        rng,
-        name=name,
-        family="recovery",
-        start=start,
-        trans=trans,
-        A=A,
-        teacher=teacher,
-        ctx=ctx,
-        phi=phi,
-        tokens=tokens,
-        horizon=int(rng.integers(P + 8, 4 * P + 8)),
-    )
-    world.rate = float(rng.uniform(6, 20))
-    return world, rightx, None
+    horizon = int(rng.integers(P + 8, 4 * P + 8))
+    made = finished(base, rng, name, "recovery", start, trans, teacher, ctx, phi, tokens, horizon, rightx)
+    made[0].rate = float(rng.uniform(6, 20))
+    return made
 
 
 def garnet(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
@@ -196,21 +167,5 @@ def garnet(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made
     table[np.arange(X), rng.integers(0, 40, X)] = 0.6
     latent = rng.standard_normal((X, 60)) + rng.standard_normal((A, 60))[right] * rng.uniform(0.3, 1.0)
     phi = np.column_stack([table, 0.8 * base.project(latent, base.capacity(rng), rng)])
-    return (
-        finished(
-            base,
-            rng,
-            name=name,
-            family="garnet",
-            start=start,
-            trans=trans,
-            A=A,
-            teacher=teacher,
-            ctx=ctx,
-            phi=phi,
-            tokens=tokens,
-            horizon=int(rng.integers(2 * levels, 5 * levels)),
-        ),
-        right,
-        None,
-    )
+    horizon = int(rng.integers(2 * levels, 5 * levels))
+    return finished(base, rng, name, "garnet", start, trans, teacher, ctx, phi, tokens, horizon, right)

@@ -47,8 +47,7 @@ def code(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
                 moves = [(at(i[s], p[s] + 1, int(bad), 2 if known[s] == 2 else 0, w[0]), 1.0)]
             trans[s, a] = [*[(t, q * (1 - crash)) for t, q in moves], (S + 1, crash)]
     see = ((i * (P + 1) + p) * 3 + known) * V + v
-    _, ctx = np.unique(see, return_inverse=True)
-    first = np.unique(see, return_index=True)[1]
+    _, first, ctx = np.unique(see, return_index=True, return_inverse=True)
     draw = normals(rng)
     latent = (
         0.6 * draw(N)[i]
@@ -67,24 +66,8 @@ def code(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
     start = np.where((p == 0) & (bug == 0) & (known == 0), (1.0 + i) ** -0.5, 0.0)
     tokens = np.rint(rng.uniform(60, 160) * rng.uniform(0.8, 1.2, S) * np.where(known == 2, 1.6, 1.0))
     phi = base.project(latent[first], base.capacity(rng), rng)
-    return (
-        finished(
-            base,
-            rng,
-            name=name,
-            family="code",
-            start=start,
-            trans=trans,
-            A=A,
-            teacher=teacher,
-            ctx=ctx,
-            phi=phi,
-            tokens=tokens,
-            horizon=int(rng.integers(P + 6, 3 * P + 6)),
-        ),
-        right[first],
-        None,
-    )
+    horizon = int(rng.integers(P + 6, 3 * P + 6))
+    return finished(base, rng, name, "code", start, trans, teacher, ctx, phi, tokens, horizon, right[first])
 
 
 def varied(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made:
@@ -148,8 +131,7 @@ def varied(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made
     hidden = rng.random()
     seen = e if hidden > 0.25 else np.minimum(e, 1) if hidden > 0.12 else np.where(p % 2, e, 0)
     code_ = ((i * P + p) * (E + 1) + seen) * V + v
-    _, ctx = np.unique(code_, return_inverse=True)
-    first = np.unique(code_, return_index=True)[1]
+    _, first, ctx = np.unique(code_, return_index=True, return_inverse=True)
     draw = normals(rng)
     weights = rng.uniform(0.2, 1.3, 7)
     latent = sum(
@@ -191,20 +173,7 @@ def varied(base: Any, rng: np.random.Generator, name: str, noise: float) -> Made
                     np.sqrt(1 - share**2) * phi if share < 1 else np.full(len(first), 0.3),
                 ]
             )
-    world = finished(
-        base,
-        rng,
-        name=name,
-        family="varied",
-        start=start,
-        trans=trans,
-        A=A,
-        teacher=teacher,
-        ctx=ctx,
-        phi=phi,
-        tokens=tokens,
-        horizon=horizon,
-    )
+    made = finished(base, rng, name, "varied", start, trans, teacher, ctx, phi, tokens, horizon, right[first])
     if tabular:
-        world.rate = float(rng.uniform(4, 15))
-    return world, right[first], None
+        made[0].rate = float(rng.uniform(4, 15))
+    return made

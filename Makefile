@@ -5,12 +5,13 @@ BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 BENCH := $(VENV)/.bench
 DOCS := .venv-docs
+INSTALL := .venv-install
 HARBOR := .venv-harbor
 FRAMEWORKS := .venv-frameworks
 HARBOR_PYTHON ?= python3.13
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint format bench docs harbor frameworks validators clean
+.PHONY: demo test lint format bench docs install harbor frameworks validators clean
 .DEFAULT_GOAL := demo
 
 demo: $(BASE)
@@ -40,12 +41,20 @@ frameworks: $(FRAMEWORKS)/inspect/.ready $(FRAMEWORKS)/verifiers/.ready
 bench: $(BENCH)
 	$(VENV)/bin/python -m benchmarks
 
+# The install line of the README, as it is printed, in an environment of its own: games are played, spaCy is not there.
+install:
+	$(PYTHON) -m venv --clear $(INSTALL)
+	. $(INSTALL)/bin/activate && sed -n 's/^    \(pip install.*\)/\1/p' README.md | sh -ex
+	! $(INSTALL)/bin/python -c "import spacy" 2>/dev/null
+	$(INSTALL)/bin/alfworld-download --help >/dev/null
+	$(INSTALL)/bin/fewsteps check alfworld --tasks train:1
+
 # The site of docs/ into site/, every warning an error.
 docs: $(DOCS)/.ready
 	$(DOCS)/bin/mkdocs build --quiet --strict
 
 clean:
-	rm -rf $(VENV) $(DOCS) site $(HARBOR) $(FRAMEWORKS) .venv-validators .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) $(INSTALL) site $(HARBOR) $(FRAMEWORKS) .venv-validators .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The base install, in the lock's versions: enough for the demo, and for planning.
 $(BASE): locks/build.txt locks/dev.txt pyproject.toml

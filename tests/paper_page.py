@@ -36,17 +36,14 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield f"*{found['title']}*"
     yield f"({found['cite']}). `python tests/paper_page.py` makes this page from `docs/paper.toml`,"
-    yield "which holds what our notes of the paper hold; a label that they lack is missing. Cite the paper"
-    yield "as it was published."
+    yield "which says where each number is; those that it lacks we have not seen. Cite the paper itself."
     yield ""
     yield f"## {terminal['place'][0].upper()}{terminal['place'][1:]}"
     yield ""
     yield f"{trials} trials over {terminal['questions']} questions. The standard error is that of independent"
     yield "trials; trials of one question are alike, so the true error is larger."
     yield ""
-    rows = [
-        (r["label"] or "(not named)", f"{r['value']:.1f}", f"{se(r['value'], trials):.1f}") for r in rates
-    ]
+    rows = [(r["label"], f"{r['value']:.1f}", f"{se(r['value'], trials):.1f}") for r in rates]
     yield from _table(("arm", "success, %", "SE, points"), rows)
     yield ""
     middle = sorted(r["value"] for r in rates)[len(rates) // 2]

@@ -93,7 +93,11 @@ def check_extras() -> list[Check]:
     from agentloop.environments.terminal.machine import Check
 
     wanted: dict[str, dict[str, str]] = {}
-    for line in metadata.requires("fewsteps") or []:
+    try:
+        declared = metadata.requires("fewsteps") or []
+    except metadata.PackageNotFoundError:
+        return [Check("extras", "fewsteps", False, "not installed", "pip install -e . (in the clone)")]
+    for line in declared:
         found = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*);.*extra == ['\"]([\w-]+)['\"]", line)
         if found:
             wanted.setdefault(found[3], {})[found[1]] = found[2].strip()

@@ -9,15 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from occupancy.record.errors import DataError
 from occupancy.record.show import add_json, show, table
 
 PILOT = Path(__file__).parent / "pilot"
 MEASURED = Path(__file__).parent / "measured.json"
-TRAINED_AS = "study alfworld"
-"""What the pilot's trainings are kept under."""
 BUDGET = 10_000
 """Teacher output tokens, beside the pilot's own."""
 POOL = 3553
@@ -44,20 +41,11 @@ def _demo(given: argparse.Namespace) -> int:
     from analysis.page import plan_page
     from analysis.plan.answer import table as answer
     from analysis.plan.planner import plan
-    from analysis.plan.trainer import Bench, Effort
     from occupancy.record.reading import read_json
-    from occupancy.runs import open_run
 
     folder, measured = Path(given.out), read_json(MEASURED)
     folder.mkdir(parents=True, exist_ok=True)
-    found = plan(
-        PILOT,
-        budget=BUDGET,
-        already=[PILOT],
-        pool=POOL,
-        bench=Bench(open_run(PILOT), _no_trainer, TRAINED_AS),
-        effort=Effort(trainings=0),
-    )
+    found = plan(PILOT, budget=BUDGET, already=[PILOT], pool=POOL)
     figure, page = plan_figure(found, folder / "plan.png"), plan_page(found, folder / "plan.html")
     report = {"plan": found.to_dict(), "measured": measured, "figure": str(figure), "page": str(page)}
     show(
@@ -113,7 +101,3 @@ def _decision(measured: dict[str, Any]) -> str:
         f"recipe is {100 * regret['regret']:.1f} points above it (95 % interval {100 * regret['low']:.0f} to "
         f"{100 * regret['high']:.1f})."
     )
-
-
-def _no_trainer(folders: list[Path], seed: int) -> NoReturn:
-    raise DataError("the demo trains nothing")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF, K_text, Recipe, parse_K, preset
+from occupancy.record.specs import check_entries
 
 Array = NDArray[np.float64]
 Traces = Literal["all", "success"]
@@ -103,8 +104,11 @@ class Arm:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Arm:
-        """The arm of `to_dict`."""
-        return cls(told["recipe"], parse_K(told["K"]), told["r_tokens"], told["pilot_traces"])
+        """The arm of `to_dict`; DataError where it is none."""
+        kinds = {"recipe": str, "r_tokens": float, "pilot_traces": str}
+        check_entries(told, kinds, of=f"the arm {told!r:.60}")
+        K: Any = told.get("K")
+        return cls(told["recipe"], parse_K(K), told["r_tokens"], told["pilot_traces"])
 
 
 def arms_of(T_max: int, *, depths: Sequence[float] = DEPTHS) -> list[Arm]:

@@ -24,10 +24,11 @@ from analysis.plan.pool import split_pool, with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Candidate, Curve, Plan
 from analysis.plan.reweigh import other_laws
-from analysis.plan.trainer import Bench, Effort, Progress, train_more
+from analysis.plan.trainer import Bench, Effort, Progress, kept_of, train_more
 from analysis.plan.what_if import answers, check
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import K_text
+from occupancy.runs import open_run
 
 STEPS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Budgets of the curve, in shares of the one that is left."""
@@ -63,13 +64,14 @@ def plan(
         pool: tasks that the budget can be spread over. None: those of the pilot or, where these would be
             repeated more than MANY times, of its split, if its environment can be opened here.
         what_if: questions that are answered beside it; see `analysis.plan.what_if`.
-        bench: where small trainings on cuts of the pilot are made; None: a guess from the pilot alone.
+        bench: where small trainings on cuts of the pilot are made; None: those that the pilot's folder has
+            kept are read, of whatever trainer.
         effort: how many trainings.
         least_gain: of pass@1, by 1,000 further tokens; names the budget beyond which they bring less.
-        progress: told one line for each training.
+        progress: told one line for each training, and how many kept ones are read.
 
     Raises:
-        DataError: the folder is no pilot, or a trainer's rewards are no evidence.
+        DataError: the folder is no pilot, or a training's rewards are no evidence.
         RunError: the trainer failed; trainings made before are kept.
     """
     if seed < 0:
@@ -84,7 +86,10 @@ def plan(
     pool_from = "the pilot's own; another number is given with --pool"
     if pool is not None:
         pilot, pool_from = with_pool(pilot, pool), "as given"
-    trained = measured(pilot, purchase, bench, effort, progress=progress) if bench else []
+    if bench is None:
+        trained = kept_of(open_run(folder), progress=progress)
+    else:
+        trained = measured(pilot, purchase, bench, effort, progress=progress)
     planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
     if pool is None and planned.recommended.n > MANY and (pool := split_pool(pilot, folder)):
         pilot, pool_from = with_pool(pilot, pool), f"the split {pilot.task_spec.partition(':')[0]!r}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -16,9 +17,6 @@ from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pandas as pd
 
 from agentloop.cuts.cut import Cell, buy, cut, own_traces
 from agentloop.cuts.cut import supply as supply_of
@@ -28,7 +26,7 @@ from analysis.curves.acquisition import Option, next_trainings
 from analysis.curves.arms import PILOT_TRACES, Arm
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
-from analysis.plan.read import NO_DATA
+from analysis.plan.kept import evidence, kept_trainings, of_pilot, own_tasks, small_trainings, training_of
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, FewstepsError, InputError, RunError
 from occupancy.record.recipe import INF
@@ -40,8 +38,6 @@ Trainer = Callable[[list[Path], int], "Path | str | Rewards"]
 SIZES = (1.0, 0.5, 0.25)
 """Cuts that are offered, in shares of the most that a pilot can supply."""
 SEEDS = 8
-
-
 TRAININGS = 16
 """Small trainings at most, unless the user says how many."""
 Progress = Callable[[str], None]
@@ -81,27 +77,6 @@ class Bench:
     def whole(self) -> Whole:
         """The pilot, for cuts."""
         return Whole(self.run)
-
-    @cached_property
-    def own_tasks(self) -> frozenset[str]:
-        """Tasks and clusters that the pilot was recorded on."""
-        found = self.run.read("episodes", columns=["task_id", "cluster_id"])
-        return frozenset(found["task_id"].to_pylist()) | frozenset(found["cluster_id"].to_pylist())
-
-    def kept(self) -> list[Training]:
-        """Trainings that the folder holds of this trainer, oldest name first."""
-        rows = self.run.read("trainings", columns=["training_id", "base", "data"]).to_pylist()
-        own = [row for row in rows if row["base"] == self.name]
-        if not own:
-            return []
-        attempts = self.run.read("evaluations").to_pandas()
-        found = []
-        for row in own:
-            told = json.loads(row["data"])
-            if "arm" in told:
-                made = attempts[attempts["training_id"] == row["training_id"]]
-                found.append(_training(told, made))
-        return found
 
     def options(self, arms: Sequence[Arm], *, sizes: Sequence[float] = SIZES) -> list[Option]:
         """Every training that the pilot can supply and that is not kept, of each form of arm once."""
@@ -158,7 +133,8 @@ class Bench:
         """
         with only_writer(self.run.folder):
             keys = {option: _key(self.run, option, self.name) for option in options}
-            found = {option: kept[0] for option in options if (kept := self._kept_as(keys[option]))}
+            kept = kept_trainings(self.run, trainer=self.name)
+            found = {option: kept[key] for option, key in keys.items() if key in kept}
             cells = {option: self._cell(option) for option in options if option not in found}
             failed: list[Exception] = []
             for option, answer, seconds in self._answers(cells):
@@ -192,7 +168,7 @@ class Bench:
     def _keep(self, key: str, option: Option, cell: Run, answer: Any, seconds: float) -> Training:
         if isinstance(answer, FewstepsError):
             raise answer
-        rows = evidence(answer, own_tasks=self.own_tasks, like=self.run, trainer=self.name)
+        rows = evidence(answer, own_tasks=own_tasks(self.run), like=self.run, trainer=self.name)
         made = cell.info["cut"]
         told = {
             "arm": option.arm.to_dict(),
@@ -202,6 +178,7 @@ class Bench:
             "cell": str(cell.folder.relative_to(self.run.folder)),
             "evaluation": str(answer) if isinstance(answer, str | Path) else None,
             "seconds": seconds,
+            "pilot": of_pilot(self.run),
         }
         self._refuse_same_folder(told["evaluation"])
         tokens = sum(cell.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
@@ -215,15 +192,7 @@ class Bench:
             "held_out_nll": json.dumps(None),
         }
         self.run.commit({"trainings": [row], "evaluations": [one | {"training_id": key} for one in rows]})
-        return _training(told, pd.DataFrame(rows))
-
-    def _kept_as(self, key: str) -> list[Training]:
-        rows = self.run.read("trainings", columns=["training_id", "data"]).to_pylist()
-        own = [row for row in rows if row["training_id"] == key]
-        if not own:
-            return []
-        attempts = self.run.read("evaluations").to_pandas()
-        return [_training(json.loads(row["data"]), attempts[attempts["training_id"] == key]) for row in own]
+        return training_of(told, rows)
 
     def _cell(self, option: Option) -> Run:
         """The cut of an option: made once, under another name until it is whole."""
@@ -240,12 +209,25 @@ class Bench:
         cut(self.whole, self._cell_of(option), folder)
 
     def _refuse_same_folder(self, folder: str | None) -> None:
-        rows = self.run.read("trainings", columns=["data"])["data"].to_pylist()
-        if folder is not None and any(json.loads(row).get("evaluation") == folder for row in rows):
+        made = [row["data"].get("evaluation") for row in small_trainings(self.run)]
+        if folder is not None and folder in made:
             raise DataError(
                 f"the trainer {self.name} returned {folder} for an earlier training too: expected a new "
                 f"folder for each training"
             )
+
+
+def kept_of(run: Run, *, trainer: str | None = None, progress: Progress) -> list[Training]:
+    """Trainings that a folder has kept, of one trainer or of all; how many, of whom, is told in a line."""
+    by = Counter(row["base"] for row in small_trainings(run))
+    told = [
+        f"{sum(by[name] for name in names)} {what} ({', '.join(names)})"
+        for what, used in (("used", True), ("of another trainer not used", False))
+        if (names := sorted(name for name in by if (trainer in (None, name)) is used))
+    ]
+    if told:
+        progress(f"small trainings kept in {run.folder}: {', '.join(told)}")
+    return list(kept_trainings(run, trainer=trainer).values())
 
 
 def train_more(
@@ -262,7 +244,8 @@ def train_more(
 
     known: of other benches; not counted against the effort. tokens: to be bought, for which arms compete.
     """
-    own, options, minutes = bench.kept(), bench.options(arms), 0.0
+    own = kept_of(bench.run, trainer=bench.name, progress=progress)
+    options, minutes = bench.options(arms), 0.0
     while len(own) < effort.trainings and minutes < effort.minutes:
         n = min(effort.at_once, effort.trainings - len(own))
         made = [*known, *own]
@@ -287,81 +270,6 @@ def train_more(
     return [*known, *own]
 
 
-def evidence(answer: Any, *, own_tasks: frozenset[str], like: Run, trainer: str) -> list[dict[str, Any]]:
-    """Rows of `evaluations` of what a trainer returned; DataError where it cannot be believed."""
-    said = f"the trainer {trainer} returned"
-    if isinstance(answer, str | Path):
-        rows = _evaluation(Path(answer), like, said)
-    elif isinstance(answer, Mapping):
-        rows = [
-            {
-                "task_id": str(task),
-                "cluster_id": str(task),
-                "attempt": at,
-                "score": score,
-                "status": "finished",
-            }
-            for task, scores in answer.items()
-            for at, score in enumerate(_scores(task, scores, said))
-        ]
-    else:
-        raise DataError(
-            f"{said} a {type(answer).__name__}: expected the folder of an evaluation or {{task_id: "
-            f"[rewards]}}"
-        )
-    for row in rows:
-        score = row["score"]
-        if isinstance(score, bool | np.bool_):
-            row["score"] = score = float(score)
-        number = isinstance(score, int | float | np.integer | np.floating)
-        if not number or not 0 <= score <= 1:
-            raise DataError(
-                f"{said} the reward {score!r} for task {row['task_id']!r}: expected numbers from 0 to 1"
-            )
-        row["score"] = float(score)
-    tasks = {row["cluster_id"] for row in rows}
-    if len(tasks) < 2:
-        raise DataError(
-            f"{said} rewards of {len(tasks)} tasks: expected at least 2, and better 100 or more; errors are "
-            f"clustered by task"
-        )
-    shared = sorted({row["task_id"] for row in rows} & own_tasks | tasks & own_tasks)
-    if shared:
-        raise DataError(
-            f"{said} rewards on {len(shared)} tasks of the pilot (first: {shared[0]!r}): the student was "
-            f"trained on them; evaluate on other tasks"
-        )
-    return rows
-
-
-def _scores(task: Any, scores: Any, said: str) -> Sequence[Any]:
-    if isinstance(scores, str) or not isinstance(scores, Sequence | np.ndarray) or not len(scores):
-        raise DataError(f"{said} {scores!r} for task {task!r}: expected a list of rewards from 0 to 1")
-    return list(scores)
-
-
-def _evaluation(folder: Path, like: Run, said: str) -> list[dict[str, Any]]:
-    run = open_run(folder)
-    if folder.resolve() == like.folder.resolve() or "cut" in run.info:
-        raise DataError(
-            f"{said} {folder}, the pilot itself or a cut of it: expected the folder of an evaluation"
-        )
-    rows = run.read("evaluations").to_pylist()
-    if not rows:
-        raise DataError(
-            f"{said} {folder}, which holds no evaluation: expected the --out of `fewsteps evaluate`"
-        )
-    environment = run.info.get("environment")
-    if environment is not None and environment != like.info.get("environment"):
-        raise DataError(
-            f"{said} {folder}, an evaluation in {environment!r}: the pilot is of "
-            f"{like.info.get('environment')!r}; evaluate there"
-        )
-    return [
-        {k: v for k, v in row.items() if k != "training_id"} for row in rows if row["status"] not in NO_DATA
-    ]
-
-
 def named_trainer(spec: str, *, of: str = "--trainer") -> Callable[..., Any]:
     """The function that `package.module:function` names, from PYTHONPATH or the working folder."""
     from agentloop.policies.by_name import named
@@ -382,16 +290,3 @@ def _key(run: Run, option: Option, trainer: str) -> str:
         "trainer": trainer,
     }
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def _training(told: Mapping[str, Any], attempts: pd.DataFrame) -> Training:
-    by_task = attempts.groupby("cluster_id")["score"].agg(["sum", "count"])
-    return Training(
-        arm=Arm.from_dict(told["arm"]),
-        demo_tokens=int(told["demo_tokens"]),
-        continuation_tokens=int(told["continuation_tokens"]),
-        seed=int(told["seed"]),
-        successes=tuple(by_task["sum"].astype(float)),
-        attempts=tuple(by_task["count"]),
-        seconds=float(told["seconds"]),
-    )

@@ -34,11 +34,12 @@ from analysis.curves.draws import band, drawn
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
 from analysis.plan.facts import facts_of
+from analysis.plan.kept import evidence
 from analysis.plan.offers import Purchase, offers
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.pool import with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
-from analysis.plan.trainer import Bench, Effort, Progress, Trainer, evidence, train_more
+from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
 from occupancy.record.drafts import whole_folder, write_whole
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, K_text, Recipe, preset

@@ -26,11 +26,11 @@ from analysis.curves.curves import posterior
 from analysis.curves.draws import band, drawn
 from analysis.curves.evidence import Training
 from analysis.plan.facts import facts_of
+from analysis.plan.kept import kept_trainings
 from analysis.plan.offers import Purchase, offers
 from analysis.plan.pilot import Pilot
 from analysis.plan.read import read_pilot
 from analysis.plan.report import finite
-from analysis.plan.trainer import Bench
 from analysis.study.cells import SweepCell, cells_of
 from analysis.study.config import PURE_BC, StudyConfig, count
 from analysis.study.measured import label
@@ -74,7 +74,8 @@ def register(folder: Path, config: StudyConfig) -> None:
     if config.pool:
         pilot = replace(pilot, pool=max(config.pool, len(pilot.clusters)), pool_stated=True)
     choice = {int(b): _choice(config, pilot, int(b), p["candidates"]) for b, p in plans.items()}
-    trainings = Bench(open_run(folder / "pilot"), _no_trainer, bench_name(config)).kept()
+    kept = kept_trainings(open_run(folder / "pilot"), trainer=bench_name(config))
+    trainings = list(kept.values())
     cells = cells_of(config.sweep, choice)
     predicted = _predictions(pilot, trainings, cells, seed=config.seed)
     told = {
@@ -282,10 +283,6 @@ def _expected_se(config: StudyConfig, trainings: Sequence[Training]) -> tuple[fl
     games = config.evaluation.games or len(rates[0][0])
     variance = (v * tried / (games * A) + max(between - v, 0.0)) / S
     return variance**0.5, f"{len(pairs)} pairs of small trainings of one form"
-
-
-def _no_trainer(folders: list[Path], seed: int) -> Path:
-    raise DataError("nothing is trained for a registration")
 
 
 def _versions() -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -16,6 +18,7 @@ from analysis.curves.acquisition import FIRST, Option
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.evidence import Training
 from analysis.plan.facts import facts_of
+from analysis.plan.kept import kept_trainings
 from analysis.plan.planner import plan
 from analysis.plan.read import read_pilot
 from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer, train_more
@@ -58,15 +61,80 @@ def test_a_training_is_kept_and_never_repeated(run: Run) -> None:
     kept = again.train(OPTION)
     assert len(asked) == 1
     assert (kept.arm, kept.tokens, kept.pass_at_1) == (made.arm, made.tokens, made.pass_at_1)
-    assert [t.arm for t in again.kept()] == [OPTION.arm]
-    assert Bench(run, bench.trainer, "another:one").kept() == []
+    assert [t.arm for t in kept_trainings(run, trainer="mine:train").values()] == [OPTION.arm]
+    assert not kept_trainings(run, trainer="another:one")
     assert OPTION not in again.options([OPTION.arm])
 
 
-def test_the_pilot_itself_is_read_as_before(run: Run) -> None:
-    before = plan(run.folder, budget=1e5).to_dict()
+def test_a_plan_without_a_trainer_reads_what_was_kept_and_the_pilot_as_before(run: Run) -> None:
+    guess, before = plan(run.folder, budget=1e5), read_pilot(run.folder)
     bench_of(run)[0].train(OPTION)
-    assert plan(run.folder, budget=1e5).to_dict() == before
+    bench_of(run, name="another:one")[0].train(replace(OPTION, seed=3))
+    assert facts_of(read_pilot(run.folder)) == facts_of(before)
+    said: list[str] = []
+    found = plan(run.folder, budget=1e5, progress=said.append)
+    assert said == [f"small trainings kept in {run.folder}: 2 used (another:one, mine:train)"]
+    assert len(found.trainings) == 2
+    assert (found.calibrated, guess.calibrated) == (True, False)
+    assert found.to_dict()["pilot"] == guess.to_dict()["pilot"]
+    said.clear()
+    own = plan(run.folder, budget=1e5, bench=bench_of(run)[0], effort=Effort(0), progress=said.append)
+    assert said == [
+        f"small trainings kept in {run.folder}: 1 used (mine:train), 1 of another trainer not used "
+        f"(another:one)"
+    ]
+    assert len(own.trainings) == 1
+
+
+def damaged(run: Run, **changes: Any) -> Run:
+    """The run with a kept training that says something else, or has other attempts."""
+    bench_of(run)[0].train(OPTION)
+    (row,) = run.read("trainings").to_pylist()
+    attempts = run.read("evaluations").to_pylist()
+    shutil.rmtree(run.folder / "parts" / "000001")
+    if "data" in changes:
+        row["data"] = changes["data"]
+    elif told := changes.get("told"):
+        row["data"] = json.dumps(json.loads(row["data"]) | told)
+    attempts = [attempt | changes.get("attempt", {}) for attempt in attempts][: changes.get("attempts")]
+    for _ in range(changes.get("times", 1)):
+        run.commit({"trainings": [row], "evaluations": attempts})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": ""}, "data of the training .* cannot be read"),
+        ({"data": '{"arm": '}, "cannot be read"),
+        ({"data": "[1]"}, "expected a JSON object"),
+        ({"data": "{}"}, "has arm=None"),
+        ({"data": "[" * 100_000}, "nested too deep"),
+        ({"told": {"arm": "op-short"}}, "has arm='op-short'"),
+        ({"told": {"arm": {"recipe": "op-short"}}}, "has r_tokens=None"),
+        ({"told": {"arm": Arm("op-short", 2.0, 1.0).to_dict() | {"K": "x"}}}, "K='x'"),
+        ({"told": {"arm": Arm("op-short", 2.0, 1.0).to_dict() | {"recipe": "leap"}}}, "arm 'leap'"),
+        ({"told": {"demo_tokens": float("nan")}}, "has demo_tokens=nan"),
+        ({"told": {"continuation_tokens": "many"}}, "has continuation_tokens='many'"),
+        ({"told": {"continuation_tokens": 0, "demo_tokens": 0}}, "0 teacher tokens"),
+        ({"told": {"continuation_tokens": 1e9}}, "of another pilot"),
+        ({"told": {"pilot": {"student": "gpt"}}}, "of another pilot"),
+        ({"times": 2}, "there twice"),
+        ({"attempts": 0}, "rewards of 0 tasks"),
+        ({"attempts": 2}, "rewards of 1 tasks"),
+        ({"attempt": {"score": 2.0}}, "the reward 2.0"),
+        ({"attempt": {"score": float("nan")}}, "the reward nan"),
+        ({"attempt": {"task_id": "task-001"}}, "tasks of the pilot"),
+    ],
+)
+def test_a_damaged_or_foreign_kept_training_is_one_line(
+    run: Run, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    damaged(run, **changes)
+    assert main(["plan", str(run.folder), "--budget", "1e5"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(message, said)
+    assert str(run.folder) in said, "it says where"
 
 
 def test_a_plan_trains_as_often_as_it_may_and_reads_what_was_kept(run: Run) -> None:
@@ -106,7 +174,7 @@ def test_what_is_no_evidence_is_refused_and_nothing_trained_is_lost(
     bad, _ = bench_of(run, answer)
     with pytest.raises(DataError, match=message):
         bad.train(OPTION)
-    assert len(good.kept()) == 1
+    assert len(kept_trainings(run)) == 1
 
 
 def test_a_trainer_that_raises_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +265,7 @@ def test_where_one_of_several_trainings_fails_the_others_are_kept(run: Run) -> N
     bench = Bench(run, train, "mine:train")
     with pytest.raises(RunError, match="out of memory"):
         trained(bench, Effort(3, at_once=3))
-    assert len(bench.kept()) == 2
+    assert len(kept_trainings(run)) == 2
 
 
 def trained(bench: Bench, effort: Effort) -> list[Training]:

@@ -1,0 +1,182 @@
+"""Small trainings as a pilot's folder keeps them, and what a training must be to be believed, new or kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.curves.arms import Arm
+from analysis.curves.evidence import Training
+from analysis.plan.read import NO_DATA, teacher_tokens
+from occupancy.record.errors import DataError, InputError
+from occupancy.record.reading import reading
+from occupancy.record.specs import NotNegative, check_entries
+from occupancy.runs import Run, open_run
+
+_ENTRIES = {
+    "arm": Mapping[str, Any],
+    "demo_tokens": NotNegative,
+    "continuation_tokens": NotNegative,
+    "seed": int,
+    "seconds": NotNegative,
+}
+"""Of the column `data` of `trainings`, in the row of a small training."""
+_OF = ("student", "environment", "recipe_hash")
+"""Entries of run.json by which a training of another pilot is known."""
+
+
+def of_pilot(run: Run) -> dict[str, Any]:
+    """What a training keeps of its pilot."""
+    return {name: run.info.get(name) for name in _OF}
+
+
+def own_tasks(run: Run) -> frozenset[str]:
+    """Tasks and clusters that a run was recorded on."""
+    found = run.read("episodes", columns=["task_id", "cluster_id"])
+    return frozenset(found["task_id"].to_pylist()) | frozenset(found["cluster_id"].to_pylist())
+
+
+def kept_trainings(run: Run, *, trainer: str | None = None) -> dict[str, Training]:
+    """Small trainings that a run folder has kept, by id.
+
+    Args:
+        run: the pilot, or a run that was pooled with it.
+        trainer: name of the trainer; None: of every trainer.
+
+    Raises:
+        DataError: one is damaged, is of another pilot, or has rewards that are no evidence.
+    """
+    rows = [row for row in small_trainings(run) if trainer in (None, row["base"])]
+    if not rows:
+        return {}
+    attempts = run.read("evaluations").to_pylist()
+    tasks, tokens = own_tasks(run), teacher_tokens(run.folder)
+    found: dict[str, Training] = {}
+    for row in rows:
+        name, made = row["training_id"], row["data"]
+        where = f"the training {name} that {run.folder} has kept"
+        check_entries(made, _ENTRIES, of=where)
+        trained_on = made["demo_tokens"], made["continuation_tokens"]
+        more = any(own > most for own, most in zip(trained_on, tokens, strict=True))
+        if name in found or more or made.get("pilot", of_pilot(run)) != of_pilot(run):
+            raise DataError(
+                f"{where} is {'there twice' if name in found else 'of another pilot'}: remove the part of "
+                f"{run.folder / 'parts'} that was added to it"
+            )
+        own = [attempt for attempt in attempts if attempt["training_id"] == name]
+        try:
+            found[name] = training_of(made, believed(own, own_tasks=tasks, said=f"{where} has"))
+        except InputError as error:
+            raise DataError(str(error) if where in str(error) else f"{where} has {error}") from error
+    return found
+
+
+def small_trainings(run: Run) -> list[dict[str, Any]]:
+    """Rows of `trainings` that small trainings on cuts of the run have left, `data` as an object."""
+    rows = run.read("trainings", columns=["training_id", "base", "data"]).to_pylist()
+    for row in rows:
+        where = f"data of the training {row['training_id']} in {run.folder}"
+        with reading(where):
+            row["data"] = json.loads(row["data"])
+        check_entries(row["data"], {}, of=where)
+    # What `fewsteps train` writes has the hash of its rows.
+    return [row for row in rows if "data_hash" not in row["data"]]
+
+
+def evidence(answer: Any, *, own_tasks: frozenset[str], like: Run, trainer: str) -> list[dict[str, Any]]:
+    """Rows of `evaluations` of what a trainer returned; DataError where it cannot be believed."""
+    said = f"the trainer {trainer} returned"
+    if isinstance(answer, str | Path):
+        rows = _evaluation(Path(answer), like, said)
+    elif isinstance(answer, Mapping):
+        rows = [
+            {
+                "task_id": str(task),
+                "cluster_id": str(task),
+                "attempt": at,
+                "score": score,
+                "status": "finished",
+            }
+            for task, scores in answer.items()
+            for at, score in enumerate(_scores(task, scores, said))
+        ]
+    else:
+        raise DataError(
+            f"{said} a {type(answer).__name__}: expected the folder of an evaluation or {{task_id: "
+            f"[rewards]}}"
+        )
+    return believed(rows, own_tasks=own_tasks, said=said)
+
+
+def believed(rows: list[dict[str, Any]], *, own_tasks: frozenset[str], said: str) -> list[dict[str, Any]]:
+    """Rows of `evaluations` with rewards as floats; DataError where they are no evidence."""
+    for row in rows:
+        score = row["score"]
+        if isinstance(score, bool | np.bool_):
+            row["score"] = score = float(score)
+        number = isinstance(score, int | float | np.integer | np.floating)
+        if not number or not 0 <= score <= 1:
+            raise DataError(
+                f"{said} the reward {score!r} for task {row['task_id']!r}: expected numbers from 0 to 1"
+            )
+        row["score"] = float(score)
+    tasks = {row["cluster_id"] for row in rows}
+    if len(tasks) < 2:
+        raise DataError(
+            f"{said} rewards of {len(tasks)} tasks: expected at least 2, and better 100 or more; errors are "
+            f"clustered by task"
+        )
+    shared = sorted({row["task_id"] for row in rows} & own_tasks | tasks & own_tasks)
+    if shared:
+        raise DataError(
+            f"{said} rewards on {len(shared)} tasks of the pilot (first: {shared[0]!r}): the student was "
+            f"trained on them; evaluate on other tasks"
+        )
+    return rows
+
+
+def _scores(task: Any, scores: Any, said: str) -> Sequence[Any]:
+    if isinstance(scores, str) or not isinstance(scores, Sequence | np.ndarray) or not len(scores):
+        raise DataError(f"{said} {scores!r} for task {task!r}: expected a list of rewards from 0 to 1")
+    return list(scores)
+
+
+def _evaluation(folder: Path, like: Run, said: str) -> list[dict[str, Any]]:
+    run = open_run(folder)
+    if folder.resolve() == like.folder.resolve() or "cut" in run.info:
+        raise DataError(
+            f"{said} {folder}, the pilot itself or a cut of it: expected the folder of an evaluation"
+        )
+    rows = run.read("evaluations").to_pylist()
+    if not rows:
+        raise DataError(
+            f"{said} {folder}, which holds no evaluation: expected the --out of `fewsteps evaluate`"
+        )
+    environment = run.info.get("environment")
+    if environment is not None and environment != like.info.get("environment"):
+        raise DataError(
+            f"{said} {folder}, an evaluation in {environment!r}: the pilot is of "
+            f"{like.info.get('environment')!r}; evaluate there"
+        )
+    return [
+        {k: v for k, v in row.items() if k != "training_id"} for row in rows if row["status"] not in NO_DATA
+    ]
+
+
+def training_of(told: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Training:
+    """A small training, from what is kept of it and its attempts."""
+    by_task = pd.DataFrame(attempts).groupby("cluster_id")["score"].agg(["sum", "count"])
+    return Training(
+        arm=Arm.from_dict(told["arm"]),
+        demo_tokens=int(told["demo_tokens"]),
+        continuation_tokens=int(told["continuation_tokens"]),
+        seed=int(told["seed"]),
+        successes=tuple(by_task["sum"].astype(float)),
+        attempts=tuple(by_task["count"]),
+        seconds=float(told["seconds"]),
+    )

@@ -1,4 +1,4 @@
-"""Chat-completions calls of a harness to messages as a run stores them, and turns back to its format.
+"""Chat-completions calls of a harness as messages that a run stores, and turns in its format.
 
 Consecutive messages of one role are one message, tool calls and replies are text, and tools are described in
 the system message (agentloop.policies.tool_text): what a policy reads is all that a run stores and trains on.
@@ -19,7 +19,17 @@ from occupancy.record.rows import storable
 _FOREIGN = {"n": 1, "tool_choice": "auto", "response_format": None, "stop": None, "logprobs": False}
 """Settings that would change what a turn is -> the value that changes nothing."""
 _SAME = {"tool_choice": ("none",), "response_format": ({"type": "text"},), "stop": ([], ""), "n": (None,)}
-OWN = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "presence_penalty", "top_k")
+_TEXTS = {"text", "input_text", "output_text"}
+OWN = (
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "max_completion_tokens",
+    "seed",
+    "presence_penalty",
+    "top_k",
+    "reasoning_effort",
+)
 """Settings of sampling: those in the student's and the teacher's names apply, and not a call's."""
 
 
@@ -72,12 +82,22 @@ def task_of(messages: Sequence[Said]) -> str:
 
 def read_call(body: bytes) -> HarnessCall:
     """The call in a request's body; Refused where it is none, or asks what cannot be given."""
+    return call_of(parsed(body, "messages", "a list of messages, as for POST /v1/chat/completions", list))
+
+
+def parsed(body: bytes, name: str, expected: str, *kinds: type) -> dict[str, Any]:
+    """The JSON object of a body, in which `name` is of one of the types."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise _bad(f"the body is no JSON ({error})"[:200]) from None
-    if not isinstance(given, dict) or not isinstance(given.get("messages"), list):
-        raise _bad("expected a JSON object with a list of messages, as for POST /v1/chat/completions")
+    if not isinstance(given, dict) or not isinstance(given.get(name), kinds):
+        raise _bad(f"expected a JSON object in which {name} is {expected}")
+    return given
+
+
+def call_of(given: Mapping[str, Any]) -> HarnessCall:
+    """The call of a chat request."""
     for name, usual in _FOREIGN.items():
         if given.get(name, usual) not in (usual, None, *_SAME.get(name, ())):
             raise Refused(
@@ -155,7 +175,7 @@ def _text_of(content: Any) -> str:
         return storable(content)
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         kinds = {str(part.get("type")) for part in content}
-        if kinds <= {"text"} and all(isinstance(part.get("text"), str) for part in content):
+        if kinds <= _TEXTS and all(isinstance(part.get("text"), str) for part in content):
             return storable("".join(part["text"] for part in content))
         raise Refused(
             400, "not_text", f"content of type {', '.join(sorted(kinds))[:60]}: expected text alone"
@@ -217,7 +237,7 @@ def completion(text: str, usage: Usage | None, call: HarnessCall, *, name: str, 
         ]
     prompt, output = (usage.prompt or 0, usage.output) if usage is not None else (0, 0)
     return {
-        "id": name,
+        "id": f"chatcmpl-{name}",
         "object": "chat.completion",
         "created": 0,
         "model": call.model,

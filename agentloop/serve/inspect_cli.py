@@ -37,22 +37,25 @@ class Served(OpenAICompatibleAPI):
             model_name, base_url=f"{base_url or URL}/v1", api_key=KEY, service="fewsteps", **given
         )
 
-    def request_headers(self, config: GenerateConfig) -> dict[str, str]:
-        """The episode, and its task."""
-        sample = sample_active()
-        if sample is None:
-            raise RuntimeError("fewsteps answers calls of a sample alone")
-        task = "".join(c if c.isalnum() and c.isascii() else "-" for c in f"{sample.task}/{sample.sample.id}")
-        return {"X-Session-ID": sample.sample_uuid, "X-Task-ID": task[:200]}
-
-    async def generate(self, *given: Any, **more: Any) -> Any:
+    async def generate(self, input: Any, tools: Any, tool_choice: Any, config: GenerateConfig) -> Any:
         """A turn; a limit where the run needs none."""
+        headers = (config.extra_headers or {}) | _episode()
+        config = config.model_copy(update={"extra_headers": headers})
         try:
-            return await super().generate(*given, **more)
+            return await super().generate(input, tools, tool_choice, config)
         except APIStatusError as error:
             if error.status_code != 410:
                 raise
             raise LimitExceededError("custom", value=1, limit=1, message=str(error.message)) from error
+
+
+def _episode() -> dict[str, str]:
+    """Headers that name the episode and its task."""
+    sample = sample_active()
+    if sample is None:
+        raise RuntimeError("fewsteps answers calls of a sample alone")
+    task = "".join(c if c.isalnum() and c.isascii() else "-" for c in f"{sample.task}/{sample.sample.id}")
+    return {"X-Session-ID": sample.sample_uuid, "X-Task-ID": task[:200]}
 
 
 @modelapi("fewsteps")

@@ -1,7 +1,7 @@
 """The HTTP side of `fewsteps serve`: an OpenAI-compatible address whose every call belongs to an episode.
 
-    POST /v1/chat/completions                      key: X-Session-ID, or at the end of the API key
-    POST /episodes/KEY/v1/chat/completions         the same with the key in the address
+    POST /v1/chat/completions, /v1/responses       key: X-Session-ID, or at the end of the API key
+    POST /episodes/KEY/v1/chat/completions, ..     the same with the key in the address
     POST /episodes/KEY/reward                      {"reward": 0 to 1}, or {"error": "why it has none"}
     GET  /episodes/KEY, /status, /v1/models        what is known of an episode, of the run; a model's name
     POST /close                                    no further episode comes: units end with those they have
@@ -20,7 +20,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, web_of
-from agentloop.serve.calls import Failed, Refused, completion, read_call, streamed, task_of
+from agentloop.serve import calls, responses
+from agentloop.serve.calls import Failed, Refused, task_of
 from agentloop.serve.desk import CLOSED, Desk
 from agentloop.serve.settings import Serving
 from agentloop.types import Reply
@@ -44,6 +45,11 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
     aio = web_of("agents")
     told: set[str] = set()
 
+    def asked_in_vain(name: str) -> None:
+        if name not in told:
+            told.add(name)
+            say(f"the harness asks for a {name}: turns are sampled as --student and --teacher say")
+
     def handled(handler: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[Any]]:
         async def handle(request: web.Request) -> Any:
             try:
@@ -58,24 +64,6 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
             return aio.json_response({"error": body}, status=status, headers=headers)
 
         return handle
-
-    async def chat(request: web.Request) -> Any:
-        key = _key(request)
-        call = read_call(await body_of(request))
-        for name in call.sampling:
-            if name not in told:
-                told.add(name)
-                say(f"the harness asks for a {name}: turns are sampled as --student and --teacher say")
-        task_id = request.headers.get("X-Task-ID") or task_of(call.messages)
-        if not _TASK.fullmatch(task_id):
-            raise Refused(400, "bad_request", "X-Task-ID: expected 1 to 200 letters, digits or ./:@+=,-_")
-        transport = request.transport
-        turn = await desk.turn(key, task_id, call, lambda: transport is None or transport.is_closing())
-        name = f"chatcmpl-{blake2b(key.encode(), digest_size=8).hexdigest()}-{turn.t}"
-        whole = completion(turn.text, turn.usage, call, name=name, t=turn.t)
-        if call.stream:
-            return aio.Response(body=streamed(whole, call), content_type="text/event-stream")
-        return aio.json_response(whole)
 
     async def reward(request: web.Request) -> Any:
         used = desk.end_of(_key(request), _read_end(await body_of(request)))
@@ -102,7 +90,8 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
 
     app: web.Application = aio.Application(client_max_size=MOST_BYTES)
     for start in ("", "/v1", "/episodes/{key}", "/episodes/{key}/v1"):
-        app.router.add_post(f"{start}/chat/completions", handled(chat))
+        app.router.add_post(f"{start}/chat/completions", handled(_turns(calls, desk, asked_in_vain)))
+        app.router.add_post(f"{start}/responses", handled(_turns(responses, desk, asked_in_vain)))
         app.router.add_get(f"{start}/models", handled(models))
     app.router.add_post("/episodes/{key}/reward", handled(reward))
     app.router.add_get("/episodes/{key}", handled(episode))
@@ -123,12 +112,35 @@ async def answering(
     return cleanup
 
 
+def _turns(form: Any, desk: Desk, asked_in_vain: Say) -> Callable[[web.Request], Awaitable[Any]]:
+    """The handler of calls in a form, which is a module: `calls` or `responses`."""
+    aio = web_of("agents")
+
+    async def turn(request: web.Request) -> Any:
+        key = _key(request)
+        call = form.read_call(await body_of(request))
+        for name in call.sampling:
+            asked_in_vain(name)
+        task_id = request.headers.get("X-Task-ID") or task_of(call.messages)
+        if not _TASK.fullmatch(task_id):
+            raise Refused(400, "bad_request", "X-Task-ID: expected 1 to 200 letters, digits or ./:@+=,-_")
+        transport = request.transport
+        given = await desk.turn(key, task_id, call, lambda: transport is None or transport.is_closing())
+        name = f"{blake2b(key.encode(), digest_size=8).hexdigest()}-{given.t}"
+        whole = form.completion(given.text, given.usage, call, name=name, t=given.t)
+        if call.stream:
+            return aio.Response(body=form.streamed(whole, call), content_type="text/event-stream")
+        return aio.json_response(whole)
+
+    return turn
+
+
 async def _unknown(request: web.Request) -> Any:
     raise Refused(
         404,
         "unknown_address",
-        f"{request.method} {request.path[:80]}: expected POST /v1/chat/completions or "
-        f"/episodes/KEY/reward; see docs/own_harness.md",
+        f"{request.method} {request.path[:80]}: expected POST /v1/chat/completions, "
+        f"/v1/responses or /episodes/KEY/reward; see docs/own_harness.md",
     )
 
 

@@ -23,7 +23,9 @@ def add_item(
     if kind == "message" and item.get("role") != "assistant":
         messages.append({"role": item.get("role"), "content": item.get("content")})
     elif kind.endswith("_output"):
-        messages.append({"role": "tool", "content": _output(item.get("output"))})
+        messages.append(
+            {"role": "tool", "tool_call_id": item.get("call_id"), "content": _output(item.get("output"))}
+        )
     elif kind == "message":
         _open(messages)["content"] += content_text(item.get("content"), settings, place)
     elif kind == "reasoning":
@@ -40,7 +42,8 @@ def add_item(
         message = _open(messages)
         message["reasoning_content"] = "\n".join(filter(None, (message["reasoning_content"], thought)))
     elif kind == "function_call":
-        _open(messages)["tool_calls"].append({"name": item.get("name"), "arguments": item.get("arguments")})
+        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        _open(messages)["tool_calls"].append({"id": item.get("call_id"), "function": function})
     elif kind == "custom_tool_call":
         _open(messages)["tool_calls"].append(
             {"custom": {"name": item.get("name"), "input": item.get("input")}}

@@ -114,18 +114,27 @@ def whole_pilot(run: Run, tasks: int) -> Counter[str]:
     return Counter(row["status"] for row in episodes)
 
 
-def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Four samples, five epochs, one command of inspect_ai's own."""
-    with served(tmp_path / "run", "adding", 4, "--harness=inspect/sums") as address:
+def evaluated(run: Path, tasks: int, *more: str) -> None:
+    """Samples of the inspect task, five epochs, in one command of inspect_ai's own."""
+    with served(run, "adding", tasks, "--harness=inspect/sums") as address:
         command = [program("inspect", "python"), "-m", "agentloop.serve.inspect_cli", "eval"]
-        command += ["inspect_task.py", "--model=fewsteps/run", f"--epochs={EPISODES}"]
-        command += ["--display=plain", f"--log-dir={tmp_path / 'logs'}"]
+        command += ["inspect_task.py", "--model=fewsteps/run", f"--epochs={EPISODES}", f"--limit={tasks}"]
+        command += ["--display=plain", f"--log-dir={run.with_name('logs')}", *more]
         ours = {"FEWSTEPS_URL": address, "PYTHONPATH": str(ROOT)}
         subprocess.run(command, env={**os.environ, **ours}, check=True, timeout=240, cwd=HERE)
+
+
+def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluated(tmp_path / "run", 4)
     run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
     assert set(whole_pilot(run, 4)) == {"finished"}
     prompts = [json.loads(row["prompt"]) for row in rows(run, "episodes") if row["kind"] == "rollout"]
     assert all('"name": "add"' in prompt[0]["content"] for prompt in prompts)
+
+
+def test_an_inspect_task_through_the_responses_interface(tmp_path: Path) -> None:
+    evaluated(tmp_path / "run", 2, "-M", "responses_api=true")
+    assert set(whole_pilot(open_run(tmp_path / "run"), 2)) == {"finished"}
 
 
 def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,13 +15,14 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def dom(page: Path, **fragment: str) -> Elements:
-    """The elements of a page after its scripts have run; `fragment` is what follows #."""
+def dom(page: Path | str, **fragment: str) -> Elements:
+    """The elements of a page (a file, an address) after its scripts have run; `fragment` follows #."""
     if CHROMIUM is None:
         if os.environ.get("CI"):
             pytest.fail("chromium is not installed: apt-get install chromium")
         pytest.skip("chromium is not installed")
-    address = page.resolve().as_uri() + (f"#{urlencode(fragment)}" if fragment else "")
+    address = page if isinstance(page, str) else page.resolve().as_uri()
+    address += f"#{urlencode(fragment)}" if fragment else ""
     with tempfile.TemporaryDirectory() as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         how = [*flags, f"--user-data-dir={profile}", "--virtual-time-budget=20000", "--dump-dom"]

@@ -1,13 +1,20 @@
-"""`fewsteps view RUN --out FILE`: a page with every episode of a run, to look at in a browser."""
+"""`fewsteps view RUN --out FILE | --serve`: a page with every episode of a run, to look at in a browser."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agentloop.serve.settings import Port
 from occupancy.record.errors import InputError
-from occupancy.record.show import add_json, show
+from occupancy.record.show import Unbroken, add_json, show
+from occupancy.record.specs import option
+
+LARGE = 10_000_000
+"""Bytes of a page above which `--serve` is named."""
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,7 +27,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     add = command.add_argument
     add("run", help="run folder: collected, imported, or an evaluation")
-    add("--out", required=True, metavar="FILE", help="the page, an HTML file")
+    where = command.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", metavar="FILE", help="the page, an HTML file")
+    where.add_argument("--serve", action="store_true", help="serve it on this machine: for large runs")
+    add("--port", type=option(Port), metavar="N", help="of --serve (default: a free one)")
     add("--tokenizer", metavar="FOLDER", help="show traces as they are trained on, token by token")
     add("--hub", action="store_true", help="--tokenizer may be a name on the Hugging Face hub")
     add_json(command)
@@ -30,13 +40,31 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _view(given: argparse.Namespace) -> int:
     from analysis.view.page import view
 
+    if given.serve:
+        return _serve(given)
+    if given.port is not None:
+        raise InputError("--port belongs to --serve: with --out leave it out")
     out = Path(given.out)
     if not given.out.strip() or out.is_dir() or not out.parent.is_dir():
         raise InputError(f"--out {given.out!r}: expected the name of an HTML file in a folder that exists")
     view(given.run, out, rendered=_rendered(given))
     size = out.stat().st_size
     told = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
-    show(given, {"out": given.out, "bytes": size}, f"{given.out}: {told}; open it in a browser")
+    lines = f"{given.out}: {told}; open it in a browser"
+    if size > LARGE:
+        lines += f"\nIt opens slowly: `fewsteps view {given.run} --serve` loads only what is looked at"
+    show(given, {"out": given.out, "bytes": size}, lines)
+    return 0
+
+
+def _serve(given: argparse.Namespace) -> int:
+    from analysis.view.serve import viewer
+
+    server = viewer(given.run, port=given.port or 0, rendered=_rendered(given))
+    with server, suppress(KeyboardInterrupt):
+        show(given, {"address": server.address}, Unbroken(f"{server.address}\nCtrl-C ends it"))
+        sys.stdout.flush()
+        server.serve_forever(poll_interval=0.2)
     return 0
 
 

@@ -1,10 +1,13 @@
-"""A run as the viewer reads it: columns of episodes and turns, every text once."""
+"""A run as the viewer reads it: columns of episodes and turns, every text once, and once every word."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -55,6 +58,13 @@ group by episode_id, t
 """
 
 
+_PIECE = re.compile(r" ?\w+|[^\w ]+| ")
+_FIRST = ord(" ")
+_HALVES = range(0xD800, 0xE000)
+"""Code points that are no characters."""
+_MOST_WORDS = 0x110000 - _FIRST - len(_HALVES)
+
+
 class Texts:
     """Texts, each once; a text is named by its place."""
 
@@ -76,8 +86,32 @@ class Texts:
         return [at[code] for code in codes]
 
 
+@dataclass(frozen=True)
+class Viewed:
+    """A run as it is looked at."""
+
+    index: dict[str, Any]
+    """Everything but the turns, as plain values for JSON."""
+    turns: pd.DataFrame
+    """A row a turn; those of episode e are rows first_turn[e] to first_turn[e + 1] of the index."""
+    texts: Texts
+    """What `index` says of texts."""
+
+    def told(self, first: int, last: int, texts: Texts) -> dict[str, list[Any]]:
+        """Columns of the turns in [first, last) as plain values; words are places in `texts`."""
+        part = self.turns.iloc[first:last]
+        return {str(name): _column(part[name], texts, name in WORDS) for name in part}
+
+
 def view_data(run: Run, *, rendered: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Everything that the viewer shows of a run, as plain values for JSON.
+    """Everything that the viewer shows of a run, as plain values for JSON; arguments as of `viewed`."""
+    seen = viewed(run, rendered=rendered)
+    turns = seen.told(0, len(seen.turns), seen.texts)
+    return seen.index | {"turns": turns, "texts": seen.texts.all}
+
+
+def viewed(run: Run, *, rendered: Mapping[str, Any] | None = None) -> Viewed:
+    """A run for the viewer.
 
     Args:
         run: The run.
@@ -99,28 +133,47 @@ def view_data(run: Run, *, rendered: Mapping[str, Any] | None = None) -> dict[st
             f"{run.folder} holds turns of {lost}, which is no episode of it: the run is not whole"
         )
     turns = turns.sort_values(["episode", "t"], kind="stable").reset_index(drop=True)
-    counts = turns.groupby("episode").size().reindex(range(len(episodes)), fill_value=0)
     with reading(run.folder, then="restore it, or collect anew"):
-        columns = {name: _column(turns[name], texts, name in WORDS) for name in TURN}
-        columns |= {"target": _targets(run, turns), **_costs(run, turns)}
-        told = {name: _column(episodes[name], texts, name in ("prompt",)) for name in EPISODE}
+        turns["target"] = _targets(run, turns)
+        turns["attempts"], turns["money"] = _costs(run, turns)
+        told = {name: _column(episodes[name], texts, name == "prompt") for name in EPISODE}
         told["parent"] = [place.get(parent, -1) for parent in episodes["parent"]]
         told["phi"] = [read_cell(phi, "filters", str(run.folder)) for phi in episodes["phi"]]
         proposals = _proposals(run, episodes)
-    return {
+    by_episode = turns.groupby("episode")["target"].agg(["size", "sum"])
+    by_episode = by_episode.reindex(range(len(episodes)), fill_value=0)
+    told["targets"] = by_episode["sum"].tolist()
+    index = {
         "folder": run.folder.name,
         "info": finite(
             {name: value for name, value in run.info.items() if isinstance(value, str | int | float)}
         ),
         "recipe": run.recipe.to_toml(),
         "success_at": run.recipe.success_at,
-        "first_turn": [0, *counts.cumsum().tolist()],
+        "first_turn": [0, *by_episode["size"].cumsum().tolist()],
         "episodes": told,
-        "turns": columns,
         "proposals": proposals,
         "rendered": {place[name]: trace for name, trace in (rendered or {}).items()},
-        "texts": texts.all,
     }
+    return Viewed(index, turns[[*TURN, "target", "attempts", "money"]], texts)
+
+
+def by_words(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Words, most frequent first, and texts with one character for each word; undone by `plain` in view.js.
+
+    A compressor sees 32 kB at a time: a word is short for it then, wherever it was before. Texts of more
+    words than there are characters are returned as they are, with no word.
+    """
+    parts = [_PIECE.findall(text) for text in texts]
+    words = [word for word, _ in Counter(chain.from_iterable(parts)).most_common()]
+    if len(words) > _MOST_WORDS:
+        return [], list(texts)
+    codes = range(_FIRST, _FIRST + len(words))
+    signs = {
+        word: chr(code if code < _HALVES.start else code + len(_HALVES))
+        for word, code in zip(words, codes, strict=True)
+    }
+    return words, ["".join(map(signs.__getitem__, part)) for part in parts]
 
 
 def _column(values: pd.Series, texts: Texts, words: bool) -> list[Any]:
@@ -149,8 +202,8 @@ def _where(turns: pd.DataFrame, chosen: pd.Series) -> Iterable[tuple[int, str]]:
     return zip(part.index.tolist(), part.tolist(), strict=True)
 
 
-def _costs(run: Run, turns: pd.DataFrame) -> dict[str, list[Any]]:
-    """Attempts at each turn, and their money in the currency; None where the ledger has none."""
+def _costs(run: Run, turns: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Attempts at each turn, and their money in the currency; empty where the ledger has none."""
     file = run.folder / "ledger.sqlite"
     known = dict[tuple[str, int], tuple[int, float | None]]()
     if file.exists():
@@ -159,7 +212,8 @@ def _costs(run: Run, turns: pd.DataFrame) -> dict[str, list[Any]]:
                 money = None if row["money"] is None else row["money"] / PICO
                 known[row["episode_id"], row["t"]] = row["attempts"], money
     found = [known.get(key, (None, None)) for key in zip(turns["episode_id"], turns["t"], strict=True)]
-    return {"attempts": [attempts for attempts, _ in found], "money": [money for _, money in found]}
+    attempts, money = zip(*found, strict=True) if found else ((), ())
+    return pd.Series(attempts, dtype="Int64"), pd.Series(money, dtype="Float64")
 
 
 def _proposals(run: Run, episodes: pd.DataFrame) -> dict[int, list[dict[str, Any]]]:

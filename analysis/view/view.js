@@ -2,7 +2,8 @@
 // Whatever a run holds is untrusted: it reaches the page through textContent alone.
 const ROW = 46, CHUNK = 150;
 const $ = (id) => document.getElementById(id);
-let run, E, U, shown = [], current = -1, beside = -1, needle = "", asTrained = false;
+const WORDS = ["author", "text", "observation", "finish_reason", "parse_status"], FIRST = 32, HALVES = 0x800;
+let run, E, U, served, shown = [], current = -1, beside = -1, needle = "", asTrained = false;
 
 function make(tag, className, text, more) {
   const node = document.createElement(tag);
@@ -25,7 +26,8 @@ async function read() {
   for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   run = await new Response(stream).json();
-  E = run.episodes; U = run.turns;
+  E = run.episodes; U = run.turns || {}; served = !run.turns;
+  run.plain = []; run.loaded = new Set();
   const children = new Map();
   E.parent.forEach((parent, e) => {
     if (parent >= 0) children.has(parent) ? children.get(parent).push(e) : children.set(parent, [e]);
@@ -38,39 +40,76 @@ async function read() {
   window.addEventListener("resize", drawList);
   window.addEventListener("hashchange", follow);
   document.addEventListener("keydown", key);
-  filter();
-  follow();
+  await filter();
+  await follow();
+}
+
+// A text by its place: each of its characters is a word.
+function words(at) {
+  return run.plain[at] ??= run.words.length ? Array.from(run.texts[at], (sign) => {
+    const code = sign.codePointAt(0);
+    return run.words[code - FIRST - (code > 0xdfff ? HALVES : 0)];
+  }).join("") : run.texts[at];
+}
+
+// The turns of an episode and of those that it goes on from; the page has them, or its server.
+async function load(e) {
+  for (; served && e >= 0; e = E.parent[e]) {
+    if (run.loaded.has(e)) continue;
+    const found = await ask(`turns?e=${e}`), base = run.texts.length;
+    found.texts.forEach((text, at) => { run.plain[base + at] = text; });
+    run.texts.length += found.texts.length;
+    for (const [name, column] of Object.entries(found.turns)) {
+      U[name] ??= [];
+      column.forEach((value, at) => { U[name][run.first_turn[e] + at] = WORDS.includes(name) ? base + value : value; });
+    }
+    run.loaded.add(e);
+  }
+}
+async function ask(what) {
+  const answer = await fetch(what).catch(() => ({ statusText: "no answer" }));
+  if (!answer.ok) throw Error(`${answer.statusText}: start fewsteps view again`);
+  return answer.json();
+}
+
+// Episodes with a text in a turn, its observation or the prompt.
+async function find(text) {
+  const holds = run.texts.map((_, at) => words(at).toLowerCase().includes(text));
+  const found = new Set(served ? await ask(`find?${new URLSearchParams({ q: text })}`) : []);
+  for (let e = 0; e < E.kind.length; e++)
+    if (E.episode_id[e].toLowerCase().includes(text) || holds[E.prompt[e]] ||
+        (!served && has(e, (i) => holds[U.text[i]] || holds[U.observation[i]]))) found.add(e);
+  return found;
+}
+function has(e, test) {
+  for (let i = run.first_turn[e]; i < run.first_turn[e + 1]; i++) if (test(i)) return true;
+  return false;
 }
 
 // The list: only the rows in view exist.
-let waiting = 0;
-function later() { clearTimeout(waiting); waiting = setTimeout(() => { filter(); if (current >= 0) draw(); }, 120); }
+let waiting = 0, searches = 0;
+function later() {
+  clearTimeout(waiting);
+  waiting = setTimeout(async () => { await filter(); if (current >= 0) draw(); }, 120);
+}
 
-function filter() {
-  needle = $("search").value.trim().toLowerCase();
+async function filter() {
+  const text = $("search").value.trim().toLowerCase(), mine = ++searches;
   const kind = $("kind").value, wanted = $("outcome").value, trained = $("trained").checked;
-  let hits = null;
-  if (needle) {
-    hits = new Set();
-    run.texts.forEach((text, at) => { if (text.toLowerCase().includes(needle)) hits.add(at); });
-  }
+  const hits = text && await find(text);
+  if (mine !== searches) return;
+  needle = text;
   shown = [];
   for (let e = 0; e < E.kind.length; e++) {
     if (kind && E.kind[e] !== kind) continue;
     if (wanted && outcome(e) !== wanted) continue;
-    if (trained && !has(e, (i) => U.target[i])) continue;
-    if (hits && !(E.episode_id[e].toLowerCase().includes(needle) || hits.has(E.prompt[e]) ||
-        has(e, (i) => hits.has(U.text[i]) || hits.has(U.observation[i])))) continue;
+    if (trained && !E.targets[e]) continue;
+    if (hits && !hits.has(e)) continue;
     shown.push(e);
   }
   $("count").textContent = `${count(shown.length)} of ${count(E.kind.length)} episodes`;
   $("list").scrollTop = 0;
   drawList();
-}
-
-function has(e, test) {
-  for (let i = run.first_turn[e]; i < run.first_turn[e + 1]; i++) if (test(i)) return true;
-  return false;
 }
 
 function drawList() {
@@ -92,9 +131,9 @@ function drawList() {
 const label = (e) => (E.kind[e] === "handback" ? `hand-back after ${E.K[e]}` : E.kind[e]);
 
 // One episode.
-function follow() {
+async function follow() {
   const asked = new URLSearchParams(location.hash.slice(1));
-  if (asked.has("q") && asked.get("q") !== $("search").value) { $("search").value = asked.get("q"); filter(); }
+  if (asked.has("q") && asked.get("q") !== $("search").value) { $("search").value = asked.get("q"); await filter(); }
   const e = asked.has("e") ? E.episode_id.indexOf(asked.get("e")) : shown.length ? shown[0] : 0;
   if (e < 0) {
     $("main").replaceChildren(make("p", "warn", `This run has no episode ${asked.get("e")}.`));
@@ -104,8 +143,9 @@ function follow() {
     current = e;
     beside = E.kind[e] === "handback" && E.parent[e] >= 0 ? E.parent[e] : -1;
     asTrained = false;
-    draw();
     scrollList();
+    await draw();
+    if (e !== current) return;
   }
   const t = asked.get("t"), goal = t && document.querySelector(`[data-e="${e}"][data-t="${Number(t)}"]`);
   document.querySelectorAll(".here").forEach((node) => node.classList.remove("here"));
@@ -142,12 +182,15 @@ function turnsOf(e) {
 }
 
 function promptOf(e) {
-  while (E.parent[e] >= 0 && !run.texts[E.prompt[e]]) e = E.parent[e];
-  try { return JSON.parse(run.texts[E.prompt[e]] || "[]"); } catch { return []; }
+  while (E.parent[e] >= 0 && !words(E.prompt[e])) e = E.parent[e];
+  try { return JSON.parse(words(E.prompt[e]) || "[]"); } catch { return []; }
 }
 
-function draw() {
-  const e = current, main = $("main"), all = turnsOf(e);
+async function draw() {
+  const e = current, main = $("main");
+  await load(e);
+  if (e !== current) return;
+  const all = turnsOf(e);
   main.replaceChildren(make("h2", "", E.task_id[e]), bar(e), facts(e, all));
   if (E.error[e]) main.append(make("p", "warn", `Error: ${E.error[e]}`));
   main.append(verdicts(e), family(e));
@@ -189,7 +232,7 @@ function bar(e) {
 function facts(e, all) {
   const list = make("dl"), own = all.filter(([of]) => of === e).map(([, i]) => i);
   const sum = (column, who) => own.reduce((n, i) => n + (who(i) ? column[i] || 0 : 0), 0);
-  const teacher = (i) => run.texts[U.author[i]] === "teacher";
+  const teacher = (i) => words(U.author[i]) === "teacher";
   const priced = own.some((i) => U.money[i] !== null);
   const rows = {
     kind: label(e), "reward R": E.R[e] === null ? "none" : E.R[e], ended: E.status[e],
@@ -241,7 +284,7 @@ function family(e) {
 }
 
 function turn([of, i], e) {
-  const who = run.texts[U.author[i]], t = U.t[i], target = of === e && U.target[i];
+  const who = words(U.author[i]), t = U.t[i], target = of === e && U.target[i];
   const made = make("article", `turn ${who}${target ? " target" : ""}`, undefined, { "data-e": e, "data-t": t });
   const head = make("header");
   head.append(make("a", "", `turn ${t}`, { href: address(e, t) }), " ", make("b", "", who));
@@ -252,12 +295,12 @@ function turn([of, i], e) {
   if (U.money[i] !== null) said.push(`cost ${U.money[i].toPrecision(3)}`);
   if (U.attempts[i] > 1) said.push(`${U.attempts[i]} attempts`);
   if (target) said.push("trained on");
-  for (const word of [run.texts[U.finish_reason[i]], run.texts[U.parse_status[i]]])
+  for (const word of [words(U.finish_reason[i]), words(U.parse_status[i])])
     if (!["stop", "ok", ""].includes(word)) said.push(word);
   if (of !== e) said.push(`of the ${E.kind[of]}`);
   head.append(` · ${said.join(" · ")}`);
-  made.append(head, text("said", run.texts[U.text[i]]));
-  if (run.texts[U.observation[i]]) made.append(text("seen", run.texts[U.observation[i]]));
+  made.append(head, text("said", words(U.text[i])));
+  if (words(U.observation[i])) made.append(text("seen", words(U.observation[i])));
   if (of !== e || t !== E.switch_turn[e] || E.kind[e] === "handback") return made;
   const both = make("div");
   both.append(make("div", "switch", `Switch: the teacher plays from turn ${t}`), made);
@@ -313,6 +356,8 @@ function text(className, value) {
   return made;
 }
 
-read().catch((error) => {
+function failed(error) {
   $("main").replaceChildren(make("p", "warn", `The episodes of this page cannot be read: ${error}`));
-});
+}
+window.addEventListener("unhandledrejection", (event) => failed(event.reason));
+read().catch(failed);

@@ -24,13 +24,15 @@ from agentloop.run.filters import phi_verdicts
 from agentloop.run.types import seed_of
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
-from occupancy.record.finish import is_target, retained_tokens
+from occupancy.record.finish import retained_tokens
 from occupancy.record.reading import read_cell
-from occupancy.record.recipe import INF, K_text, Recipe, parse_K
+from occupancy.record.recipe import INF, K_text, Recipe, SwitchLaw, parse_K
 from occupancy.record.rows import UNRENDERED, Row
 from occupancy.runs import Run, create_run
 
 _PILOT_ONLY = ("handback", "replicates", "demo_tasks")
+_BY_A_TURN = (Status.FINISHED, Status.HORIZON, Status.BAD_PARSE)
+"""How a turn can end an episode, beside a failure that is written to the turn itself."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Cell:
     def shares(self) -> tuple[float, float]:
         """Tokens for demonstrations and for the recipe."""
         whole = INF if self.budget is None else self.budget
-        return tuple(whole * part if part else 0.0 for part in (1 - self.r, self.r))  # type: ignore[return-value]
+        # 1000 times 1 - .9 is a little below 100: a share that is hit exactly is not to be missed by rounding.
+        return tuple(round(whole * part, 6) if part else 0.0 for part in (1 - self.r, self.r))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,11 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
     for episode in bought.continuations:
         name, cap = episode["episode_id"], recipe.cap(episode["switch_turn"])
         kept[name] = episode["switch_turn"] + cap
-        shorter = _cut_episode(episode, cap, recipe)
+        shorter = _cut_episode(whole, episode, recipe)
         rows["episodes"].append(shorter)
         rows["turns"] += whole.turns[name][:cap]
         if name in whole.traces and read_cell(shorter["phi"], "filters", name).get(recipe.phi):
-            trace = _cut_trace(whole.traces[name], kept[name], whole.turns[name])
+            trace = _cut_trace(whole.traces[name], [t for t in whole.targets(name) if t["t"] < kept[name]])
             if trace["target_turns"]:
                 rows["traces"].append(trace | {"recipe_hash": recipe.hash})
     rows["proposals"] = list(bought.proposals)
@@ -233,22 +236,26 @@ def _order(whole: Whole, seed: int) -> list[str]:
 
 def _refuse_law(run: Run, recipe: Recipe) -> None:
     """DataError for a recipe whose contexts the run does not hold."""
-    recorded, wanted = run.recipe.switch, recipe.switch
-    known = wanted == recorded or (recorded.law == "uniform" and wanted.law == "fixed" and not wanted.nu)
+    recorded, wanted = run.recipe, recipe.switch
+    of_uniform = recorded.switch.law == "uniform" and wanted == SwitchLaw("fixed")
     if (
-        run.recipe.rho == "teacher"
-        or not known
-        or (recipe.T_max, recipe.success_at)
-        != (
-            run.recipe.T_max,
-            run.recipe.success_at,
-        )
+        recorded.rho == "teacher"
+        or wanted.law == "teacher"
+        or not (wanted == recorded.switch or of_uniform)
+        or (recipe.T_max, recipe.success_at) != (recorded.T_max, recorded.success_at)
     ):
         raise DataError(
             f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
-            f"{recorded.law!r}, T_max={run.recipe.T_max} and success_at={run.recipe.success_at:g}, and the "
+            f"{recorded.switch.law!r}, T_max={recorded.T_max} and success_at={recorded.success_at:g}, and the "
             f"recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it with "
             f"`fewsteps collect --recipe {recipe.name}`"
+        )
+    repetition = recorded.repetition if recipe.psi == "no_repetition" else recipe.repetition
+    if recorded.psi not in ("all", recipe.psi) or recipe.repetition != repetition:
+        raise DataError(
+            f"{run.folder} cannot supply {recipe.name}: it was collected with psi={recorded.psi!r} and "
+            f"repetition={recorded.repetition}, and the recipe has psi={recipe.psi!r}, "
+            f"repetition={recipe.repetition}: it has no continuation of rollouts that only the recipe accepts"
         )
 
 
@@ -274,15 +281,13 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
     if not verdict:
         return proposal | {"outcome": "prefix_filtered"}, None
     if given["outcome"] == "accepted" and episode is not None:
-        shorter = _cut_episode(episode, recipe.cap(episode["switch_turn"]), recipe)
-        verdicts = json.loads(shorter["phi"])
+        verdicts = json.loads(_cut_episode(whole, episode, recipe)["phi"])
         if recipe.phi not in verdicts:
             raise DataError(
                 f"the continuation filter {recipe.phi!r} reads whole episodes: collect with this recipe"
             )
         end = episode["switch_turn"] + recipe.cap(episode["switch_turn"])
-        turns = whole.turns[episode["episode_id"]]
-        if not any(t["t"] < end and is_target(t["text"], t["finish_reason"]) for t in turns):
+        if not any(turn["t"] < end for turn in whole.targets(episode["episode_id"])):
             proposal["outcome"] = "no_target"
         elif not verdicts[recipe.phi]:
             proposal["outcome"] = "continuation_filtered"
@@ -297,11 +302,12 @@ def _rollouts(whole: Whole, bought: Bought, cell: Cell) -> Iterable[Row]:
     return (whole.rollouts[key] for key in keys if key in whole.rollouts)
 
 
-def _cut_episode(episode: Row, cap: int, recipe: Recipe) -> Row:
-    played = episode["teacher_turns"]
+def _cut_episode(whole: Whole, episode: Row, recipe: Recipe) -> Row:
+    cap, played, turns = recipe.cap(episode["switch_turn"]), episode["teacher_turns"], whole.turns
     shorter = episode | {"K": cap, "teacher_turns": min(played, cap)}
-    # A teacher that failed after exactly `cap` turns would not have been asked again.
-    if played > cap or (played == cap and episode["status"] == Status.TEACHER_FAILED):
+    last = turns[episode["episode_id"]][-1]["parse_status"] if played else None
+    # What ended the episode where a turn after the `cap` first ones was asked for would not have happened.
+    if played > cap or (played == cap and episode["status"] not in (*_BY_A_TURN, last)):
         length = episode["switch_turn"] - 1 + cap
         status = Status.HORIZON if length >= recipe.T_max else Status.CAPPED
         reward = 0.0 if status is Status.HORIZON else None
@@ -309,8 +315,8 @@ def _cut_episode(episode: Row, cap: int, recipe: Recipe) -> Row:
     return shorter | {"phi": json.dumps(phi_verdicts(shorter["R"], recipe))}
 
 
-def _cut_trace(trace: Row, end: float, turns: list[Row]) -> Row:
-    kept = [t for t in turns if t["t"] < end and is_target(t["text"], t["finish_reason"])]
+def _cut_trace(trace: Row, kept: list[Row]) -> Row:
+    """A trace whose targets are the turns `kept`."""
     messages = read_cell(trace["messages"], "messages", trace["episode_id"])
     trained = [at for at, message in enumerate(messages) if message.get("train")]
     # Runs of other makers may store the prompt alone; what was said is in `turns` all the same.

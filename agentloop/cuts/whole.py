@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
+from agentloop.types import Status
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.reading import read_cell
@@ -62,8 +63,7 @@ class Whole:
         """By episode_id, those of demonstrations among them: a pilot does not store these."""
         found = {row["episode_id"]: row for row in self.run.read("traces").to_pylist()}
         for name, episode in self.episodes.items():
-            own = self.taught(name) if episode["kind"] == "demo" and name not in found else []
-            if any(is_target(turn["text"], turn["finish_reason"]) for turn in own):
+            if episode["kind"] == "demo" and name not in found and self.targets(name):
                 found[name] = self._trace_of_demo(episode)
         return found
 
@@ -116,6 +116,13 @@ class Whole:
         """The teacher's turns of an episode."""
         return [turn for turn in self.turns[name] if turn["author"] == "teacher"]
 
+    def targets(self, name: str) -> list[Row]:
+        """The turns of an episode that can be trained on."""
+        taught = self.taught(name)
+        if self.episodes[name]["status"] == Status.BAD_PARSE:
+            taught = taught[:-1]
+        return [turn for turn in taught if is_target(turn["text"], turn["finish_reason"])]
+
     def cost(self, episode: Row, K: float) -> int:
         """C_i of an episode's first K teacher turns, failed attempts included."""
         end = (episode["switch_turn"] or 1) + K
@@ -140,8 +147,7 @@ class Whole:
     def _trace_of_demo(self, episode: Row) -> Row:
         prompt = read_cell(episode["prompt"] or "[]", "messages", episode["episode_id"])
         messages = [message | {"train": False} for message in prompt]
-        taught = self.taught(episode["episode_id"])
-        own = [turn for turn in taught if is_target(turn["text"], turn["finish_reason"])]
+        taught, own = self.taught(episode["episode_id"]), self.targets(episode["episode_id"])
         for turn in taught[: taught.index(own[-1]) + 1]:
             said = {"role": "assistant", "content": turn["text"], "author": "teacher"}
             messages.append(said | {"train": turn in own})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_collect_algorithm import attempts, rows, run_of
-from toy_world import expert
+from toy_world import Corridors, expert
 
 from agentloop.cuts.cut import Cell, Whole, buy, cut, supply, truncate
 from agentloop.cuts.pooled import pooled
 from agentloop.ledger.report import account_of
 from agentloop.ledger.store import Ledger
 from agentloop.run.summary import summarise
-from agentloop.types import Answer, Ask
+from agentloop.types import Answer, Ask, ContextOverflow, Environment, Reply, Task
 from analysis.cli import main
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF, Recipe, preset
@@ -209,3 +211,85 @@ def test_contexts_and_demonstrations_of_several_runs_are_cut_as_one(tmp_path: Pa
     assert kinds == {"demo", "continuation"}
     with pytest.raises(DataError, match="other tasks each time"):
         pooled([op, open_run(op.folder)], tmp_path / "twice")
+
+
+async def failing(ask: Ask) -> Answer:
+    """A teacher whose turns fail in every way that ends an episode, each at some seed."""
+    answer = await expert(ask)
+    match ask.seed % 7:
+        case 0:
+            return replace(answer, finish_reason="unknown: x")
+        case 1:
+            return replace(answer, text="mumble")
+        case 2:
+            raise ContextOverflow("too long")
+        case 3:
+            return replace(answer, text="")
+    return answer
+
+
+class Hears(Corridors):
+    """Corridors that do not understand `mumble`."""
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            step = env.step
+
+            async def heard(text: str) -> Reply:
+                return replace(await step(text), parse_status="bad" if text == "mumble" else "ok")
+
+            env.step = heard  # type: ignore[method-assign]
+            yield env
+
+
+@pytest.mark.parametrize("K", [1, 2, 3, "inf"])
+@pytest.mark.parametrize("T_max", [3, 12])
+def test_cuts_of_episodes_that_ended_in_a_failure_equal_what_is_collected(
+    tmp_path: Path, K: int | str, T_max: int
+) -> None:
+    given: dict[str, Any] = {"teacher": failing, "end_on": ("any",), "tasks": "20"}
+    run = run_of(tmp_path / "whole", preset("op-short", K="inf", T_max=T_max), worlds=Hears(), **given)
+    recipe = preset("op-short", K=K, T_max=T_max)
+    cell = cut(run, Cell(recipe), tmp_path / "cut")
+    direct = run_of(tmp_path / "direct", recipe, worlds=Hears(), **given)
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(cell, table) == rows(direct, table), table
+    assert attempts(cell) == attempts(direct)
+    ends = {row["status"] for row in rows(run, "episodes")}
+    assert {"bad_parse", "context", "teacher_failed"} <= ends, "the test needs every failure"
+
+
+def test_demonstrations_that_ended_in_a_bad_parse_do_not_train_on_it(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"teacher": failing, "end_on": ("any",), "tasks": "20"}
+    pilot = run_of(
+        tmp_path / "pilot",
+        preset("op-short", K="inf", T_max=12),
+        worlds=Hears(),
+        **given,
+        pilot=True,
+        demo_tasks=20,
+        handback=(0,),
+        replicates=1,
+    )
+    bc = preset("pure-bc", T_max=12)
+    cell = cut(pilot, Cell(bc, r=0.0), tmp_path / "cut")
+    direct = run_of(tmp_path / "direct", bc, worlds=Hears(), **given)
+    assert rows(cell, "traces") == rows(direct, "traces")
+    assert "bad_parse" in {row["status"] for row in rows(direct, "episodes")}
+
+
+def test_a_run_of_filtered_prefixes_supplies_no_recipe_without_that_filter(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", preset("op-failed", T_max=12))
+    buy(Whole(run), Cell(preset("op-critical", T_max=12)))
+    with pytest.raises(DataError, match="psi='without_success' .* only the recipe accepts"):
+        buy(Whole(run), Cell(preset("op-short", T_max=12)))
+    whole = run_of(tmp_path / "whole", preset("op-short", K="inf", T_max=12))
+    with pytest.raises(DataError, match="repetition=3, and the recipe has .* repetition=2"):
+        buy(Whole(whole), Cell(preset("oec", T_max=12, repetition=2)))
+
+
+def test_a_share_of_the_budget_is_not_missed_by_rounding() -> None:
+    recipe = preset("op-short", K=1, T_max=12)
+    assert Cell(recipe, r=0.9, budget=1000).shares() == (100, 900)
+    assert Cell(recipe, r=0.7, budget=1000).shares() == (300, 700)

@@ -63,8 +63,10 @@ class Cell:
     def shares(self) -> tuple[float, float]:
         """Tokens for demonstrations and for the recipe."""
         whole = INF if self.budget is None else self.budget
-        # 1000 times 1 - .9 is a little below 100: a share that is hit exactly is not to be missed by rounding.
-        return tuple(round(whole * part, 6) if part else 0.0 for part in (1 - self.r, self.r))  # type: ignore[return-value]
+        # In floats 1000 times 1 - .9 is a little below 100, which could be what the tokens sum to.
+        return round(whole * (1 - self.r), 6) if self.r < 1 else 0.0, round(
+            whole * self.r, 6
+        ) if self.r else 0.0
 
 
 @dataclass(frozen=True)
@@ -246,8 +248,8 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
     ):
         raise DataError(
             f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
-            f"{recorded.switch.law!r}, T_max={recorded.T_max} and success_at={recorded.success_at:g}, and the "
-            f"recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it with "
+            f"{recorded.switch.law!r}, T_max={recorded.T_max} and success_at={recorded.success_at:g}, and "
+            f"the recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it with "
             f"`fewsteps collect --recipe {recipe.name}`"
         )
     repetition = recorded.repetition if recipe.psi == "no_repetition" else recipe.repetition

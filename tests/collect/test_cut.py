@@ -282,10 +282,10 @@ def test_demonstrations_that_ended_in_a_bad_parse_do_not_train_on_it(tmp_path: P
 def test_a_run_of_filtered_prefixes_supplies_no_recipe_without_that_filter(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", preset("op-failed", T_max=12))
     buy(Whole(run), Cell(preset("op-critical", T_max=12)))
-    with pytest.raises(DataError, match="psi='without_success' .* only the recipe accepts"):
+    with pytest.raises(DataError, match=r"psi='without_success' .* only the recipe accepts"):
         buy(Whole(run), Cell(preset("op-short", T_max=12)))
     whole = run_of(tmp_path / "whole", preset("op-short", K="inf", T_max=12))
-    with pytest.raises(DataError, match="repetition=3, and the recipe has .* repetition=2"):
+    with pytest.raises(DataError, match=r"repetition=3, and the recipe has .* repetition=2"):
         buy(Whole(whole), Cell(preset("oec", T_max=12, repetition=2)))
 
 

@@ -249,8 +249,8 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
         raise DataError(
             f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
             f"{recorded.switch.law!r}, T_max={recorded.T_max} and success_at={recorded.success_at:g}, and "
-            f"the recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it with "
-            f"`fewsteps collect --recipe {recipe.name}`"
+            f"the recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it "
+            f"with `fewsteps collect --recipe {recipe.name}`"
         )
     repetition = recorded.repetition if recipe.psi == "no_repetition" else recipe.repetition
     if recorded.psi not in ("all", recipe.psi) or recipe.repetition != repetition:

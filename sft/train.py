@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.pages import shown
 from occupancy.runs import only_writer
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
@@ -52,6 +54,14 @@ class Trained:
     """Ids of one epoch."""
     gpu_s: float
     """Seconds of training steps, summed over GPUs."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The loss curve, a row a step."""
+        return pd.DataFrame({"step": range(1, len(self.losses) + 1), "loss": self.losses})
+
+    def _repr_html_(self) -> str:
+        said = f"{self.chosen}: {self.target_tokens:,} targets an epoch, {self.gpu_s:,.0f} GPU seconds"
+        return shown([f"{said}. The last steps, in nats per target:"], self.to_pandas().tail())
 
 
 @dataclass(frozen=True, eq=False)

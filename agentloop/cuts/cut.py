@@ -88,10 +88,21 @@ def truncate(run: Run, K: float | str, folder: str | Path) -> Run:
 
 
 def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
-    """Write the run that a recipe at a budget would have been into a new `folder`.
+    """Write the run that a recipe at a budget would have been into a new `folder`; returns that run.
 
-    Raises DataError where the run cannot supply it: it says how many tokens are lacking, or which law of t'
-    it was not collected with.
+    Args:
+        run: A run of whole continuations, such as a pilot.
+        cell: Recipe, share of on-policy tokens, budget (C_i) and seed.
+        folder: The new run folder.
+
+    Raises:
+        DataError: The run cannot supply it: the error says how many tokens are lacking, or which law of t'
+            the run was not collected with.
+
+    Example:
+        >>> cell = Cell(preset("op-short", K=3, T_max=50), r=0.5, budget=1500)
+        >>> cut(open_run("analysis/pilot"), cell, "cut-3").folder.name
+        'cut-3'
     """
     whole = run if isinstance(run, Whole) else Whole(run)
     bought = buy(whole, cell)

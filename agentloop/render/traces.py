@@ -141,7 +141,16 @@ def render_run(run: Run, codec: Codec | Rendering, *, rule: LengthRule | None = 
 
 
 def rendered_traces(run: Run, codec: Codec, *, rule: LengthRule | None = None) -> pa.Table:
-    """The run's table `traces` with its rendered columns filled; the run itself is left as it is."""
+    """The run's table `traces` with its rendered columns filled; the run itself is left as it is.
+
+    Args:
+        run: The run.
+        codec: Tokenizer and chat template, from `agentloop.render.load_codec`.
+        rule: Length limits of turns and rows; None: no limit.
+
+    Raises:
+        DataError: A trace cannot be rendered so that the teacher's turns alone are targets.
+    """
     taught, filled = _taught(run), []
     for row in run.read("traces").to_pylist():
         trace = row["episode_id"]

@@ -81,7 +81,19 @@ async def evaluate(
     policy: Policy,
     progress: Progress = lambda done, total, rows: None,
 ) -> Run:
-    """Evaluate into `folder`, or resume a killed evaluation; returns the finished run."""
+    """Evaluate into `folder`, or resume a killed evaluation; returns the finished run.
+
+    Args:
+        folder: The run folder.
+        settings: The policy's name, tasks, attempts and seed.
+        environments: The benchmark.
+        policy: Who plays.
+        progress: Called after every commit.
+
+    Raises:
+        InputError: The folder holds another evaluation.
+        RunError: A disk or a server failed: the same call resumes the evaluation once that is repaired.
+    """
     tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
     run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
@@ -119,7 +131,18 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
 
 
 def summarise_evaluation(run: Run) -> dict[str, Any]:
-    """Success of an evaluation run, with and without the attempts that ended in an error."""
+    """Success of an evaluation run, with and without the attempts that ended in an error.
+
+    Args:
+        run: What `evaluate` returned.
+
+    Returns:
+        `success` and `success_of_scored` (mean, interval, both standard errors), `by_evaluation`,
+        `mean_length` in turns, and `status`: attempts by how they ended.
+
+    Raises:
+        DataError: The run holds no evaluation.
+    """
     rows = run.read("evaluations").to_pylist()
     if not rows:
         raise DataError(f"{run.folder} holds no evaluation: make one with `fewsteps evaluate`")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from occupancy.record.errors import DataError
 from occupancy.record.recipe import INF
 from occupancy.runs import Run
 from occupancy.statistics.clusters import clustered_ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KEY = ("task_id", "rollout", "proposal")
 _Key = tuple[str, int, int]
@@ -41,6 +44,17 @@ class Forecast:
     limit: float | None
     """Most that can be spent: turns times the limit of a turn, or the budget on the inference axis."""
     learnt_from: str | None
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The forecast as one row."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(self)])
+
+    def _repr_html_(self) -> str:
+        from occupancy.record.pages import shown
+
+        return shown(["Teacher output tokens (C_i) of a collection"], self.to_pandas())
 
 
 def forecast(

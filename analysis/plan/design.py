@@ -17,7 +17,7 @@ import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentloop.policies.chat_spec import bounds_a_turn
 from agentloop.run.collect import environment_of
@@ -26,6 +26,9 @@ from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
 from analysis.plan.pilot import LEAST_TASKS
 from occupancy.record.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FALL_BACK, FALL_BACK_K = "op-critical with r between .75 and 1, or K = 3 with r = .5", 3
 """What to buy without a pilot."""
@@ -92,6 +95,18 @@ class Design:
     reason: str = ""
     """Why it is too small."""
 
+    def to_pandas(self) -> pd.DataFrame:
+        """The sizes that were compared, a row each."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(one) | {"chosen": one == self.size} for one in self.sizes])
+
+    def _repr_html_(self) -> str:
+        from analysis.plan.design_answer import sentences
+        from occupancy.record.pages import shown
+
+        return shown(sentences(self), self.to_pandas())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         size = asdict(self.size)
@@ -121,10 +136,24 @@ def design(
     guesses: Guesses | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> Design:
-    """Design a pilot for a budget on an axis.
+    """The pilot to buy first, or why none pays; nothing is read and nothing is bought.
 
-    pool: tasks on offer, None for enough. replicates: hand-backs for each k. run: names for the command
-    line (environment, student, teacher, tasks, success_at) where an earlier run gives them.
+    Args:
+        budget: Teacher tokens (C_i), accepted ones on the training axis, money on the money axis.
+        axis: inference, training or money.
+        prices: Prices of a token, for the money axis.
+        pool: Tasks on offer; None: enough.
+        replicates: Hand-backs for each k; None: 4, or 2 where a context has a price.
+        guesses: Turns, tokens a turn and pass@1, guessed or measured in an earlier run.
+        run: Names for the command line (environment, student, teacher, tasks, success_at).
+
+    Raises:
+        InputError: A number outside its range, or the money axis without prices.
+
+    Example:
+        >>> found = design(budget=1_000_000)
+        >>> found.status, found.size.tasks
+        ('designed', 100)
     """
     _check(budget=budget, axis=axis, prices=prices, pool=pool, replicates=replicates)
     guesses = guesses or Guesses()

@@ -55,14 +55,17 @@ def plan(
     least_gain: float = LEAST_GAIN,
     progress: Progress = lambda line: None,
 ) -> Plan:
-    """Plan from a run folder.
+    """What a budget should buy, from a pilot: candidates with pass@1, 90 % bands and costs.
 
     Args:
         folder: the pilot, as `fewsteps collect --pilot` writes it.
         budget: teacher tokens (C_i), accepted ones on the training axis, money on the money axis.
+        axis: inference, training or money.
         already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
+        prices: prices of a token, for the money axis.
         pool: tasks that the budget can be spread over. None: those of the pilot or, where these would be
             repeated more than MANY times, of its split, if its environment can be opened here.
+        seed: of the draws from the posterior.
         what_if: questions that are answered beside it; see `analysis.plan.what_if`.
         bench: where small trainings on cuts of the pilot are made; None: those that the pilot's folder has
             kept are read, of whatever trainer.
@@ -73,6 +76,10 @@ def plan(
     Raises:
         DataError: the folder is no pilot, or a training's rewards are no evidence.
         RunError: the trainer failed; trainings made before are kept.
+
+    Example:
+        >>> found = plan("analysis/pilot", budget=100_000, pool=3553)
+        >>> frame = found.to_pandas()[["recipe", "K", "r_tokens", "pass_at_1", "low", "high"]]
     """
     if seed < 0:
         raise InputError(f"--seed {seed}: expected a whole number of at least 0")

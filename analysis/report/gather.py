@@ -23,6 +23,7 @@ from analysis.plan.read import read_pilot
 from analysis.plan.report import Plan
 from analysis.report import frames
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.pages import shown
 from occupancy.record.reading import read_json
 from occupancy.record.specs import NotNegative, Share, check_entries
 from occupancy.runs import Run, open_run
@@ -65,6 +66,9 @@ class Report:
     versions: tuple[dict[str, Any], ...]
     left_out: tuple[str, ...]
     """What could not be shown, and why."""
+
+    def _repr_html_(self) -> str:
+        return shown((*self.decision, *self.left_out))
 
 
 def read_sources(folders: Sequence[str | Path]) -> Sources:

@@ -41,7 +41,17 @@ def report(
 ) -> Report:
     """Write the report of run folders, evaluations, trainings and studies; returns what it says.
 
-    Arguments and errors as in `analysis.report.gather.report_of`; `out` is the page.
+    Args:
+        folders: Run folders of any kind, trainings and studies.
+        out: The page, a self-contained HTML file.
+        budget: Teacher tokens. With a pilot among the folders the report holds its plan; with another run,
+            the pilot to buy first.
+        pool: Tasks that the budget can be spread over.
+        title: Of the page.
+
+    Raises:
+        InputError: A budget without exactly one pilot or run, or `out` is in no folder.
+        DataError: A folder that cannot be read or is of no kind that is reported.
     """
     out = Path(out)
     if not out.parent.is_dir():

@@ -111,7 +111,17 @@ class Rounds:
 
 
 def spend(rounds: Rounds) -> State:
-    """Carry the rounds out, or go on with them; returns the record in OUT/spend.json."""
+    """Carry the rounds out, or go on with them; returns the record in OUT/spend.json.
+
+    Args:
+        rounds: Pilot, folder, budget, who buys and who trains.
+
+    Returns:
+        `spent` teacher tokens and `steps`: each with its price, what came of it (`said`) and the decision.
+
+    Raises:
+        RunError: A purchase or a training failed; what is finished is kept, and the same call goes on.
+    """
     state = _begin(rounds)
     if state["steps"]:
         rounds.progress(f"spend: goes on after: {', '.join(state['steps'])}")

@@ -36,10 +36,17 @@ def stages_to(last: str) -> tuple[str, ...]:
 
 
 async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
-    """Do what is left of a study, up to and with a stage.
+    """Do what is left of a study, up to and with a stage; the verdict is then in its folder.
 
-    Raises BudgetStopped where the minutes are over, RunError where a job failed; what is finished is kept,
-    and the same call goes on. Whatever ends the sweep, there is a verdict on the cells that are done.
+    Whatever ends the sweep, there is a verdict on the cells that are done, and the same call goes on.
+
+    Args:
+        study: Folder, config, GPUs and minutes.
+        stop_after: The last stage that is done.
+
+    Raises:
+        BudgetStopped: The minutes are over.
+        RunError: A job failed.
     """
     stages = stages_to(stop_after)
     left_undone: FewstepsError | None = None

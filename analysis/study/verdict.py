@@ -41,7 +41,12 @@ def write_verdict(folder: Path, config: StudyConfig) -> str:
 def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
     """Everything that the cells of a study say, as plain values.
 
-    Raises DataError where there is no registration, or fewer than two cells at the target budget.
+    Args:
+        folder: The study's folder.
+        config: Its study.toml.
+
+    Raises:
+        DataError: There is no registration, or fewer than two arms are evaluated at the target budget.
     """
     if not (folder / FILE).exists():
         raise DataError(f"{folder} has no registration: there is no prediction to compare with")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
 from occupancy.statistics.conventions import context_weights, sum_of_squares
 from occupancy.statistics.exact import EXACT, Occupancy, exact_occupancy
 from occupancy.statistics.spread import residuals_of_turns, standard_errors
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,19 @@ class Mean:
     n_empty: int
     ess: float
     convention: str
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The features, a row each."""
+        import pandas as pd
+
+        error = None if self.standard_error is None else np.ravel(self.standard_error)
+        return pd.DataFrame({"mean": np.ravel(self.value), "standard_error": error})
+
+    def _repr_html_(self) -> str:
+        from occupancy.record.pages import shown
+
+        counts = f"{self.n_tasks:,} tasks, {self.n_trajectories:,} trajectories"
+        return shown([f"{self.convention} mean over contexts; {counts}"], self.to_pandas())
 
 
 def occupancy(
@@ -93,7 +110,18 @@ def mean(
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
 ) -> Mean:
-    """Weighted mean of the batch's features over contexts; arguments and errors as in `occupancy`.
+    """Weighted mean of the batch's features over contexts.
+
+    Args:
+        trajectories: As in `occupancy`.
+        convention: As in `occupancy`.
+        psi: As in `occupancy`.
+        p_phi: As in `occupancy`.
+        workers: As in `occupancy`.
+
+    Raises:
+        DataError: As in `occupancy`.
+        InputError: The convention is unknown.
 
     Example:
         >>> batch = Trajectories([0, 3, 5], [0, 1, 2, 0, 1], [0, 1], features=[1, 0, 1, 1, 1])

@@ -8,6 +8,7 @@ divided into parts, threads or machines. If all weights are equal they cancel, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
 from occupancy.statistics.spread import residuals_of_turns, standard_errors
 from occupancy.statistics.tallies import tally
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EXACT = ("pooled", "trajectory", "task")
 
@@ -40,6 +44,21 @@ class Occupancy:
     ess: float
     """Kish effective number of contexts, (sum w)^2 / sum w^2, as if turns were independent."""
     convention: str
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The states, a row each."""
+        import pandas as pd
+
+        states = np.arange(len(self.probability))
+        columns = {"state": states, "probability": self.probability, "standard_error": self.standard_error}
+        return pd.DataFrame(columns)
+
+    def _repr_html_(self) -> str:
+        from occupancy.record.pages import shown
+
+        most = self.to_pandas().nlargest(10, "probability")
+        said = f"{self.convention} occupancy of {len(self.probability):,} states, the most visited"
+        return shown([f"{said}; {self.n_tasks:,} tasks, {self.n_trajectories:,} trajectories"], most)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,19 @@ import pytest
 from browser import Elements
 from paper_page import page, se
 
+from agentloop.run.forecast import forecast
+from agentloop.run.settings import Settings, SpendingLimits
+from agentloop.types import Task
 from analysis.compare import compare
+from analysis.plan.design import design
 from analysis.plan.planner import plan
+from analysis.report.gather import report_of
+from occupancy import Trajectories, mean, occupancy, preset
 from occupancy.runs import open_run
 
 ROOT = Path(__file__).parents[2]
 PILOT = ROOT / "tests" / "scripted_pilot"
+REFERENCE = (ROOT / "docs" / "reference.md").read_text("utf-8")
 CALLS = re.findall(r"`([\w.]+):(\w+)`", (ROOT / "docs" / "python.md").read_text("utf-8"))
 
 
@@ -23,7 +30,11 @@ CALLS = re.findall(r"`([\w.]+):(\w+)`", (ROOT / "docs" / "python.md").read_text(
 def test_every_call_of_the_page_exists(module: str, name: str) -> None:
     if module.startswith("sft"):
         pytest.importorskip("torch")
-    assert callable(getattr(import_module(module), name))
+    call = getattr(import_module(module), name)
+    assert callable(call)
+    assert f"::: {call.__module__}.{call.__name__}\n" in REFERENCE
+    assert call.__doc__
+    assert "Args:" in call.__doc__
 
 
 def test_a_plan_is_a_frame_of_its_candidates() -> None:
@@ -38,10 +49,23 @@ def test_a_plan_is_a_frame_of_its_candidates() -> None:
 def test_results_show_themselves_as_escaped_tables() -> None:
     hostile = "<script>alert(1)</script>"
     compared = compare({hostile: {"q": [1], "r": [0]}, "b": {"q": [1], "r": [1]}})
-    for result in (compared, plan(PILOT, budget=50_000), open_run(PILOT)):
+    batch = Trajectories([0, 3, 5], [0, 1, 2, 0, 1], [0, 1], features=[1, 0, 1, 1, 1])
+    estimates = occupancy(batch, convention="pooled"), mean(batch, convention="pooled")
+    pilot = open_run(PILOT)
+    settings = Settings(preset("op-short", K=3, T_max=50), "s", "t", "4")
+    cost = forecast(settings, [Task("a", "a", "train")], SpendingLimits(), like=pilot)
+    for result in (
+        compared,
+        plan(PILOT, budget=50_000),
+        pilot,
+        design(budget=1e6),
+        cost,
+        *estimates,
+        report_of([PILOT]),
+    ):
         html = result._repr_html_()
         found = Elements(html)
-        assert "<table" in html
+        assert "<table" in html or not hasattr(result, "to_pandas")
         assert not found.find("script")
     assert hostile in "".join(Elements(compared._repr_html_()).find("td"))
 

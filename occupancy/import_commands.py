@@ -87,6 +87,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="reasoning beside a turn's text: keep it as <think>..</think> in the turn (default), or drop it",
     )
     add.add_argument(
+        "--token-ids",
+        action="store_true",
+        help="keep the sampled ids of turns (verifiers): the student's tokenizer made them",
+    )
+    add.add_argument(
         "--T-max",
         type=option(Few),
         default=None,
@@ -123,6 +128,7 @@ def _import(given: argparse.Namespace) -> int:
                 "task": settings.task,
                 "reward": settings.reward,
                 "thinking": settings.thinking,
+                "token_ids": settings.token_ids,
             },
         }
         episodes = read_episodes(formats, settings=settings)
@@ -194,7 +200,16 @@ def _settings(
         if not equals or not model:
             raise InputError(f"--author-of {item!r}: expected MODEL=student or MODEL=teacher")
         models[model] = author
-    return ImportSettings(given.author, models, given.task, given.reward, given.thinking, progress, left_out)
+    return ImportSettings(
+        author=given.author,
+        models=models,
+        task=given.task,
+        reward=given.reward,
+        thinking=given.thinking,
+        token_ids=given.token_ids,
+        progress=progress,
+        left_out=left_out,
+    )
 
 
 def _digest(file: Path) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from agentloop.serve.calls import Failed, Refused
 from agentloop.serve.desk import STOPPED, Desk
 from agentloop.types import Reply
+from occupancy.importers.verifiers import weighted_reward
 from occupancy.record.errors import InputError
 
 EVERY_S = 0.3
@@ -93,7 +94,9 @@ def end_of(trace: dict[str, Any]) -> End:
         told = trace["errors"][0]
         said = told.get("message") or told.get("type") if isinstance(told, dict) else told
         return Failed(" ".join(str(said).split())[:500])
-    reward = sum(score["score"] * score["weight"] for score in trace["rewards"].values())
+    reward = weighted_reward(trace["rewards"])
+    if reward is None:
+        return Failed("its trace has no reward")
     if not 0 <= reward <= 1:
         return Failed(f"its reward {reward:g} is outside 0 to 1")
-    return Reply("", done=True, reward=float(reward))
+    return Reply("", done=True, reward=reward)

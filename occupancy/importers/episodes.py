@@ -42,6 +42,8 @@ class ImportSettings:
     """Field (or Inspect scorer) with R in [0, 1]; empty: one of REWARDS where there is one; `none`: no R."""
     thinking: str = "keep"
     """keep: reasoning that a file has beside a turn's text becomes part of it; drop: it is left out."""
+    token_ids: bool = False
+    """Keep the sampled ids of turns: the student's tokenizer made them."""
     progress: Progress | None = None
     """Called with the bytes that were read."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -73,8 +75,10 @@ class ImportedTurn:
     """Whether a teacher's turn may be trained on; false where the file says so (`weight`, `loss`)."""
     role: str = "user"
     """Role of the message that carries the observation."""
+    token_ids: tuple[int, ...] | None = None
+    """Sampled ids, where the student's tokenizer made them."""
     cells: Mapping[str, Any] = field(default_factory=dict)
-    """Further cells of its row of `turns`, where a run folder was exported."""
+    """Further cells of its row of `turns`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", storable(self.text))

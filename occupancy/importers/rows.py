@@ -161,9 +161,8 @@ def _trace(key: Key, episode: ImportedEpisode, recipe_hash: str) -> Iterator[Row
     if not targets or rejected or any(t < whole[-1] for t in cut):
         return
     for t, turn in enumerate(episode.turns[: whole[-1]], start=1):
-        messages.append(
-            {"role": "assistant", "content": turn.text, "author": turn.author, "train": t in targets}
-        )
+        said = {"role": "assistant", "content": turn.text, "author": turn.author, "train": t in targets}
+        messages.append(said if turn.token_ids is None else said | {"token_ids": list(turn.token_ids)})
         role = _ROLES.get(turn.role, turn.role)
         messages.append({"role": role, "content": turn.observation, "author": "environment", "train": False})
     yield trace_row(

@@ -1,4 +1,4 @@
-"""`fewsteps export`: a run's traces for another trainer, or its episodes as ATIF."""
+"""`fewsteps export`: a run's traces for another trainer, or its episodes as ATIF or a log of inspect_ai."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 
 from occupancy.record.show import add_json, say, show
 
-FORMATS = ("atif", "axolotl", "llamafactory", "tokens", "trl", "verl")
+EPISODES = ("atif", "inspect")
+RENDERED = ("tokens", "verifiers")
+FORMATS = tuple(sorted((*EPISODES, *RENDERED, "axolotl", "llamafactory", "trl", "verl")))
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `export`."""
     export = commands.add_parser(
         "export",
-        help="a run's traces in another trainer's format, or its episodes as ATIF",
+        help="a run's traces in another trainer's format, or its episodes as ATIF or an inspect_ai log",
         description="Write accepted traces so that another trainer trains on the teacher's turns and nothing "
         "else. A file beside the data says what the trainer must be told.",
     )
@@ -22,7 +24,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--format", required=True, choices=FORMATS)
     add("--out", required=True, metavar="FOLDER", help="a new folder")
     add("--by", choices=("trace", "turn"), default="trace", help="a row of verl or axolotl (default: trace)")
-    add("--model", metavar="FOLDER", help="tokenizer and template; for --format tokens")
+    add("--model", metavar="FOLDER", help=f"tokenizer and template; for --format {' and '.join(RENDERED)}")
     add("--hub", action="store_true", help="--model may be a name on the Hugging Face hub")
     add_json(export)
     export.set_defaults(handler=_export)
@@ -36,13 +38,15 @@ def _export(given: argparse.Namespace) -> int:
     from occupancy.runs import open_run
 
     out = new_folder(given.out)
-    if (given.format == "tokens") != bool(given.model):
-        raise InputError("--model names the tokenizer of --format tokens: give both or neither")
+    if (given.format in RENDERED) != bool(given.model):
+        raise InputError(
+            f"--model names the tokenizer of --format {' and '.join(RENDERED)}: give both or neither"
+        )
     if given.by == "turn" and given.format not in ("verl", "axolotl"):
         raise InputError("--by turn: expected --format verl or axolotl; trl and llamafactory do so anyway")
     run = open_run(given.run)
-    if given.format == "atif":
-        report = write_episodes(run, out)
+    if given.format in EPISODES:
+        report = write_episodes(run, out, given.format)
     else:
         report = write_traces(run, out, given.format, model=given.model, hub=given.hub, by=given.by)
         if failures := said_of_failures([failed_traces(run)]):

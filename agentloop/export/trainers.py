@@ -9,7 +9,7 @@
     llamafactory  one row a teacher turn, which comes last, for `mask_history: true`: its released versions
                   have no other mask by turn
     tokens        ids and labels (-100 where nothing is trained), rendered here: any trainer that takes
-                  tokenised rows, and the only form that keeps sampled ids
+                  tokenised rows; with `verifiers` (a module of its own) the form that keeps sampled ids
 
 Where a row is a whole trace its messages name their authors and the row its task, so that `fewsteps import`
 (verl, and chat for axolotl) reads it back; the trainers read neither.
@@ -123,6 +123,8 @@ train_on_prompt: false
     "# Each message has `trainable` and `loss_mask`: a verl that reads neither trains on every assistant\n"
     "# turn. verl renders each message alone: for a template whose stop token begins the next message\n"
     "# (GLM 4.5), or that rewrites earlier turns, use --format tokens.\n",
+    "verifiers": "# verifiers.v1.utils.trace_store.read_episodes(FOLDER, WireTrace) reads {file}. Ids of a "
+    "path of nodes\n# are a training row; `mask` is true for what is trained on.\n",
     "tokens": "# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.\n",
 }
 """Settings under which the trainer trains on the same tokens."""

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.export.atif import documents
+from agentloop.export.inspect_log import log_of
 from agentloop.export.trainers import CONFIG, EXPORTERS, by_turn, tokens
+from agentloop.export.verifiers import verifiers
 from agentloop.render.traces import failed_traces
 from agentloop.render.types import TraceMessage, read_messages
 from occupancy.record.drafts import whole_folder
@@ -22,15 +24,21 @@ _SPECIAL = re.compile(
     r"|<(?:bos|eos|pad|unk|sop|eop|start_of_turn|end_of_turn)>"
 )
 """Special tokens of ChatML, Llama, DeepSeek, Mistral, GLM and Gemma, as they look in texts."""
+_FILES = {"verl": "train.parquet", "tokens": "train.parquet", "verifiers": "traces.jsonl"}
 
 
-def write_episodes(run: Run, out: Path) -> dict[str, Any]:
-    """Write one ATIF document an episode into the new folder `out`; returns their number."""
-    count = 0
+def write_episodes(run: Run, out: Path, form: str) -> dict[str, Any]:
+    """Write the episodes into the new folder `out`, as ATIF one document each, as `inspect` one log; returns
+    their number."""
+    log = log_of(run) if form == "inspect" else None
+    count = 0 if log is None else len(log["samples"])
     with whole_folder(out) as draft:
-        for count, document in enumerate(documents(run), start=1):
-            text = json.dumps(document, ensure_ascii=False)
-            (draft / f"{count:06d}.json").write_text(text, "utf-8")
+        if log is not None:
+            (draft / "log.json").write_text(json.dumps(log, ensure_ascii=False), "utf-8")
+        else:
+            for count, document in enumerate(documents(run), start=1):
+                text = json.dumps(document, ensure_ascii=False)
+                (draft / f"{count:06d}.json").write_text(text, "utf-8")
     return {"episodes": count}
 
 
@@ -42,8 +50,8 @@ def write_traces(
     Args:
         run: where the traces are.
         out: a new folder.
-        form: `tokens`, or a name of `EXPORTERS`.
-        model: folder of tokenizer and chat template, for `tokens`.
+        form: `tokens`, `verifiers`, or a name of `EXPORTERS`.
+        model: folder of tokenizer and chat template, for `tokens` and `verifiers`.
         hub: whether `model` may be a name on the Hugging Face hub.
         by: what a row is of verl and axolotl: a trace with all of its targets, or a turn, its only target.
     """
@@ -56,12 +64,13 @@ def write_traces(
     if exporter is None:
         from agentloop.render import load_codec
 
-        exporter = tokens(load_codec(str(model), hub=hub))
+        codec = load_codec(str(model), hub=hub)
+        exporter = tokens(codec) if form == "tokens" else verifiers(codec, _episodes(run))
     if by == "turn":
         exporter = by_turn(exporter)
-    special = _special(traces) if form != "tokens" else {}
+    special = _special(traces) if form in EXPORTERS else {}
     rows = [row | {"task_id": task} for name, task, messages in traces for row in exporter(messages, name)]
-    name = "train.parquet" if form in ("verl", "tokens") else "train.jsonl"
+    name = _FILES.get(form, "train.jsonl")
     with whole_folder(out) as draft:
         if name.endswith("parquet"):
             pq.write_table(pa.Table.from_pylist(rows), draft / name)
@@ -83,6 +92,11 @@ def write_traces(
         "texts_like_special_tokens": sum(special.values()),
         "file": name,
     }
+
+
+def _episodes(run: Run) -> dict[str, dict[str, Any]]:
+    columns = ["episode_id", "task_id", "R"]
+    return {row["episode_id"]: row for row in run.read("episodes", columns=columns).to_pylist()}
 
 
 def _special(traces: list[tuple[str, str, tuple[TraceMessage, ...]]]) -> Counter[str]:

@@ -42,6 +42,14 @@ def program(environment: str, name: str) -> str:
     return str(FRAMEWORKS / environment / "bin" / name)
 
 
+def said_by(environment: str, code: str) -> list[str]:
+    """Lines that a framework's Python prints."""
+    command = [program(environment, "python"), "-c", code]
+    return subprocess.run(
+        command, check=True, timeout=240, capture_output=True, text=True
+    ).stdout.splitlines()
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -130,6 +138,10 @@ def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert set(whole_pilot(run, 4)) == {"finished"}
     prompts = [json.loads(row["prompt"]) for row in rows(run, "episodes") if row["kind"] == "rollout"]
     assert all('"name": "add"' in prompt[0]["content"] for prompt in prompts)
+    out = tmp_path / "log"
+    assert main(["export", str(run.folder), "--format=inspect", f"--out={out}"]) == 0
+    read = f"from inspect_ai.log import read_eval_log as r; print(len(r({str(out / 'log.json')!r}).samples))"
+    assert said_by("inspect", read) == [str(len(rows(run, "episodes")))]
 
 
 def test_an_inspect_task_through_the_responses_interface(tmp_path: Path) -> None:
@@ -163,6 +175,20 @@ def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert set(whole_pilot(run, 2)) <= {"finished", "horizon"}
     (traces,) = outputs.rglob("traces.jsonl")
     assert main(["import", str(traces), "--author=student", "--out", str(tmp_path / "imported")]) == 0
+    command = ["export", str(run.folder), "--format=verifiers", f"--model={tmp_path / 'base'}"]
+    assert main([*command, f"--out={tmp_path / 'back'}"]) == 0
+    read = (
+        "import sys, pathlib\n"
+        "from verifiers.v1.trace import WireTrace\n"
+        "from verifiers.v1.utils.trace_store import read_episodes\n"
+        f"for e in read_episodes(pathlib.Path({str(tmp_path / 'back')!r}), WireTrace):\n"
+        "    [branch] = e.traces[0].branches\n"
+        "    print(sum(branch.sampled_mask), e.traces[0].reward)"
+    )
+    rewards = {row["episode_id"]: row["R"] for row in rows(run, "episodes")}
+    read_back = [line.split() for line in said_by("verifiers", read)]
+    assert all(int(trained) > 0 for trained, _ in read_back)
+    assert [float(R) for _, R in read_back] == [rewards[row["episode_id"]] for row in rows(run, "traces")]
 
 
 def test_an_openenv_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

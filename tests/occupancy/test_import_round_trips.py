@@ -1,6 +1,7 @@
 """Written in a format and imported again, a conversation is the same; so is a run that was exported."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -66,6 +67,17 @@ def verifiers(turns, folder):
     first, *rest = messages_of(turns)
     record = {"task_id": "a", "prompt": [first], "completion": rest, "reward": 1.0}
     return text_file(folder / "a.jsonl", json.dumps(record))
+
+
+def verifiers_graph(turns, folder):
+    nodes = []
+    for at, message in enumerate(messages_of(turns)):
+        if message.get("tool_calls"):
+            message["tool_calls"] = [{"id": c["id"], **c["function"]} for c in message["tool_calls"]]
+        sampled = message["role"] == "assistant"
+        nodes.append({"parent": at - 1 if at else None, "message": message, "sampled": sampled})
+    trace = {"task": {"data": {"name": "a"}}, "nodes": nodes, "calls": [], "rewards": {}}
+    return text_file(folder / "a.jsonl", json.dumps({"task": trace["task"], "traces": [trace]}))
 
 
 def parquet(turns, folder):
@@ -202,7 +214,7 @@ def text_file(file, text):
 
 WITH_CALLS = (
     *(chat, chat_document, verifiers, parquet, trl, inspect, swe_agent, mini_swe_agent, tau_bench, tau_2),
-    *(codex, openhands_1, openhands_completion),
+    *(codex, openhands_1, openhands_completion, verifiers_graph),
 )
 WITHOUT = (anthropic, sharegpt, atif, alpaca, claude_code, verl_rollouts)
 WITHOUT_LAST_REPLY = (alpaca, openhands_completion)
@@ -261,11 +273,41 @@ def test_a_run_exported_as_atif_is_the_same_run(run, tmp_path):
     assert traces[0] == traces[1]
 
 
-@pytest.mark.parametrize("form", ["verl", "axolotl"])
+BY_MODEL = ("--author-of=student=student", "--author-of=teacher=teacher")
+
+
+def test_a_run_exported_as_an_inspect_log_has_the_same_episodes(run, tmp_path):
+    assert main(["export", str(run.folder), "--format", "inspect", "--out", str(tmp_path / "out")]) == 0
+    log = str(tmp_path / "out" / "log.json")
+    assert main(["import", log, *BY_MODEL, "--out", str(tmp_path / "again")]) == 0
+
+    def episodes(of):
+        said, found = {}, Counter()
+        for turn in of.read("turns").to_pylist():
+            said.setdefault(turn["episode_id"], []).append(
+                (turn["author"], turn["text"], turn["observation"])
+            )
+        for row in of.read("episodes").to_pylist():
+            before = said.get(row["parent"], [])[: row["length"] - len(said[row["episode_id"]])]
+            played = before + said[row["episode_id"]]
+            found[row["task_id"], row["R"], row["status"] == "horizon", *played] += 1
+        return found
+
+    assert episodes(open_run(tmp_path / "again")) == episodes(run)
+
+
+@pytest.mark.parametrize("form", ["verl", "axolotl", "verifiers"])
 def test_traces_exported_for_a_trainer_come_back_as_the_same_traces(run, tmp_path, form):
-    assert main(["export", str(run.folder), "--format", form, "--out", str(tmp_path / "out")]) == 0
-    file = next(f for f in (tmp_path / "out").iterdir() if f.stem == "train")
-    assert main(["import", str(file), "--out", str(tmp_path / "again")]) == 0
+    more, back = [], []
+    if form == "verifiers":
+        pytest.importorskip("transformers", exc_type=ImportError)
+        from families import tokenizer_of
+
+        tokenizer_of("chatml").save_pretrained(tmp_path / "model")
+        more, back = [f"--model={tmp_path / 'model'}"], [*BY_MODEL, "--token-ids"]
+    assert main(["export", str(run.folder), "--format", form, *more, "--out", str(tmp_path / "out")]) == 0
+    file = next(f for f in (tmp_path / "out").iterdir() if f.stem in ("train", "traces"))
+    assert main(["import", str(file), *back, "--out", str(tmp_path / "again")]) == 0
 
     def traces(of):
         keys = ("role", "content", "author", "train")
@@ -279,7 +321,25 @@ def test_traces_exported_for_a_trainer_come_back_as_the_same_traces(run, tmp_pat
             for row, ms in zip(rows, said, strict=True)
         )
 
-    assert traces(open_run(tmp_path / "again")) == traces(run)
+    again = open_run(tmp_path / "again")
+    assert traces(again) == traces(run)
+    if form == "verifiers":
+        from agentloop.render import load_codec
+        from agentloop.render.traces import render_run
+
+        ids = [
+            Counter(
+                (r.key["task_id"], *row.ids.tolist(), *row.targets.tolist())
+                for r in rendered
+                for row in r.rendered.rows
+            )
+            for rendered in (list(render_run(of, load_codec(str(tmp_path / "model")))) for of in (run, again))
+        ]
+        assert ids[0] == ids[1]
+        rewards = [Counter(row["R"] for row in of.read("episodes").to_pylist()) for of in (run, again)]
+        assert rewards[1] <= rewards[0]
+        said = [m for row in again.read("traces").to_pylist() for m in json.loads(row["messages"])]
+        assert all(m.get("token_ids") for m in said if m["train"])
 
 
 SAID = st.fixed_dictionaries(

@@ -49,7 +49,7 @@ install:
 	$(INSTALL)/bin/alfworld-download --help >/dev/null
 	$(INSTALL)/bin/fewsteps check alfworld --tasks train:1
 
-# The site of docs/ into site/, every warning an error.
+# The site of docs/ into site/, every warning an error; its notebook is executed.
 docs: $(DOCS)/.ready
 	$(DOCS)/bin/mkdocs build --quiet --strict
 
@@ -78,10 +78,12 @@ validators: locks/validators.txt
 		$(HARBOR_PYTHON) -m venv --clear .venv-validators
 	.venv-validators/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/validators.txt
 
-# What builds the site, apart from the package and its dependencies.
-$(DOCS)/.ready: locks/docs.txt
+# What builds the site; the package's dependencies, for the notebook, are those of .venv.
+$(DOCS)/.ready: locks/docs.txt $(BASE)
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/docs.txt
+	$(VENV)/bin/python -c "import site; print(site.getsitepackages()[0])" \
+		> $$($(DOCS)/bin/python -c "import site; print(site.getsitepackages()[0])")/fewsteps.pth
 	touch $@
 
 # The libraries that the benchmarks compare with.

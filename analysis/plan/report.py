@@ -126,7 +126,10 @@ class Plan:
         from analysis.plan.answer import sentences
         from occupancy.record.pages import shown
 
-        return shown(sentences(self), self.to_pandas().head(10))
+        heads = ["recipe", "K", "r_tokens", "pass_at_1", "low", "high", "p_best", "regret"]
+        heads += ["cost_inference", "cost_training", "not_excluded"]
+        frame = self.to_pandas().assign(K=[str(K_text(c.K)) for c in self.candidates])
+        return shown(sentences(self), frame[heads].head(10))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: K is a whole number or 'inf', unknown is null."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+Told = Mapping[str, Any]
 
-def markdown(found: Mapping[str, Any]) -> str:
+
+def markdown(found: Told) -> str:
     """The verdict of `analysis.study.verdict.verdict`, made finite, as Markdown."""
     parts = [
         f"# Study {found['study']}: predicted against measured",
@@ -28,184 +30,152 @@ def markdown(found: Mapping[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+def _section(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Told], after: str = "") -> str:
+    """A table of plain values under a title; empty without rows. columns: head and template of its cells."""
+    if not rows:
+        return ""
+    lines = [[head for head, _ in columns], ["---"] * len(columns)]
+    lines += [[_filled(template, row) for _, template in columns] for row in rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"## {title}\n\n{table}" + (f"\n\n{after}" if after else "")
 
 
-def _number(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.3f}"
+def _filled(template: str, row: Told) -> str:
+    """The template's text; "-" where a value that it formats is missing."""
+    try:
+        return template.format_map(row)
+    except TypeError:  # None takes no format
+        return "-"
 
 
-def _between(low: float | None, high: float | None, sign: str = "") -> str:
-    return "-" if low is None or high is None else f"{low:{sign}.3f} to {high:{sign}.3f}"
-
-
-def _primary(primary: Mapping[str, Any]) -> str:
-    told, seen = primary["predicted"], primary["measured"]
-    said = (
-        f"## Primary comparison\n\n{told['b']} minus {told['a']} at {told['budget']:,} teacher tokens: "
-        f"predicted {told['expected']:+.3f}, 90 % band {_between(told['low'], told['high'], '+')}; the "
-        f"smallest difference that could be seen was announced as {told['smallest_difference']:.3f} (from "
-        f"{told['se_from']})."
+def _primary(primary: Told) -> str:
+    said = "## Primary comparison\n\n" + _filled(
+        "{b} minus {a} at {budget:,} teacher tokens: predicted {expected:+.3f}, 90 % band {low:+.3f} to "
+        "{high:+.3f}; the smallest difference that could be seen was announced as "
+        "{smallest_difference:.3f} (from {se_from}).",
+        primary["predicted"],
     )
+    seen = primary["measured"]
     if seen is None:
         return f"{said} It was not measured."
     where = "inside" if primary["in_band"] else "outside"
     return (
-        f"{said} Measured {seen['difference']:+.3f} (SE {_number(seen['se'])}, 95 % "
-        f"{_between(seen['low'], seen['high'], '+')}, {seen['tasks']} tasks), {where} the band. That the "
+        f"{said} Measured {seen['difference']:+.3f} (SE {_filled('{se:.3f}', seen)}, 95 % "
+        f"{_filled('{low:+.3f} to {high:+.3f}', seen)}, {seen['tasks']} tasks), {where} the band. That the "
         f"plan's choice is better: **{primary['said']}**."
     )
 
 
-def _arms(found: Mapping[str, Any]) -> str:
+def _arms(found: Told) -> str:
     splits = sorted({split for arm in found["arms"] for split in arm["by_split"]})
-    shown = splits if len(splits) > 1 else []
-    heads = ["budget", "arm", "seeds", "predicted", "90 % band", "measured", "SE", *shown]
-    heads += ["C_i", "C_tr", "C_tr predicted"]
-    rows = [
-        [
-            f"{arm['budget']:,}",
-            arm["arm"],
-            arm["seeds"],
-            _number(arm["predicted"]["pass_at_1"]),
-            _between(arm["predicted"]["low"], arm["predicted"]["high"]),
-            _number(arm["pass_at_1"]),
-            _number(arm["se"]),
-            *(_number(arm["by_split"].get(split)) for split in shown),
-            f"{arm['C_i']:,.0f}",
-            f"{arm['C_tr']:,.0f}",
-            "-" if arm["predicted"]["C_tr"] is None else f"{arm['predicted']['C_tr']:,.0f}",
-        ]
-        for arm in sorted(found["arms"], key=lambda arm: (-arm["budget"], -arm["pass_at_1"]))
+    columns = [
+        ("budget", "{budget:,}"),
+        ("arm", "{arm}"),
+        ("seeds", "{seeds}"),
+        ("predicted", "{predicted[pass_at_1]:.3f}"),
+        ("90 % band", "{predicted[low]:.3f} to {predicted[high]:.3f}"),
+        ("measured", "{pass_at_1:.3f}"),
+        ("SE", "{se:.3f}"),
+        *((split, f"{{by_split[{k}]:.3f}}") for k, split in enumerate(splits) if len(splits) > 1),
+        ("C_i", "{C_i:,.0f}"),
+        ("C_tr", "{C_tr:,.0f}"),
+        ("C_tr predicted", "{predicted[C_tr]:,.0f}"),
     ]
+    rows = [arm | {"by_split": [arm["by_split"].get(split) for split in splits]} for arm in found["arms"]]
+    rows.sort(key=lambda arm: (-arm["budget"], -arm["pass_at_1"]))
     before = ", ".join(f"{name} {value:.3f}" for name, value in found["references"].items())
-    said = f"\n\nBefore anything is bought: {before}." if before else "\n\n"
+    said = f"Before anything is bought: {before}. " if before else ""
     errors = "SE is clustered by task, seeds included where there are several."
-    return f"## Arms\n\n{_table(heads, rows)}{said} {errors}"
+    return _section("Arms", columns, rows, said + errors)
 
 
-def _regret(regrets: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            f"{int(budget):,}",
-            own["choice"],
-            own["best"] or "-",
-            _number(own["regret"]),
-            _between(own["low"], own["high"]),
-            own["status"],
-        ]
-        for budget, own in regrets.items()
+def _regret(regrets: Told) -> str:
+    columns = [
+        ("budget", "{budget:,}"),
+        ("choice", "{choice}"),
+        ("best measured", "{best:s}"),
+        ("regret", "{regret:.3f}"),
+        ("95 %", "{low:.3f} to {high:.3f}"),
+        ("", "{status}"),
     ]
-    return (
-        f"## Regret of the plan's choice\n\n"
-        f"{_table(['budget', 'choice', 'best measured', 'regret', '95 %', ''], rows)}\n\n"
-        f"Undecided: no arm is shown to be better than more demonstrations. The interval is simultaneous "
-        f"over all arms of a budget."
+    rows = [own | {"budget": int(budget)} for budget, own in regrets.items()]
+    after = (
+        "Undecided: no arm is shown to be better than more demonstrations. The interval is simultaneous over "
+        "all arms of a budget."
     )
+    return _section("Regret of the plan's choice", columns, rows, after)
 
 
-def _ranking(ranking: Sequence[Mapping[str, Any]]) -> str:
-    if not ranking:
-        return ""
-    heads = ["order by", "arms", "pairs in order", "of those told apart", "Spearman", "picks", "regret"]
-    rows = [
-        [
-            own["by"],
-            own["arms"],
-            _number(own["pair_accuracy"]),
-            f"{_number(own['pair_accuracy_told_apart'])} (of {own['pairs_told_apart']})",
-            _number(own["spearman"]),
-            own["picks"],
-            _number(own["regret"]),
-            f"{own['tokens_bought_apart']:,.0f}",
-            f"{own['seconds']:,.0f}",
-        ]
-        for own in ranking
+def _ranking(ranking: Sequence[Told]) -> str:
+    columns = [
+        ("order by", "{by}"),
+        ("arms", "{arms}"),
+        ("pairs in order", "{pair_accuracy:.3f}"),
+        ("of those told apart", "{told_apart} (of {pairs_told_apart})"),
+        ("Spearman", "{spearman:.3f}"),
+        ("picks", "{picks}"),
+        ("regret", "{regret:.3f}"),
+        ("tokens, bought apart", "{tokens_bought_apart:,.0f}"),
+        ("machine seconds", "{seconds:,.0f}"),
     ]
-    return (
-        f"## What orders the arms at the target\n\n"
-        f"{_table([*heads, 'tokens, bought apart', 'machine seconds'], rows)}\n\n"
-        f"Measured with noise: an order that is right does not reach 1. Every student has the pilot's tokens."
+    rows = [own | {"told_apart": _filled("{pair_accuracy_told_apart:.3f}", own)} for own in ranking]
+    after = (
+        "Measured with noise: an order that is right does not reach 1. Every student has the pilot's tokens."
     )
+    return _section("What orders the arms at the target", columns, rows, after)
 
 
-def _coverage(found: Mapping[str, Any]) -> str:
+def _coverage(found: Told) -> str:
+    columns = [
+        ("", "{name}"),
+        ("n", "{n}"),
+        ("in their 90 % band", "{inside:.0%}"),
+        ("with the error of measuring", "{inside_with_noise:.0%}"),
+        ("mean width", "{width:.3f}"),
+        ("predicted minus measured", "{bias:+.3f}"),
+    ]
     names = {"pass_at_1": "pass@1", "over_demonstrations": "lead on more demonstrations"}
-    rows = [
-        [
-            name,
-            own["n"],
-            f"{own['inside']:.0%}",
-            f"{own['inside_with_noise']:.0%}",
-            _number(own["width"]),
-            _number(own["bias"], "+"),
-        ]
-        for key, name in names.items()
-        if (own := found[key])
+    rows = [found[key] | {"name": name} for key, name in names.items() if found[key]]
+    return _section("Bands", columns, rows)
+
+
+def _handback(curve: Sequence[Told]) -> str:
+    columns = [
+        ("K", "{K}"),
+        ("r", "{r:g}"),
+        ("G(K)", "{G:+.3f}"),
+        ("SE", "{G_se:.3f}"),
+        ("over more demonstrations", "{over_demonstrations:+.3f}"),
+        ("SE", "{se:.3f}"),
     ]
-    heads = [
-        "",
-        "n",
-        "in their 90 % band",
-        "with the error of measuring",
-        "mean width",
-        "predicted minus measured",
+    return _section("Hand-backs and what op-short brought", columns, curve)
+
+
+def _claims(claims: Sequence[Told]) -> str:
+    columns = [
+        ("budget", "{budget:,}"),
+        ("claim, at equal C_i", "{claim}"),
+        ("difference", "{difference:+.3f}"),
+        ("95 %", "{low:+.3f} to {high:+.3f}"),
+        ("", "{verdict}"),
     ]
-    return f"## Bands\n\n{_table(heads, rows)}"
+    return _section("The paper's claims", columns, claims)
 
 
-def _handback(curve: Sequence[Mapping[str, Any]]) -> str:
-    if not curve:
-        return ""
-    rows = [
-        [
-            own["K"],
-            f"{own['r']:g}",
-            _number(own["G"], "+"),
-            _number(own["G_se"]),
-            _number(own["over_demonstrations"], "+"),
-            _number(own["se"]),
-        ]
-        for own in curve
-    ]
-    heads = ["K", "r", "G(K)", "SE", "over more demonstrations", "SE"]
-    return f"## Hand-backs and what op-short brought\n\n{_table(heads, rows)}"
-
-
-def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [
-            f"{own['budget']:,}",
-            own["claim"],
-            _number(own["difference"], "+"),
-            _between(own["low"], own["high"], "+"),
-            own["verdict"],
-        ]
-        for own in claims
-    ]
-    heads = ["budget", "claim, at equal C_i", "difference", "95 %", ""]
-    return f"## The paper's claims\n\n{_table(heads, rows)}"
-
-
-def _equal(own: Mapping[str, Any] | None) -> str:
+def _equal(own: Told | None) -> str:
     if own is None or len(own["arms"]) < 2:
         return ""
-    rows = sorted(own["arms"].items(), key=lambda item: -item[1])
-    return (
-        f"## At equal C_tr\n\nEvery arm where it was trained on {own['C_tr']:,.0f} accepted tokens, between "
-        f"budgets on the log scale; the plan's choice, {own['choice']}, is {own['regret']:.3f} below the "
-        f"best."
-        f"\n\n{_table(['arm', 'pass@1'], [[n, _number(v)] for n, v in rows])}"
+    said = (
+        f"Every arm where it was trained on {own['C_tr']:,.0f} accepted tokens, between budgets on the log "
+        f"scale; the plan's choice, {own['choice']}, is {own['regret']:.3f} below the best."
     )
+    rows = [{"arm": arm, "J": J} for arm, J in sorted(own["arms"].items(), key=lambda item: -item[1])]
+    return _section("At equal C_tr", [("arm", "{arm}"), ("pass@1", "{J:.3f}")], rows, said)
 
 
-def _left_out(missing: Sequence[Mapping[str, str]]) -> str:
-    if not missing:
-        return ""
+def _left_out(missing: Sequence[Told]) -> str:
     lines = "\n".join(f"- {one['cell']}: {one['why']}" for one in missing)
-    return f"## Registered and not evaluated\n\n{lines}"
+    return f"## Registered and not evaluated\n\n{lines}" if lines else ""
 
 
 def _seconds(seconds: Mapping[str, float]) -> str:
@@ -213,10 +183,8 @@ def _seconds(seconds: Mapping[str, float]) -> str:
     return f"Machine seconds by stage: {told}; {sum(seconds.values()):,.0f} in all." if told else ""
 
 
-def _machines(machines: Sequence[Mapping[str, Any]]) -> str:
-    used = list(
-        dict.fromkeys(
-            f"{one.get('cards')}; {one.get('cores')} cores; {one.get('system')}" for one in machines
-        )
+def _machines(machines: Sequence[Told]) -> str:
+    used = dict.fromkeys(
+        f"{one.get('cards')}; {one.get('cores')} cores; {one.get('system')}" for one in machines
     )
-    return "" if not used else f"Machines (GPUs; cores; system): {'. '.join(used)}."
+    return f"Machines (GPUs; cores; system): {'. '.join(used)}." if used else ""

@@ -4,7 +4,6 @@ from .pipelines.sweeping import Sweep, sweep
 from .solving.laws import AcceptedLaw, accepted_law
 from .solving.solve import Answers, answers, hand_backs
 from .worlds.families import FAMILIES, MIXED, Family, draw_worlds, family
-from .worlds.fitted import fit_world, fitted_world
 from .worlds.garnet import Garnet, garnet_world
 from .worlds.recovery import Recovery, recovery_world
 from .worlds.students import LogLinear, Tabular
@@ -30,8 +29,6 @@ __all__ = [
     "answers",
     "draw_worlds",
     "family",
-    "fit_world",
-    "fitted_world",
     "garnet_world",
     "hand_backs",
     "load_world",

@@ -118,7 +118,7 @@ def _ranking(ranking: Sequence[Told]) -> str:
         ("tokens, bought apart", "{tokens_bought_apart:,.0f}"),
         ("machine seconds", "{seconds:,.0f}"),
     ]
-    rows = [own | {"told_apart": _filled("{pair_accuracy_told_apart:.3f}", own)} for own in ranking]
+    rows = [{**own, "told_apart": _filled("{pair_accuracy_told_apart:.3f}", own)} for own in ranking]
     after = (
         "Measured with noise: an order that is right does not reach 1. Every student has the pilot's tokens."
     )

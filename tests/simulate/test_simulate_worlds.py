@@ -15,7 +15,6 @@ from simulate import (
     answers,
     draw_worlds,
     family,
-    fitted_world,
     load_world,
     recovery_world,
 )
@@ -181,21 +180,3 @@ def test_a_family_is_read_from_toml(tmp_path):
         Family("x", ranges={"tracks": (5, 3)})
     with pytest.raises(WorldError, match="expected a family"):
         load_world("shrot")
-
-
-def test_a_fitted_world_mixes_the_two_kernels():
-    student = np.array([[0.5, 0.2, 0.1, 0.2], [0.1, 0.6, 0.0, 0.3]])
-    teacher = np.array([[0.1, 0.1, 0.8, 0.0], [0.5, 0.1, 0.3, 0.1]])
-    start, copies, p = np.array([0.7, 0.3]), [3, 2], 0.25
-    world = fitted_world(
-        start=start, student=student, teacher=teacher, tokens=[50, 60], horizon=6, diversity=copies
-    )
-    assert world.S == 5
-    mixed = answers(world, np.tile([1 - p, p], (5, 1))).J_student
-    chain, mass, J = (1 - p) * student + p * teacher, start, 0.0
-    for _ in range(6):
-        J += mass @ chain[:, 2]
-        mass = mass @ chain[:, :2]
-    assert mixed == pytest.approx(J, abs=1e-12)
-    with pytest.raises(WorldError, match=r"row \[0\]|chances"):
-        fitted_world(start=start, student=student * 0.9, teacher=teacher, tokens=[50, 60], horizon=6)

@@ -1,4 +1,4 @@
-"""The loop with vLLM in process on one GPU: python benchmarks/agentloop_gpu.py --model FOLDER [--out FOLDER]
+"""The loop with vLLM in process on one GPU: python -m benchmarks agentloop_gpu --model FOLDER [--out FOLDER]
 
 fast       a world that answers at once: tokens/s of the loop against bare vLLM for the very same requests,
            given to it with the loop's own concurrency, all at once, and without a seed of their own
@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import random
-import sys
 import tempfile
 import time
 from array import array
@@ -25,10 +24,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parent.parent
-if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT)]
 
 from agentloop.policies.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
 from agentloop.render.codec import encode_turn, load_codec
@@ -302,26 +297,22 @@ async def in_alfworld(
         await worlds.close()
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--model", required=True, help="folder of the model")
-    arguments.add_argument("--out", help="folder for gpu.json, which is written after every part")
-    arguments.add_argument("--at-once", type=int, default=512, help="episodes at a time in the fast world")
-    arguments.add_argument("--rooms", type=int, default=1024, help="episodes in the fast world")
-    arguments.add_argument("--sequences", type=int, default=512, help="requests that vLLM runs at a time")
-    arguments.add_argument("--max-tokens", type=int, default=32)
-    arguments.add_argument("--games", type=int, default=140, help="ALFWorld games; 0 leaves them out")
-    arguments.add_argument("--proposals", type=int, default=4, help="rollouts of each game")
-    arguments.add_argument("--horizon", type=int, default=30, help="turns of an ALFWorld episode")
-    arguments.add_argument("--workers", type=int, default=48, help="ALFWorld processes")
-    arguments.add_argument("--logprobs", type=int, default=1)
-    arguments.add_argument("--dtype", default="bfloat16")
-    arguments.add_argument("--memory", type=float, default=0.6, help="share of the GPU's memory for vLLM")
-    arguments.add_argument("--eager", type=int, default=0)
-    arguments.add_argument("--fake", type=int, default=0)
-    given = arguments.parse_args()
-    asyncio.run(measure(given))
-
-
-if __name__ == "__main__":
-    main()
+async def main(
+    *,
+    model: str,
+    out: str = "",  # folder of gpu.json, which is written after every part
+    at_once: int = 512,  # episodes at a time in the fast world
+    rooms: int = 1024,  # episodes in the fast world
+    sequences: int = 512,  # requests that vLLM runs at a time
+    max_tokens: int = 32,
+    games: int = 140,  # of ALFWorld; 0 leaves them out
+    proposals: int = 4,  # rollouts of each game
+    horizon: int = 30,  # turns of an ALFWorld episode
+    workers: int = 48,  # ALFWorld processes
+    logprobs: int = 1,
+    dtype: str = "bfloat16",
+    memory: float = 0.6,  # fraction of the GPU's memory for vLLM
+    eager: int = 0,
+    fake: int = 0,
+) -> None:
+    await measure(argparse.Namespace(**locals()))

@@ -1,4 +1,4 @@
-"""Turns a second of the loop itself: python benchmarks/agentloop_throughput.py [--turns 20000] [--json FILE]
+"""Turns a second of the loop itself: python -m benchmarks agentloop_throughput [--turns 20000]
 
 in process   student and teacher answer at once; ledger, rows and Parquet included
 HTTP         the same episodes against the mock server in a process of its own, and what the parts of a call
@@ -8,28 +8,22 @@ memory       resident bytes over the run: flat means that the last quarter needs
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
 from toy_world import Corridors, drunk, expert
 
 from agentloop.policies.by_name import open_policy
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.types import Ask, Message, Policy, Task
+from benchmarks.busy import cpu_s, memory_mb
+from benchmarks.mock_server import serving
 from occupancy.record.recipe import preset
 
 RECIPE = preset("op-short", K="inf", n=1, T_max=12)
@@ -46,11 +40,11 @@ def measure(
     student: Policy, teacher: Policy, folder: Path, *, tasks: int, at_once: int, close: Sequence[Any] = ()
 ) -> dict[str, float]:
     """Collect, and count turns, seconds and memory."""
-    resident: list[int] = []
+    resident: list[float] = []
     turns = {"student": 0, "teacher": 0}
 
     def progress(done: int, total: int, rows: Any) -> None:
-        resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        resident.append(memory_mb())
         for row in rows.get("turns", ()):
             turns[row["author"]] += 1
 
@@ -74,32 +68,26 @@ def measure(
         "turns_per_cpu_s": played / cpu,
         "wall_s": wall,
         "cpu_s": cpu,
-        "resident_second_quarter_MB": max(resident[quarter : 2 * quarter] or resident) / 1e6,
-        "resident_last_quarter_MB": max(resident[-quarter:]) / 1e6,
-        "peak_MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        "resident_second_quarter_MB": max(resident[quarter : 2 * quarter] or resident),
+        "resident_last_quarter_MB": max(resident[-quarter:]),
+        "peak_MB": memory_mb(field="VmHWM"),
     }
 
 
 def over_http(folder: Path, *, tasks: int, at_once: int) -> dict[str, Any]:
     """The loop through the HTTP policy, then the parts of a call, one after another."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "mock_server.py")]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    base = f"http://127.0.0.1:{int(server.stdout.readline())}/v1,max_tokens=64"
-    try:
+    with serving() as (port, pid):
+        base = f"http://127.0.0.1:{port}/v1,max_tokens=64"
         worlds = ManyCorridors()
         student, teacher = (open_policy(f"openai:{who}@{base}", worlds) for who in ("student-m", "teacher-m"))
-        before = _cpu_of(server.pid)
+        before = cpu_s(pid)
         found: dict[str, Any] = measure(
             student, teacher, folder, tasks=tasks, at_once=at_once, close=(student, teacher)
         )
-        found["server_cpu_ms_a_turn"] = 1e3 * (_cpu_of(server.pid) - before) / found["turns"]
+        found["server_cpu_ms_a_turn"] = 1e3 * (cpu_s(pid) - before) / found["turns"]
         found["loop_cpu_ms_a_turn"] = 1e3 * found["cpu_s"] / found["turns"]
         bare = open_policy(f"openai:teacher-m@{base}", worlds)
         found["client_cpu_ms_a_call"] = 1e3 * asyncio.run(_bare(bare, calls=2000, at_once=at_once))
-    finally:
-        server.kill()
-        server.communicate()
     return found
 
 
@@ -120,35 +108,15 @@ async def _bare(policy: Policy, *, calls: int, at_once: int) -> float:
     return spent / calls
 
 
-def _cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--turns", type=int, default=20_000, help="about so many, in process")
-    arguments.add_argument("--http-turns", type=int, default=5_000)
-    arguments.add_argument("--at-once", type=int, default=256)
-    given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        # A task has about 9 turns: a rollout and what the teacher adds.
+def main(turns: int = 20_000, http_turns: int = 5_000, at_once: int = 256) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place, tasks = Path(folder), turns // 9  # a rollout and what the teacher adds
         found: dict[str, Any] = {
             "load_average": os.getloadavg()[0],
             "cores": len(os.sched_getaffinity(0)),
-            "in_process": measure(
-                drunk, expert, Path(place) / "in", tasks=given.turns // 9, at_once=given.at_once
-            ),
-            "all_teacher": measure(
-                expert, expert, Path(place) / "teacher", tasks=given.turns // 9, at_once=given.at_once
-            ),
+            "in_process": measure(drunk, expert, place / "in", tasks=tasks, at_once=at_once),
+            "all_teacher": measure(expert, expert, place / "teacher", tasks=tasks, at_once=at_once),
         }
-        if given.http_turns:
-            found["http"] = over_http(
-                Path(place) / "http", tasks=given.http_turns // 9, at_once=given.at_once
-            )
+        if http_turns:
+            found["http"] = over_http(place / "http", tasks=http_turns // 9, at_once=at_once)
     print(json.dumps(found, indent=2))
-
-
-if __name__ == "__main__":
-    main()

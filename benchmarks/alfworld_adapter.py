@@ -1,6 +1,6 @@
 """CPU of an ALFWorld episode through the adapter, against the same calls on textworld itself.
 
-    FEWSTEPS_DATA=... python benchmarks/alfworld_adapter.py --tasks valid_seen:12
+    FEWSTEPS_DATA=... python -m benchmarks alfworld_adapter --tasks valid_seen:12
 
 Every game is loaded, reset and played with the same commands (those of the scripted expert, 50 turns at
 most): by textworld alone, by textworld with our caches, and through a worker process (CPU of both processes).
@@ -10,16 +10,13 @@ is compared.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
 import random
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.game import Player, install_caches
@@ -30,8 +27,7 @@ from agentloop.environments.alfworld.worker import GAMES_KEPT
 from agentloop.run.episode import EpisodeSettings, History, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author
-
-TICKS = os.sysconf("SC_CLK_TCK")
+from benchmarks.busy import cpu_s
 
 
 @dataclass
@@ -72,7 +68,7 @@ def bare(commands: dict[str, list[str]], *, cached: bool) -> Cpu:
 
 def in_fresh_process(commands: dict[str, list[str]], how: str) -> Cpu:
     run = subprocess.run(
-        [sys.executable, __file__, "--only", how],
+        [sys.executable, "-m", "benchmarks", "alfworld_adapter", "--only", how],
         input=json.dumps(commands),
         capture_output=True,
         text=True,
@@ -83,8 +79,7 @@ def in_fresh_process(commands: dict[str, list[str]], how: str) -> Cpu:
 
 def used(pid: int) -> float:
     """CPU seconds of this process and of process `pid`."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return time.process_time() + (int(fields[11]) + int(fields[12])) / TICKS
+    return time.process_time() + cpu_s(pid)
 
 
 async def recorded(spec: str) -> dict[str, History]:
@@ -153,24 +148,17 @@ async def replayed(histories: dict[str, History], spec: str, *, count: int) -> i
         await pool.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", default="valid_seen:12")
-    parser.add_argument("--prefixes", type=int, default=20)
-    parser.add_argument("--only", choices=["textworld", "cached"], help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.only:
-        print(json.dumps(vars(bare(json.load(sys.stdin), cached=args.only == "cached"))))
+def main(tasks: str = "valid_seen:12", prefixes: int = 20, only: str = "") -> None:
+    if only:
+        print(json.dumps(vars(bare(json.load(sys.stdin), cached=only == "cached"))))
         return
-    histories = asyncio.run(recorded(args.tasks))
+    histories = asyncio.run(recorded(tasks))
     commands = {game: [t.answer.text for t in h.turns] for game, h in histories.items()}
     rows = {
         "textworld alone": in_fresh_process(commands, "textworld"),
         "textworld with our caches": in_fresh_process(commands, "cached"),
-        "adapter": asyncio.run(adapter(histories, args.tasks, expert=False)),
-        "adapter, expert asked every turn": asyncio.run(adapter(histories, args.tasks, expert=True)),
+        "adapter": asyncio.run(adapter(histories, tasks, expert=False)),
+        "adapter, expert asked every turn": asyncio.run(adapter(histories, tasks, expert=True)),
     }
     base = rows["textworld alone"]
     print(f"{len(histories)} games, {base.n_steps} turns; CPU seconds")
@@ -179,9 +167,5 @@ def main() -> None:
         load, reset, whole = (x / len(histories) for x in (cpu.load, cpu.reset, cpu.total))
         step, ratio = cpu.steps / cpu.n_steps, cpu.total / base.total
         print(f"| {name} | {load:.2f} | {reset:.3f} | {step:.4f} | {whole:.2f} | {ratio:.2f} |")
-    turns = asyncio.run(replayed(histories, args.tasks, count=args.prefixes))
-    print(f"{args.prefixes} prefixes ({turns} turns) replayed in a fresh process: every observation the same")
-
-
-if __name__ == "__main__":
-    main()
+    turns = asyncio.run(replayed(histories, tasks, count=prefixes))
+    print(f"{prefixes} prefixes ({turns} turns) replayed in a fresh process: every observation the same")

@@ -1,21 +1,22 @@
 """How often the scripted expert wins an ALFWorld game: from the start, and from the student's states.
 
-    FEWSTEPS_DATA=... python benchmarks/alfworld_expert.py --tasks train:60 --contexts 200
+    FEWSTEPS_DATA=... python -m benchmarks alfworld_expert --tasks train:60 --contexts train:200
 
-One student rollout a game gives one context at a trajectory-uniform turn; the prefix is replayed with every
-observation checked, then the expert plays to the end. Standard errors are clustered by game.
+The expert plays the games of `--tasks` from the start. One student rollout in each game of `--contexts` gives
+one context at a trajectory-uniform turn; the prefix is replayed with every observation checked, then the
+expert plays to the end. Standard errors are clustered by game.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
+
+import numpy as np
 
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.pool import T_MAX, Alfworld, open_alfworld
@@ -24,6 +25,7 @@ from agentloop.run.episode import Episode, EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.run.types import seed_of
 from agentloop.types import Author, Environment, Task
+from occupancy.statistics.clusters import clustered_ratio
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,23 @@ class Outcome:
 Job = Callable[[Environment, Task], Awaitable[list[Outcome]]]
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", default="train_300:60", help="games of the expert's own episodes")
-    parser.add_argument(
-        "--contexts", default="train_300:200", help="games that give one learner context each"
-    )
-    parser.add_argument("--student", default="scripted")
-    parser.add_argument("--grammar", default="2.1.1")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    pool = open_alfworld(grammar=args.grammar, workers=args.workers)
-    settings = parse_student(args.student)
+async def main(
+    *,
+    tasks: str = "train_300:60",
+    contexts: str = "train_300:200",
+    student: str = "scripted",
+    grammar: str = "2.1.1",
+    workers: int = 2,
+    seed: int = 0,
+) -> None:
+    pool = open_alfworld(grammar=grammar, workers=workers)
+    settings = parse_student(student)
     try:
-        expert = await each(pool, args.tasks, args.seed, from_start(seed=args.seed))
-        learner = await each(pool, args.contexts, args.seed, from_student(settings, seed=args.seed))
+        expert = await each(pool, tasks, seed, from_start(seed=seed))
+        learner = await each(pool, contexts, seed, from_student(settings, seed=seed))
     finally:
         await pool.close()
-    print(f"{pool.version}; student {json.dumps(asdict(settings))}; seed {args.seed}")
+    print(f"{pool.version}; student {json.dumps(asdict(settings))}; seed {seed}")
     for where in ("start", "student", "context"):
         table(where, [o for o in (*expert, *learner) if o.where == where])
 
@@ -118,22 +116,7 @@ def table(where: str, outcomes: Iterable[Outcome]) -> None:
     for kind in sorted(by_kind, key=lambda k: (k == "all", k)):
         rows = by_kind[kind]
         counts = ", ".join(f"{n} {status}" for status, n in sorted(Counter(o.status for o in rows).items()))
-        mean, se = clustered(rows)
+        won, games = np.array([o.won for o in rows], float), [o.game for o in rows]
+        mean, se = clustered_ratio(won, np.ones(len(rows)), cluster=games)
         turns = sum(o.turns for o in rows) / len(rows)
         print(f"| {kind} | {len(rows)} | {mean:.3f} ± {se:.3f} | {turns:.1f} | {counts} |")
-
-
-def clustered(outcomes: list[Outcome]) -> tuple[float, float]:
-    """Mean and its standard error, clustered by game (ratio estimator, G / (G - 1))."""
-    mean = sum(o.won for o in outcomes) / len(outcomes)
-    residuals: dict[str, float] = defaultdict(float)
-    for o in outcomes:
-        residuals[o.game] += o.won - mean
-    games = len(residuals)
-    if games < 2:
-        return mean, math.nan
-    return mean, math.sqrt(games / (games - 1) * sum(r * r for r in residuals.values())) / len(outcomes)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -1,31 +1,22 @@
 """Resident memory of one worker process that plays many different ALFWorld games.
 
-    FEWSTEPS_DATA=... python benchmarks/alfworld_memory.py --games 500
+    FEWSTEPS_DATA=... python -m benchmarks alfworld_memory --games 500
 
 In every game the scripted expert plays ten turns, which are then replayed. Linux only: reads /proc.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-from pathlib import Path
 
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.pool import open_alfworld
 from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author
+from benchmarks.busy import memory_mb
 
 LIMIT_MB = 400
-
-
-def resident_mb(pid: int, field: str = "VmRSS") -> float:
-    """Resident memory of a process now (VmRSS) or at its peak (VmHWM), in MB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) / 1000
-    raise RuntimeError(f"no {field} in /proc/{pid}/status")
 
 
 async def one_worker(spec: str, *, every: int = 50) -> list[tuple[int, float, float]]:
@@ -42,7 +33,7 @@ async def one_worker(spec: str, *, every: int = 50) -> list[tuple[int, float, fl
                 await replay(env, part.history, seed=0)
                 pids.add(env.pid)
                 if played % every == 0 or played == len(tasks):
-                    measured.append((played, resident_mb(env.pid), resident_mb(env.pid, "VmHWM")))
+                    measured.append((played, memory_mb(env.pid), memory_mb(env.pid, "VmHWM")))
     finally:
         await pool.close()
     if len(pids) > 1:
@@ -50,19 +41,10 @@ async def one_worker(spec: str, *, every: int = 50) -> list[tuple[int, float, fl
     return measured
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--games", type=int, default=500)
-    args = parser.parse_args()
+def main(games: int = 500) -> None:
     print("games   resident MB   peak MB")
-    measured = asyncio.run(one_worker(f"train:{args.games}"))
+    measured = asyncio.run(one_worker(f"train:{games}"))
     for played, now, peak in measured:
         print(f"{played:5}   {now:11.0f}   {peak:7.0f}")
     verdict = "under" if measured[-1][2] < LIMIT_MB else "OVER"
     print(f"peak {verdict} {LIMIT_MB} MB")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,10 +7,10 @@ by turn; the CPU seconds of a step in both are reported.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def compare(tasks: str, folder: Path) -> dict[str, Any]:
     for name, more in (("cached", []), ("plain", ["--script", str(folder / "cached.json")])):
         command = [sys.executable, "-m", "benchmarks", "alfworld_observations", "--tasks", tasks]
         with (folder / f"{name}.json").open("w") as out:
-            subprocess.run([*command, "--play", name, *more], stdout=out, check=True)
+            subprocess.run([*command, "--side", name, *more], stdout=out, check=True)
         found[name] = json.loads((folder / f"{name}.json").read_text())
     a, b = found["cached"]["seen"], found["plain"]["seen"]
     assert a.keys() == b.keys()
@@ -88,24 +88,11 @@ def compare(tasks: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--tasks", default="valid_seen")
-    arguments.add_argument("--play", choices=("cached", "plain"), help="one side, as JSON on standard output")
-    arguments.add_argument("--script", help="what the other side has played")
-    given = arguments.parse_args()
-    if given.play is None:
-        import tempfile
-
+def main(tasks: str = "valid_seen", side: str = "", script: Path | None = None) -> None:
+    if not side:
         with tempfile.TemporaryDirectory() as place:
-            print(json.dumps(compare(given.tasks, Path(place)), indent=2))
+            print(json.dumps(compare(tasks, Path(place)), indent=2))
         return
-    script = None
-    if given.script:
-        played = json.loads(Path(given.script).read_text())["seen"]
-        script = {game: [turn[0] for turn in turns[1:]] for game, turns in played.items()}
-    print(json.dumps(play(given.tasks, cached=given.play == "cached", script=script)))
-
-
-if __name__ == "__main__":
-    main()
+    seen = json.loads(script.read_text())["seen"] if script else {}
+    commands = {game: [turn[0] for turn in turns[1:]] for game, turns in seen.items()}
+    print(json.dumps(play(tasks, cached=side == "cached", script=commands or None)))

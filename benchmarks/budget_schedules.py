@@ -1,4 +1,4 @@
-"""Overshoot of a budget over random schedules: python benchmarks/budget_schedules.py [--schedules 1000]
+"""Overshoot of a budget over random schedules: python -m benchmarks budget_schedules [--schedules 1000]
 
 Each schedule is a run of tests/budget_machine.py: bursts of up to 64 concurrent calls with failures,
 timeouts, silent providers, kills and resumes. The first overshoot ends the measurement with its example.
@@ -6,22 +6,14 @@ timeouts, silent providers, kills and resumes. The first overshoot ends the meas
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from budget_machine import Bursts
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--schedules", type=int, default=1000)
-    given = arguments.parse_args()
+
+def main(schedules: int = 1000) -> None:
     began, bursts = time.process_time(), []
     burst = Bursts._burst
 
@@ -33,7 +25,7 @@ if __name__ == "__main__":
     run_state_machine_as_test(
         Bursts,
         settings=settings(
-            max_examples=given.schedules,
+            max_examples=schedules,
             stateful_step_count=6,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -42,4 +34,4 @@ if __name__ == "__main__":
     )
     cpu = time.process_time() - began
     found = f"{len(bursts)} bursts, {sum(bursts)} calls, overshoot 0"
-    print(f"{given.schedules} schedules, {found}, {cpu:.0f} CPU s")
+    print(f"{schedules} schedules, {found}, {cpu:.0f} CPU s")

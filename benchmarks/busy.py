@@ -1,23 +1,34 @@
-"""Who is busy while a `with` runs: the engine's process, the environments' processes, the GPU; and where."""
+"""What processes use, and who is busy while a `with` runs: engine, environments, GPU."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ENGINE, WORKER = b"EngineCore", b"agentloop.environments.alfworld.worker"
 """What the command lines of the engine's process and of the environments' hold."""
 
 
-class Cores:
-    """CPU seconds of the engine's and the environments' processes over a `with`."""
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def __enter__(self) -> Cores:
-        self._spent: dict[tuple[bytes, int], tuple[float, float]] = {}
-        self._look(first=True)
+
+def memory_mb(pid: int | str = "self", field: str = "VmRSS") -> float:
+    """Resident memory of a process now (VmRSS) or at its peak (VmHWM), in MB (Linux)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition(f"{field}:")[2].split()[0]) * 1024 / 1e6
+
+
+class Watch:
+    """Runs `_watch` in a thread of its own over a `with`."""
+
+    def __enter__(self) -> Self:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -26,6 +37,21 @@ class Cores:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
+
+    def _watch(self) -> None:
+        raise NotImplementedError
+
+
+class Cores(Watch):
+    """CPU seconds of the engine's and the environments' processes over a `with`."""
+
+    def __enter__(self) -> Self:
+        self._spent: dict[tuple[bytes, int], tuple[float, float]] = {}
+        self._look(first=True)
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._look()
 
     def used(self, name: bytes) -> float:
@@ -38,35 +64,25 @@ class Cores:
             self._look()
 
     def _look(self, *, first: bool = False) -> None:
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                command = stat.with_name("cmdline").read_bytes()
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            for name in (ENGINE, WORKER):
-                if name in command:
-                    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-                    key = name, int(stat.parent.name)
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (place / "cmdline").read_bytes()
+                for name in (name for name in (ENGINE, WORKER) if name in command):
+                    used, key = cpu_s(int(place.name)), (name, int(place.name))
                     # A process that came later has used all of its time within the `with`.
                     began = self._spent.get(key, (used if first else 0.0, used))[0]
                     self._spent[key] = began, used
 
 
-class Gpu:
+class Gpu(Watch):
     """Share of the time that the GPU ran anything, by its driver, over a `with`; None without a GPU."""
 
-    def __enter__(self) -> Gpu:
+    def __init__(self) -> None:
         self._seen: list[int] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.share = sum(self._seen) / len(self._seen) / 100 if self._seen else None
+    @property
+    def share(self) -> float | None:
+        return sum(self._seen) / len(self._seen) / 100 if self._seen else None
 
     def _watch(self) -> None:
         try:

@@ -6,6 +6,6 @@ set -eu
 cd "$(dirname "$0")/.."
 mkdir -p benchmarks/dieharder
 for stream in ${*:-splitmix64-trajectories splitmix64-seeds numpy-philox}; do
-    PYTHONPATH=. "${PYTHON:-python}" benchmarks/rng_stream.py "$stream" |
+    "${PYTHON:-python}" -m benchmarks rng_stream --stream "$stream" |
         dieharder -a -g 200 -Y 1 >"benchmarks/dieharder/$stream.log"
 done

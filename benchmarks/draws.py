@@ -5,32 +5,26 @@ python -m benchmarks draws [--turns 1e7] [--runs 9]
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
-from ragged import T_MAX, batch, cpu_ns, report
 
+from benchmarks.ragged import T_MAX, batch, cpu_ns, report
 from occupancy import SwitchLaw, bootstrap, cluster_sums, draw_switches
 from occupancy.kernels import draw as kernels_draw
 from occupancy.kernels import rng
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--turns", type=float, default=1e7)
-    arguments.add_argument("--runs", type=int, default=9)
-    given = arguments.parse_args()
-    b = batch(int(given.turns), weights=True, features=True)
+def main(turns: float = 1e7, runs: int = 9) -> None:
+    b = batch(int(turns), weights=True, features=True)
     B, T, random = len(b), b.lengths, np.random.default_rng(1)
     out = kernels_draw.Drawn(np.empty(B, np.int32), np.empty(B), np.empty(B, np.bool_))
     stream = kernels_draw.Stream(np.uint64(rng.stream_key(1, 0)), np.uint64(0))
     print(f"Unif{{1..T}}, {B:,} trajectories")
     report(
         {
-            "kernel": cpu_ns(lambda: kernels_draw.draw_uniform(b.offsets, 0, stream, out), runs=given.runs),
-            "draw_switches": cpu_ns(lambda: draw_switches(b, SwitchLaw(), seed=1), runs=given.runs),
-            "numpy": cpu_ns(lambda: 1 + (random.random(B) * T).astype(np.int32), runs=given.runs),
-            "numpy integers": cpu_ns(lambda: random.integers(1, T + 1), runs=given.runs),
+            "kernel": cpu_ns(lambda: kernels_draw.draw_uniform(b.offsets, 0, stream, out), runs=runs),
+            "draw_switches": cpu_ns(lambda: draw_switches(b, SwitchLaw(), seed=1), runs=runs),
+            "numpy": cpu_ns(lambda: 1 + (random.random(B) * T).astype(np.int32), runs=runs),
+            "numpy integers": cpu_ns(lambda: random.integers(1, T + 1), runs=runs),
         },
         B,
         "ns a trajectory",
@@ -40,8 +34,8 @@ def main() -> None:
     law = SwitchLaw("fixed")
     report(
         {
-            "draw_switches": cpu_ns(lambda: draw_switches(b, law, seed=1, T_max=T_MAX), runs=given.runs),
-            "numpy": cpu_ns(lambda: random.integers(1, T_MAX + 1, B) <= T, runs=given.runs),
+            "draw_switches": cpu_ns(lambda: draw_switches(b, law, seed=1, T_max=T_MAX), runs=runs),
+            "numpy": cpu_ns(lambda: random.integers(1, T_MAX + 1, B) <= T, runs=runs),
         },
         B,
         "ns a trajectory",
@@ -58,9 +52,9 @@ def main() -> None:
     report(
         {
             "kernel": cpu_ns(
-                lambda: kernels_draw.draw_weighted(b.offsets, b.weights, stream, out), runs=given.runs
+                lambda: kernels_draw.draw_weighted(b.offsets, b.weights, stream, out), runs=runs
             ),
-            "numpy cumsum": cpu_ns(by_cumsum, runs=given.runs),
+            "numpy cumsum": cpu_ns(by_cumsum, runs=runs),
         },
         b.n_turns,
         "ns a turn",
@@ -78,7 +72,7 @@ def main() -> None:
         {
             scheme: cpu_ns(
                 lambda scheme=scheme: bootstrap(sums, seed=1, replicates=R, scheme=scheme, workers=1),
-                runs=given.runs,
+                runs=runs,
             )
             for scheme in ("poisson", "gather")
         }
@@ -87,7 +81,3 @@ def main() -> None:
         "ns a task",
         "poisson",
     )
-
-
-if __name__ == "__main__":
-    main()

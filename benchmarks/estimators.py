@@ -1,20 +1,19 @@
 """Estimators against numpy, pandas, polars, duckdb, awkward and jax: ns per turn by process CPU time.
 
-    python -m benchmarks estimators [--turns 1e7] [--runs 9]
+    python -m benchmarks estimators [--turns 1e7] [--runs 9] [--ours]
 
 Every rival computes the same numbers, which is checked. Threads are left as each library has them: CPU time
-counts all. The read bound is the CPU time of summing the same bytes.
+counts all; `--ours` leaves the rivals out. The read bound is the CPU time of summing the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from ragged import STATES, batch, cpu_ns, report
 
+from benchmarks.ragged import STATES, batch, cpu_ns, report
 from occupancy import Trajectories, cluster_sums, occupancy, ratio, tally
 from occupancy.kernels import sums as kernels
 from occupancy.kernels.columns import Turns, Weights
@@ -105,18 +104,13 @@ def compare(title: str, ours: Rivals, rivals: Rivals, turns: int, runs: int) -> 
     report(rows, turns, "ns a turn", next(iter(ours)))
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--turns", type=float, default=1e7)
-    arguments.add_argument("--runs", type=int, default=9)
-    arguments.add_argument("--ours", action="store_true", help="leave the rivals out")
-    given = arguments.parse_args()
-    b = batch(int(given.turns), weights=True, features=True)
-    N, w, rivals = b.n_turns, b.weights, not given.ours
+def main(turns: float = 1e7, runs: int = 9, ours: bool = False) -> None:
+    b = batch(int(turns), weights=True, features=True)
+    N, w, rivals = b.n_turns, b.weights, not ours
     report(
         {
-            "read states": cpu_ns(b.states.max, runs=given.runs),
-            "read states and weights": cpu_ns(lambda: (b.states.max(), w.max()), runs=given.runs),
+            "read states": cpu_ns(b.states.max, runs=runs),
+            "read states and weights": cpu_ns(lambda: (b.states.max(), w.max()), runs=runs),
         },
         N,
         "ns a turn",
@@ -124,30 +118,30 @@ def main() -> None:
     )
     counts, sums = np.zeros(STATES, np.int64), np.zeros(STATES)
     edges = np.array([0, len(b)])
-    turns, weights = Turns(b.offsets, b.states), Weights(np.empty(0), w)
+    rows, weights = Turns(b.offsets, b.states), Weights(np.empty(0), w)
     compare(
         "pooled histogram",
         {"fewsteps kernel": lambda: kernels.count_states(b.states, counts)},
         {"numpy bincount": lambda: np.bincount(b.states, minlength=STATES)} if rivals else {},
         N,
-        given.runs,
+        runs,
     )
     compare(
         "trajectory-uniform histogram; ours makes the pooled one as well",
         {"fewsteps tally": lambda: tally(b, workers=1).trajectory},
         uniform_rivals(b) if rivals else {},
         N,
-        given.runs,
+        runs,
     )
     compare(
         "general w",
         {
-            "fewsteps kernel": lambda: kernels.sum_states(turns, weights, edges, sums) and None,
+            "fewsteps kernel": lambda: kernels.sum_states(rows, weights, edges, sums) and None,
             "fewsteps, rounding carried": lambda: weighted_sums(b, weights, 1),
         },
         {"numpy bincount": lambda: np.bincount(b.states, w, minlength=STATES)} if rivals else {},
         N,
-        given.runs,
+        runs,
     )
     compare(
         "whole estimates with standard errors clustered by task",
@@ -160,9 +154,5 @@ def main() -> None:
         },
         {},
         N,
-        max(3, given.runs // 3),
+        max(3, runs // 3),
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ counted beside, and added up as fractions. Half of the turns are in one state, s
 
 from __future__ import annotations
 
-import argparse
 import time
 from fractions import Fraction
 
@@ -108,18 +107,11 @@ def total(sums: np.ndarray) -> float:
     return float(sums.sum())
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--turns", type=float, default=1e9)
-    given = arguments.parse_args()
+def main(turns: float = 1e9) -> None:
     begin = time.process_time()
-    done, errors = largest_errors(given.turns)
+    done, errors = largest_errors(turns)
     print(f"{done:,} turns, {time.process_time() - begin:.0f} CPU s; largest relative error of a sum")
     for name, error in errors.items():
         print(f"{name:<26}{error:.1e}")
     if max(errors.values()) > 1e-12:
         raise SystemExit("above 1e-12")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ after the other; a ratio of medians above the limit fails. Ratios under 1.15 are
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,10 +19,9 @@ from statistics import median
 ROOT = Path(__file__).parent.parent
 WORK = """
 import json, sys, time
-sys.path.insert(0, sys.argv[1] + "/benchmarks")
-from ragged import batch
+from benchmarks.ragged import batch
 from occupancy import SwitchLaw, bootstrap, cluster_sums, draw_switches, occupancy, tally
-b = batch(int(sys.argv[2]), weights=True, features=True)
+b = batch(int(sys.argv[1]), weights=True, features=True)
 sums = cluster_sums(b, convention="trajectory", workers=1)
 work = {
     "tally": lambda: tally(b, workers=1),
@@ -49,42 +47,29 @@ print(json.dumps(best))
 
 def once(tree: Path, turns: int) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    command = [sys.executable, "-c", WORK, str(tree), str(turns)]
+    command = [sys.executable, "-c", WORK, str(turns)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tree, env=environment, check=True)
     times: dict[str, float] = json.loads(done.stdout)
     return times
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--parent", default="HEAD~1")
-    arguments.add_argument("--turns", type=float, default=3e6)
-    arguments.add_argument("--rounds", type=int, default=7)
-    arguments.add_argument("--limit", type=float, default=1.25)
-    given = arguments.parse_args()
+def main(parent: str = "HEAD~1", turns: float = 3e6, rounds: int = 7, limit: float = 1.25) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        parent = Path(folder) / "parent"
-        subprocess.run(
-            ["git", "worktree", "add", "--quiet", "--detach", str(parent), given.parent], cwd=ROOT, check=True
-        )
+        tree = Path(folder) / "parent"
+        add = ["git", "worktree", "add", "--quiet", "--detach", str(tree), parent]
+        subprocess.run(add, cwd=ROOT, check=True)
         try:
-            rounds = [
-                (once(ROOT, int(given.turns)), once(parent, int(given.turns))) for _ in range(given.rounds)
-            ]
+            found = [(once(ROOT, int(turns)), once(tree, int(turns))) for _ in range(rounds)]
         finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(parent)], cwd=ROOT, check=True)
+            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
     slower = []
     print(f"{'':<24}{'here ns':>10}{'parent ns':>11}{'ratio':>8}")
-    for name in rounds[0][0]:
-        if name not in rounds[0][1]:
+    for name in found[0][0]:
+        if name not in found[0][1]:
             continue
-        here, there = (median(r[side][name] for r in rounds) for side in (0, 1))
+        here, there = (median(r[side][name] for r in found) for side in (0, 1))
         print(f"{name:<24}{here:>10.3f}{there:>11.3f}{here / there:>8.2f}")
-        if here / there > given.limit:
+        if here / there > limit:
             slower.append(name)
     if slower:
-        raise SystemExit(f"slower than {given.parent} by more than {given.limit}: {', '.join(slower)}")
-
-
-if __name__ == "__main__":
-    main()
+        raise SystemExit(f"slower than {parent} by more than {limit}: {', '.join(slower)}")

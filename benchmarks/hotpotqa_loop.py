@@ -1,6 +1,6 @@
 """HotpotQA's loop: how often the scripted teacher and student are right, and how many episodes a second.
 
-    FEWSTEPS_DATA=... python benchmarks/hotpotqa_loop.py
+    FEWSTEPS_DATA=... python -m benchmarks hotpotqa_loop
 
 Episodes per CPU second of one process. `evaluate` writes every turn; `collect` also draws, replays, judges
 and keeps the ledger.
@@ -8,7 +8,6 @@ and keeps the ledger.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import platform
@@ -17,22 +16,16 @@ import time
 from datetime import date
 from pathlib import Path
 
-from hotpotqa_search import machine
-
 from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
 from agentloop.policies.by_name import open_policy
 from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
+from benchmarks.hotpotqa_search import machine
 from occupancy.record.recipe import preset
 from occupancy.runs import Run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
+def main(repeats: int = 3) -> None:
     print(f"{date.today()}, {machine()}, Python {platform.python_version()}")
     made = open_hotpotqa()
     print(made.version)
@@ -45,9 +38,9 @@ def main() -> None:
             ("scripted", "test", 8),
         ):
             evaluated(folder / f"{policy}-{tasks}", made, policy, tasks, attempts)
-        for i in range(given.repeats):
+        for i in range(repeats):
             evaluated(folder / f"again-{i}", made, "scripted", "paper-train", 3)
-        for i in range(given.repeats):
+        for i in range(repeats):
             collected(folder / f"collect-{i}", made, K=3)
 
 
@@ -84,7 +77,3 @@ def rate(run: Run, began: float, clock: float) -> str:
         f"{episodes} episodes, {episodes / cpu:.0f} per CPU second, {episodes / wall:.0f} per second by the "
         f"clock (load average {os.getloadavg()[0]:.1f})"
     )
-
-
-if __name__ == "__main__":
-    main()

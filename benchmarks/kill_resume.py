@@ -1,31 +1,27 @@
-"""kill -9 at random moments, and what is left: python benchmarks/kill_resume.py [--kills 200] [--tasks 125]
+"""kill -9 at random moments, and what is left: python -m benchmarks kill_resume [--kills 200] [--tasks 125]
 
 A run against the mock server (student and teacher over HTTP, failures included) is killed and started again
 until it ends, and compared with an uninterrupted one. The server's bill has one line an answer it was paid
-for, with the seed that names the turn, so every token on it is looked for in the ledger.
+for, with the seed that names the turn, so every token on it is looked for in the ledger. A task has two
+proposals, four episodes.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parent.parent
-if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import aiohttp  # noqa: F401 -- before the fork, so that kills hit the run and not its imports
 from toy_world import Corridors
@@ -37,6 +33,7 @@ from agentloop.run import units
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.run.summary import summarise
 from agentloop.run.types import seed_of
+from benchmarks.mock_server import serving
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
 
@@ -64,7 +61,7 @@ def kill_and_resume(folder: Path, *, kills: int, tasks: int, seed: int, delay_s:
     """Run, kill, resume, compare."""
     whole = _served(folder / "whole", folder / "whole.bill", tasks, delay_s=0.0)
     rng = random.Random(seed)
-    with _server(folder / "killed.bill", delay_s) as port:
+    with _server(folder / "killed.bill", delay_s) as (port, _):
         hits = 0
         while hits < kills:
             child = _fork(folder / "killed", tasks, port)
@@ -195,38 +192,17 @@ def _fork(folder: Path, tasks: int, port: int) -> int:
 
 
 def _served(folder: Path, bill: Path, tasks: int, *, delay_s: float) -> Run:
-    with _server(bill, delay_s) as port:
+    with _server(bill, delay_s) as (port, _):
         _, status = os.waitpid(_fork(folder, tasks, port), 0)
     assert status == 0, f"the uninterrupted run ended with status {status}"
     return open_run(folder)
 
 
-class _server:
-    """The mock server in a process of its own, for the time of a `with`."""
-
-    def __init__(self, bill: Path, delay_s: float) -> None:
-        command = [sys.executable, str(ROOT / "benchmarks" / "mock_server.py"), "--bill", str(bill)]
-        more = ["--delay", str(delay_s), "--fail", FAILURES]
-        self._process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self) -> int:
-        assert self._process.stdout is not None
-        return int(self._process.stdout.readline())
-
-    def __exit__(self, *error: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+def _server(bill: Path, delay_s: float) -> AbstractContextManager[tuple[int, int]]:
+    return serving("--bill", str(bill), "--delay", str(delay_s), "--fail", FAILURES)
 
 
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--kills", type=int, default=200)
-    arguments.add_argument("--tasks", type=int, default=125, help="two proposals each: four episodes a task")
-    arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--delay", type=float, default=0.3, help="seconds before each answer")
-    given = arguments.parse_args()
+def main(kills: int = 200, tasks: int = 125, seed: int = 1, delay: float = 0.3) -> None:
     with tempfile.TemporaryDirectory() as place:
-        found = kill_and_resume(
-            Path(place), kills=given.kills, tasks=given.tasks, seed=given.seed, delay_s=given.delay
-        )
+        found = kill_and_resume(Path(place), kills=kills, tasks=tasks, seed=seed, delay_s=delay)
     print(json.dumps(asdict(found)))

@@ -1,32 +1,34 @@
 """A small OpenAI-compatible server for tests and measurements: answers at once, fails as told, keeps its own
 bill.
 
-    python benchmarks/mock_server.py --port 8123 --bill bill.txt --fail server=.02,drop=.01
+    python -m benchmarks mock_server --port 8123 --bill bill.txt --fail server=.02,drop=.01 --delay .3
 
 The turn depends on the messages and the seed alone. It plays the toy corridor: the last observation says what
 to do, and a model named student-… errs. Every billed answer is one line of the bill, on disk before the
-answer is sent: model, prompt tokens, output tokens, seed.
+answer is sent: model, prompt tokens, output tokens, seed. Port 0 takes a free one, which is printed.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
 import re
+import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
 
+ROOT = Path(__file__).parents[1]
 FAILURES = ("busy", "server", "hang", "drop", "after", "malformed", "no_usage", "filter", "overflow")
 """busy 429; server 500, not billed; hang and drop: billed, never answered; after: billed, then 502;
 malformed: billed, half a JSON; no_usage: billed, says nothing of it; filter: billed, no text; overflow: 400,
 context too long."""
-
 
 REFUSALS = {
     "busy": (429, "slow down"),
@@ -156,21 +158,23 @@ def _between(text: bytes, start: bytes, end: bytes) -> bytes:
     return b"" if at < 0 else text[at + len(start) : text.index(end, at)].strip()
 
 
-async def _main(given: argparse.Namespace) -> None:
-    fail = {name: float(share) for name, _, share in (p.partition("=") for p in given.fail.split(",") if p)}
-    unknown = set(fail) - set(FAILURES)
-    if unknown:
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[int, int]]:
+    """Port and process of a server of its own, for the time of a `with`."""
+    command = [sys.executable, "-m", "benchmarks", "mock_server", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
+        assert server.stdout is not None
+        try:
+            yield int(server.stdout.readline()), server.pid
+        finally:
+            server.kill()
+
+
+async def main(port: int = 0, bill: Path = Path("/dev/null"), delay: float = 0.0, fail: str = "") -> None:
+    shares = {name: float(share) for name, _, share in (p.partition("=") for p in fail.split(",") if p)}
+    if unknown := set(shares) - set(FAILURES):
         sys.exit(f"--fail {sorted(unknown)}: expected {', '.join(FAILURES)}")
-    with Path(given.bill).open("a") as bill:
-        server = await Mock(fail, given.delay, bill).serve(port=given.port)
+    with bill.open("a") as billed:
+        server = await Mock(shares, delay, billed).serve(port=port)
         print(server.sockets[0].getsockname()[1], flush=True)
         await server.serve_forever()
-
-
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--port", type=int, default=0, help="0 takes a free one, which is printed")
-    arguments.add_argument("--bill", default="/dev/null", help="file of what was billed")
-    arguments.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
-    arguments.add_argument("--fail", default="", help="NAME=SHARE,… of " + ", ".join(FAILURES))
-    asyncio.run(_main(arguments.parse_args()))

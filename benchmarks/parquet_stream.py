@@ -6,13 +6,12 @@ T is counted from the ids, or read from a column. Wall and CPU seconds include s
 library; medians over the runs, engines in turn. Peak is the resident memory of the process. The floor is
 pyarrow decoding the same columns with the same threads and doing nothing with them. At the end, passes over
 the same turns as mapped files (Arrow IPC and `save_arrays`), of which all but the first are repeated ones.
+DIR keeps the files.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+
+from benchmarks.busy import memory_mb
 
 STATES, T_MAX, BLOCK = 10_000, 50, 1_000_000
 
@@ -44,18 +45,11 @@ def write(file: Path, turns: int) -> None:
             done, first = done + len(owner), first + len(T)
 
 
-def by_fewsteps(file: str) -> Any:
+def by_fewsteps(file: str, length: str | None = None) -> Any:
     from occupancy.record.columns import Columns
     from occupancy.streaming.scan import scan_table
 
-    return scan_table(file, Columns())[0].tally.trajectory
-
-
-def by_fewsteps_with_T(file: str) -> Any:
-    from occupancy.record.columns import Columns
-    from occupancy.streaming.scan import scan_table
-
-    return scan_table(file, Columns(length="T"))[0].tally.trajectory
+    return scan_table(file, Columns(length=length))[0].tally.trajectory
 
 
 def decode(file: str, columns: list[str]) -> None:
@@ -146,7 +140,7 @@ def mapped(file: Path) -> None:
 
 
 ENGINES = {
-    "fewsteps, T stored": by_fewsteps_with_T,
+    "fewsteps, T stored": lambda file: by_fewsteps(file, "T"),
     "duckdb, T stored": by_duckdb_with_T,
     "polars, T stored": by_polars_with_T,
     "floor: state, T": lambda file: decode(file, ["state", "T"]),
@@ -160,40 +154,29 @@ ENGINES = {
 def once(name: str, file: Path) -> tuple[float, float, float, float | None]:
     """Wall and CPU seconds, peak MB, and the largest share."""
     begin = time.perf_counter()
-    child = [sys.executable, __file__, "--engine", name, "--file", str(file)]
+    child = [sys.executable, "-m", "benchmarks", "parquet_stream", "--engine", name, "--file", str(file)]
     done = subprocess.run(child, capture_output=True, text=True, check=True)
     cpu, peak, top = json.loads(done.stdout)
     return time.perf_counter() - begin, cpu, peak, top
 
 
-def peak_mb() -> float:
-    """Peak resident memory of this process alone: ru_maxrss of a child counts the parent it came from."""
-    status = Path("/proc/self/status").read_text("ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--turns", type=float, default=1e8)
-    arguments.add_argument("--folder", type=Path, help="where the files are written and kept")
-    arguments.add_argument("--runs", type=int, default=3)
-    arguments.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
-    arguments.add_argument("--file", help=argparse.SUPPRESS)
-    given = arguments.parse_args()
-    if given.engine:
-        p = ENGINES[given.engine](given.file)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+def main(
+    turns: float = 1e8, runs: int = 3, folder: Path | None = None, engine: str = "", file: Path = Path()
+) -> None:
+    if engine:
+        p = ENGINES[engine](str(file))
         top = None if p is None else float(p.max() / p.sum())
-        print(json.dumps([usage.ru_utime + usage.ru_stime, peak_mb(), top]))
+        # The status, since ru_maxrss of a child counts the parent that it came from.
+        print(json.dumps([time.process_time(), memory_mb(field="VmHWM"), top]))
         return
     with tempfile.TemporaryDirectory() as temporary:
-        file = (given.folder or Path(temporary)) / f"turns-{int(given.turns)}.parquet"
+        file = (folder or Path(temporary)) / f"turns-{int(turns)}.parquet"
         if not file.exists():
-            write(file, int(given.turns))
-        print(f"{given.turns:,.0f} turns, {file.stat().st_size / 1e9:.2f} GB")
+            write(file, int(turns))
+        print(f"{turns:,.0f} turns, {file.stat().st_size / 1e9:.2f} GB")
         print(f"{'':<24}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}")
         seen: dict[str, list[Any]] = {name: [] for name in ENGINES}
-        for _ in range(given.runs):
+        for _ in range(runs):
             for name in ENGINES:
                 seen[name].append(once(name, file))
         for name, found in seen.items():
@@ -203,7 +186,3 @@ def main() -> None:
         if max(tops) - min(tops) > 1e-9:
             raise SystemExit(f"the engines disagree: {sorted(set(tops))}")
         mapped(file)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Random words of one stream as raw little-endian bytes on standard output, without end.
 
-python benchmarks/rng_stream.py splitmix64-trajectories | dieharder -a -g 200
+python -m benchmarks rng_stream --stream splitmix64-trajectories | dieharder -a -g 200
 
 *-trajectories   first draws of consecutive trajectories, seed 1
 *-seeds          first draws of trajectory 0 under consecutive seeds
@@ -10,13 +10,13 @@ numpy-philox     numpy's Philox4x64 as the control
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 import numpy as np
 
 from occupancy.kernels import rng
 from occupancy.kernels.draw import Stream, compiled, fill_bits, mix
 
-STREAMS = ("numpy-philox", "splitmix64-trajectories", "splitmix64-seeds")
 BLOCK = 1 << 17
 
 
@@ -36,10 +36,8 @@ def fill(stream: str, first: int, out: np.ndarray) -> None:
         fill_bits(Stream(np.uint64(rng.stream_key(1, 0)), np.uint64(first)), out)
 
 
-def main() -> None:
-    if len(sys.argv) != 2 or sys.argv[1] not in STREAMS:
-        sys.exit(f"usage: rng_stream.py STREAM, one of {', '.join(STREAMS)}")
-    stream, first, out = sys.argv[1], 0, np.empty(BLOCK, np.uint64)
+def main(stream: Literal["splitmix64-trajectories", "splitmix64-seeds", "numpy-philox"]) -> None:
+    first, out = 0, np.empty(BLOCK, np.uint64)
     control = np.random.Generator(np.random.Philox(1)).bit_generator
     while True:
         if stream == "numpy-philox":
@@ -52,7 +50,3 @@ def main() -> None:
             sys.stderr.close()
             return
         first += BLOCK
-
-
-if __name__ == "__main__":
-    main()

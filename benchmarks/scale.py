@@ -8,12 +8,10 @@ tally is timed. CPU time of the process, after a first call on a small batch.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import time
 
-from ragged import batch
-
+from benchmarks.ragged import batch
 from occupancy import tally
 from occupancy.kernels import sums as kernels
 from occupancy.statistics.tallies import Tally
@@ -21,21 +19,17 @@ from occupancy.statistics.tallies import Tally
 IN_MEMORY, BLOCK = 10**8, 10**7
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--largest", type=float, default=1e9)
-    arguments.add_argument("--workers", type=int, default=1)
-    given = arguments.parse_args()
-    tally(batch(10_000), workers=given.workers)
+def main(largest: float = 1e9, workers: int = 1) -> None:
+    tally(batch(10_000), workers=workers)
     print(f"kernels: {kernels.__name__}")
     print(f"{'turns':>16}{'bytes':>16}{'CPU s':>10}{'ns a turn':>11}{'peak MB':>9}")
     size = 10**5
-    while size <= given.largest:
+    while size <= largest:
         turns, bytes_, seconds, total = 0, 0, 0.0, None
         while turns < size * 0.99:
             b = batch(min(size, BLOCK if size > IN_MEMORY else size), seed=turns)
             begin = time.process_time()
-            found = tally(b, workers=given.workers)
+            found = tally(b, workers=workers)
             total = found if total is None else total + found
             seconds += time.process_time() - begin
             turns += b.n_turns
@@ -46,7 +40,3 @@ def main() -> None:
             f"{turns:>16,}{bytes_:>16,}{seconds:>10.4f}{seconds / turns * 1e9:>11.3f}{peak:>9.0f}", flush=True
         )
         size *= 10
-
-
-if __name__ == "__main__":
-    main()

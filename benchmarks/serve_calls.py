@@ -8,20 +8,16 @@ the endpoint with its ledger, journal and run folder. One line a thousand calls:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
 import os
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).parents[1])]
 
 import aiohttp
 
@@ -32,6 +28,7 @@ from agentloop.serve.run import serve
 from agentloop.serve.server import answering
 from agentloop.serve.settings import Serving
 from agentloop.types import Answer, Ask, Usage
+from benchmarks.busy import memory_mb
 from occupancy.record.recipe import preset
 
 TURNS = 10
@@ -88,11 +85,6 @@ def harness(address: str, calls: int, at_once: int, told: Any) -> None:
     asyncio.run(run())
 
 
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 async def measured(folder: Path, calls: int, at_once: int) -> None:
     told = multiprocessing.get_context("spawn").Queue()
     processes: list[Any] = []
@@ -124,7 +116,7 @@ async def measured(folder: Path, calls: int, at_once: int) -> None:
                         "calls": made,
                         "calls_per_s": round(n / wall),
                         "cpu_ms_a_call": round(1000 * cpu / n, 2),
-                        "resident_mb": round(resident_mb(), 1),
+                        "resident_mb": round(memory_mb(), 1),
                     }
                     print(json.dumps(line), flush=True)
 
@@ -144,15 +136,7 @@ async def measured(folder: Path, calls: int, at_once: int) -> None:
     processes[0].join()
 
 
-def main() -> None:
-    given = argparse.ArgumentParser(description=__doc__)
-    given.add_argument("--calls", type=int, default=20_000)
-    given.add_argument("--at-once", type=int, default=64)
-    arguments = given.parse_args()
+async def main(calls: int = 20_000, at_once: int = 64) -> None:
     print(json.dumps({"machine": platform.processor(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}))
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(measured(Path(folder), arguments.calls, arguments.at_once))
-
-
-if __name__ == "__main__":
-    main()
+        await measured(Path(folder), calls, at_once)

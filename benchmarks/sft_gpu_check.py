@@ -1,17 +1,15 @@
 """Every way to train that needs a GPU, small: losses and gradients beside the CPU's in fp32.
 
-    python benchmarks/sft_gpu_check.py --out check.jsonl
+    python -m benchmarks sft_gpu_check --out check.jsonl
 
 One line a check: `distance` is from the CPU's fp32 loss (relative) and gradient (norm of the difference over
 the norm), or from the training that it must repeat. Kernels that the machine lacks are named as absent.
+`--only` chooses checks by a part of their names.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 import importlib.util
-import json
 import tempfile
 import time
 import warnings
@@ -21,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from sft_step import versions
 
+from benchmarks.sft_step import noted
 from occupancy.record.errors import InputError, RunError
 from sft import attention, checkpoint
 from sft.model import DevicePack, load, prepare
@@ -246,11 +244,7 @@ def checks(world: World, folder: Path) -> list[tuple[str, Callable[[], dict[str,
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", help="checks whose name has this in it")
-    parser.add_argument("--out", type=Path, default=Path("sft_gpu_check.jsonl"))
-    chosen = parser.parse_args()
+def main(only: str = "", out: Path = Path("sft_gpu_check.jsonl")) -> int:
     if not torch.cuda.is_available():
         print("no GPU here: this check compares a GPU with the CPU")
         return 2
@@ -260,7 +254,7 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for name, run in checks(World(0, 1, device), Path(folder)):
-            if not any(part in name for part in chosen.only or [""]):
+            if only not in name:
                 continue
             began = time.perf_counter()
             try:
@@ -271,14 +265,6 @@ def main() -> int:
                 line = {"check": name, "ok": False, "error": f"{type(error).__name__}: {error}"[:500]}
             line["s"] = round(time.perf_counter() - began, 1)
             failed += not line.get("ok", True)
-            print(json.dumps(line), flush=True)
-            with chosen.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({**line, **versions()}) + "\n")
-            gc.collect()
-            torch._dynamo.reset()
+            noted(line, out)
     leave()
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

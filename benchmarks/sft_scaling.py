@@ -1,7 +1,7 @@
 """Weak scaling and equal loss curves on several GPUs of one host.
 
-    torchrun --nproc-per-node 4 benchmarks/sft_scaling.py --model 3b --mode alone --case liger:3
-    torchrun --nproc-per-node 4 benchmarks/sft_scaling.py --model 3b --mode weak --case liger:3
+    torchrun --nproc-per-node 4 -m benchmarks sft_scaling --model 3b --mode alone --case liger:3
+    torchrun --nproc-per-node 4 -m benchmarks sft_scaling --model 3b --mode weak --case liger:3
 
 alone: every GPU trains for itself, all at the same time: cards differ, and the sharded runs are compared with
 the mean card and with the slowest. weak: one sharded training, every GPU has 64 rows a step, whatever their
@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from flops import parameters
-from sft_step import LENGTH, ROWS_A_STEP, Timer, config_of, make_rows, timer_rows, versions
 
+from benchmarks.flops import parameters
+from benchmarks.sft_step import LENGTH, ROWS_A_STEP, Timer, config_of, make_rows, noted, timer_rows
 from sft import attention
 from sft.model import load, prepare
 from sft.optim import make_optimizer, rate
@@ -87,37 +86,27 @@ def measured(run: str, chosen: argparse.Namespace, world: World) -> dict[str, An
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="3b", choices=["3b", "135m", "tiny"])
-    parser.add_argument("--mode", default="weak", choices=["alone", "weak", "curve"])
-    parser.add_argument("--case", action="append", required=True, help="kernels:packs[:reshard]")
-    parser.add_argument("--attention", default="auto")
-    parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--warm", type=int, default=2)
-    parser.add_argument("--lr", type=float, default=1e-5)
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--profile", action="store_true", help="profile rank 0's last step")
-    parser.add_argument("--out", type=Path, default=Path("sft_scaling.jsonl"))
-    chosen = parser.parse_args()
-    world = join(sharded=chosen.precision == "fp32_master")
-    for run in chosen.case:
+def main(
+    *,
+    case: list[str],
+    model: Literal["3b", "135m", "tiny"] = "3b",
+    mode: Literal["alone", "weak", "curve"] = "weak",
+    attention: str = "auto",
+    steps: int = 7,
+    warm: int = 2,
+    lr: float = 1e-5,
+    precision: str = "bf16",
+    profile: bool = False,  # rank 0's last step
+    out: Path = Path("sft_scaling.jsonl"),
+) -> None:
+    chosen = argparse.Namespace(**locals())
+    world = join(sharded=precision == "fp32_master")
+    for run in case:
         line = measured(run, chosen, world)
-        if chosen.mode == "alone" and world.size > 1:
+        if mode == "alone" and world.size > 1:
             cards: list[Any] = [None] * world.size
             dist.all_gather_object(cards, line["tokens_s"])
             line["cards_tokens_s"] = cards
             line["tokens_s_a_gpu"] = round(sum(cards) / world.size, 1)
-        if world.rank == 0:
-            print(json.dumps(line), flush=True)
-            with chosen.out.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({**line, **versions()}) + "\n")
-        gc.collect()
-        torch._dynamo.reset()
-        if world.device.type == "cuda":
-            torch.cuda.empty_cache()
+        noted(line, out if world.rank == 0 else None)
     leave()
-
-
-if __name__ == "__main__":
-    main()

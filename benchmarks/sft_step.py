@@ -1,7 +1,7 @@
 """Tokens a second, MFU and peak memory of one GPU, beside TRL's SFTTrainer.
 
-    python benchmarks/sft_step.py --model 3b --run ours:torch:compile:3 --out step.jsonl
-    python benchmarks/sft_step.py --model 3b --run trl:torch:liger:3 --out step.jsonl
+    python -m benchmarks sft_step --model 3b --run ours:torch:compile:3 --out step.jsonl
+    python -m benchmarks sft_step --model 3b --run trl:torch:liger:3 --out step.jsonl
 
 A run is engine:attention:kernels:packs, where `packs` is how many sequences of 4,096 ids one forward pass
 takes. Both engines get the same model (random weights of a real shape, bf16), the same rows (lengths and
@@ -12,20 +12,19 @@ One engine a process: Liger replaces functions of transformers for everything th
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from flops import H100_BF16, parameters, step_flops
-from sft_profile import Profile
 
+from benchmarks.flops import H100_BF16, parameters, step_flops
+from benchmarks.sft_profile import Profile
 from sft import attention
 from sft.model import load, prepare
 from sft.optim import make_optimizer, rate
@@ -34,44 +33,32 @@ from sft.settings import Settings
 from sft.train import optimizer_step
 from sft.world import World
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTH = 4096
 ROWS_A_STEP = 64
 
 
-def config_of(name: str) -> Any:
-    """Shapes of published models; nothing is downloaded."""
-    from transformers import LlamaConfig, Qwen2Config
+SHAPES = {
+    "3b": ("Qwen2Config", 151_936, 2048, 11_008, 36, 16, 2, 32_768),  # Qwen2.5-3B
+    "135m": ("LlamaConfig", 49_152, 576, 1536, 30, 9, 3, 8192),  # SmolLM2-135M
+    "tiny": ("LlamaConfig", 512, 64, 128, 2, 4, 2, LENGTH),
+}
+"""Of published models: ids, hidden and intermediate size, layers, heads, key-value heads, positions."""
 
-    if name == "3b":  # Qwen2.5-3B
-        return Qwen2Config(
-            vocab_size=151_936,
-            hidden_size=2048,
-            intermediate_size=11_008,
-            num_hidden_layers=36,
-            num_attention_heads=16,
-            num_key_value_heads=2,
-            max_position_embeddings=32_768,
-            tie_word_embeddings=True,
-        )
-    if name == "135m":  # SmolLM2-135M
-        return LlamaConfig(
-            vocab_size=49_152,
-            hidden_size=576,
-            intermediate_size=1536,
-            num_hidden_layers=30,
-            num_attention_heads=9,
-            num_key_value_heads=3,
-            max_position_embeddings=8192,
-            tie_word_embeddings=True,
-        )
-    return LlamaConfig(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=LENGTH,
+
+def config_of(name: str) -> Any:
+    """A shape as a config; nothing is downloaded."""
+    import transformers
+
+    kind, ids, hidden, intermediate, layers, heads, kv_heads, positions = SHAPES[name]
+    return getattr(transformers, kind)(
+        vocab_size=ids,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=positions,
         tie_word_embeddings=True,
     )
 
@@ -313,21 +300,33 @@ def versions() -> dict[str, Any]:
     return {"device": device, "date": time.strftime("%Y-%m-%d"), "versions": found}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="3b", choices=["3b", "135m", "tiny"])
-    parser.add_argument("--run", action="append", required=True, help="engine:attention:kernels:packs")
-    parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--warm", type=int, default=2, help="steps before the clock starts")
-    parser.add_argument("--share", type=float, default=0.3, help="targets among all ids")
-    parser.add_argument("--profile", action="store_true", help="profile the last step")
-    parser.add_argument("--out", type=Path, default=Path("sft_step.jsonl"))
-    chosen = parser.parse_args()
-    config = config_of(chosen.model)
-    rows = make_rows(chosen.steps * ROWS_A_STEP, vocabulary=config.vocab_size, share=chosen.share)
+def noted(line: dict[str, Any], file: Path | None) -> None:
+    """Print a line and add it to a file with the versions; then free what the run has left."""
+    if file is not None:
+        print(json.dumps(line), flush=True)
+        with file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps({**line, **versions()}) + "\n")
+    gc.collect()
+    torch._dynamo.reset()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def main(
+    *,
+    run: list[str],
+    model: Literal["3b", "135m", "tiny"] = "3b",
+    steps: int = 7,
+    warm: int = 2,  # steps before the clock starts
+    share: float = 0.3,  # targets among all ids
+    profile: bool = False,  # the last step
+    out: Path = Path("sft_step.jsonl"),
+) -> None:
+    config = config_of(model)
+    rows = make_rows(steps * ROWS_A_STEP, vocabulary=config.vocab_size, share=share)
     print(json.dumps(versions()), flush=True)
-    for run in chosen.run:
-        engine, kernel, kernels, packs = run.split(":")
+    for each in run:
+        engine, kernel, kernels, packs = each.split(":")
         began = time.perf_counter()
         try:
             if DEVICE.type == "cuda":
@@ -335,26 +334,14 @@ def main() -> None:
             report = {"ours": ours, "trl": trl}[engine](
                 config,
                 rows,
-                steps=chosen.steps,
-                timer=Timer(chosen.warm, steps=chosen.steps, profiled=chosen.profile),
+                steps=steps,
+                timer=Timer(warm, steps=steps, profiled=profile),
                 kernel=kernel,
                 kernels=kernels,
                 packs=int(packs),
             )
         except Exception as error:  # a benchmark reports what failed and goes on
             report = {"failed": f"{type(error).__name__}: {error}"[:600]}
-        line = {"model": chosen.model, "run": run, "target_share": chosen.share, **report}
+        line = {"model": model, "run": each, "target_share": share, **report}
         line["wall_s"] = round(time.perf_counter() - began, 1)
-        print(json.dumps(line), flush=True)
-        with chosen.out.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({**line, **versions()}) + "\n")
-        gc.collect()
-        torch._dynamo.reset()
-        if DEVICE.type == "cuda":
-            torch.cuda.empty_cache()
-
-
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-if __name__ == "__main__":
-    main()
+        noted(line, out)

@@ -1,14 +1,13 @@
-"""A sweep of 3,840 pipelines with the log-linear student, on CPU or GPU: python benchmarks/simulate_sweep.py
+"""A sweep of 3,840 pipelines with the log-linear student, on CPU or GPU: python -m benchmarks simulate_sweep
 
 6 K x 5 r x 4 budgets x 32 seeds, each two trainings of 200 gradient steps and an evaluation by dynamic
 programming, in a world of 1,000 contexts, 8 actions, 64 features and T_max 30. Prints the time of the first
 call, which compiles, and of a second one with other seeds. First students are shared by lanes with the same
-demonstrations, so 3,840 + 640 trainings are run.
+demonstrations, so 3,840 + 640 trainings are run. `--lanes` pipelines are a chunk; 0: as `sweep` chooses.
 """
 
 from __future__ import annotations
 
-import argparse
 import platform
 import time
 
@@ -28,11 +27,7 @@ def report(done: int, of: int) -> None:
     print(f"  {time.strftime('%H:%M:%S')} {done}/{of} pipelines", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lanes", type=int, default=0, help="pipelines a chunk; 0: as sweep chooses")
-    parser.add_argument("--seeds", type=int, default=32)
-    arguments = parser.parse_args()
+def main(lanes: int = 0, seeds: int = 32) -> None:
     device = jax.devices()[0]
     world = recovery_world(WORLD)
     print(
@@ -50,17 +45,13 @@ def main() -> None:
             recipes=recipes,
             budgets=(8_000, 16_000, 32_000, 64_000),
             r=(0.0, 0.25, 0.5, 0.75, 1.0),
-            seeds=arguments.seeds,
+            seeds=seeds,
             student=LogLinear(),
             seed=seed,
-            lanes=arguments.lanes,
+            lanes=lanes,
             progress=report,
         )
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         print(f"{name}: {len(out.J)} pipelines in {wall:.1f} s wall, {cpu:.1f} s of processor", flush=True)
     best = out.frame().groupby(["budget", "K", "r"])["J"].mean().groupby("budget").idxmax()
     print("best (K, r) by budget:", {b: key[1:] for b, key in best.items()})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The numbers and figures of docs/worlds.md: python benchmarks/simulate_worlds.py [PART ...]
+"""The numbers and figures of docs/worlds.md: python -m benchmarks simulate_worlds [--parts PART ..]
 
 Parts: families, knobs, findings, rounds. Prints Markdown; findings also writes docs/figures/worlds_*.png.
 Every difference is paired by seed, with its standard error.
@@ -6,7 +6,6 @@ Every difference is paired by seed, with its standard error.
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -299,8 +298,7 @@ def rounds(budget: int = 40_000, seeds: int = 64) -> None:
 
 PARTS = {"families": families, "knobs": knobs, "findings": findings, "rounds": rounds}
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
-    for part in parser.parse_args().parts or PARTS:
+
+def main(parts: list[str] = list(PARTS)) -> None:  # noqa: B006 - read alone
+    for part in parts:
         PARTS[part]()

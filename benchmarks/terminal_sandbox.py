@@ -2,15 +2,15 @@
 
     FEWSTEPS_DATA=... python -m benchmarks terminal_sandbox --starts 1000 --at-once 16 --prefixes 50
 
-Times are medians of wall seconds with the 90 % quantile, one sandbox at a time; the load average is printed
-beside them. Then `--starts` sandboxes are started, `--at-once` at a time, each with processes that outlive
-their command, and what is left afterwards is counted. Then `--prefixes` episodes of the scripted student are
-cut at a random turn and played again: every observation and every hash of the changed files is compared.
+Times are medians of wall seconds with the 90 % quantile, over `--repeats` sandboxes one at a time; the load
+average is printed beside them. Then `--starts` sandboxes are started, `--at-once` at a time, each with
+processes that outlive their command, and what is left afterwards is counted. Then `--prefixes` episodes of
+the scripted student are cut at a random turn and played again: every observation and every hash of the
+changed files is compared. Each of the three numbers may be 0.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -150,35 +150,23 @@ async def replays(benchmark: Terminal, *, prefixes: int, seed: int) -> dict[str,
     }
 
 
-async def measure(given: argparse.Namespace) -> dict[str, Any]:
-    layers = open_image(given.image).layers
-    found: dict[str, Any] = {"load": os.getloadavg()[0], "image": open_image(given.image).name}
-    if given.repeats:
-        found["times"] = await times(layers, repeats=given.repeats)
-    if given.starts:
-        found["many"] = await many(layers, starts=given.starts, at_once=given.at_once)
-    if given.prefixes:
-        benchmark = open_terminal(workers=given.workers, image=given.image)
-        found["replays"] = await replays(benchmark, prefixes=given.prefixes, seed=0)
+async def main(
+    *,
+    image: str = "host",
+    repeats: int = 30,
+    starts: int = 1000,
+    at_once: int = 16,
+    prefixes: int = 50,
+    workers: int = 4,
+) -> None:
+    layers = open_image(image).layers
+    found: dict[str, Any] = {"load": os.getloadavg()[0], "image": open_image(image).name}
+    if repeats:
+        found["times"] = await times(layers, repeats=repeats)
+    if starts:
+        found["many"] = await many(layers, starts=starts, at_once=at_once)
+    if prefixes:
+        benchmark = open_terminal(workers=workers, image=image)
+        found["replays"] = await replays(benchmark, prefixes=prefixes, seed=0)
     found["load_at_the_end"] = os.getloadavg()[0]
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--image", default="host")
-    parser.add_argument(
-        "--repeats", type=int, default=30, help="sandboxes whose times are measured; 0 = none"
-    )
-    parser.add_argument("--starts", type=int, default=1000, help="sandboxes that are counted; 0 = none")
-    parser.add_argument("--at-once", type=int, default=16)
-    parser.add_argument("--prefixes", type=int, default=50, help="recorded prefixes; 0 = none")
-    parser.add_argument("--workers", type=int, default=4, help="episodes at the same time")
-    print(json.dumps(asyncio.run(measure(parser.parse_args(arguments))), indent=1))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    print(json.dumps(found, indent=1))

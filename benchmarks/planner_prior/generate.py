@@ -1,16 +1,15 @@
 """Play worlds of all families, and store what the prior is learnt from: one JSON file a world.
 
-    python -m benchmarks planner_prior generate --worlds-file feature_worlds.py --out DIR --numbers 112
+    python -m benchmarks planner_prior.generate --worlds-file feature_worlds.py --out DIR --numbers 112
 
 A file holds `facts` (what the pilot's run folder says), `small` (trainings on cuts of the pilot, exact
 pass@1), `truth` (exact pass@1 of every option, repeated, by role and budget) and `rounds` (the same after a
 first purchase). Sizes are in units of the pilot's cost. A file that is there is not made again, so `--first`
-and `--families` divide the work.
+and `--family` divide the work.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import sys
@@ -215,37 +214,34 @@ def play(
     return result | {"seconds": time.time() - start}
 
 
-def main(arguments: list[str]) -> None:
+def main(
+    *,
+    out: Path,
+    worlds_file: Path | None = None,  # not part of this repository; `lab-` needs none
+    seed: int = 77,
+    first: int = 0,  # number of a world
+    numbers: int = 112,  # worlds of each family
+    family: list[str] = list(families.NAMES),  # noqa: B006 - read alone
+    reps: tuple[int, ...] = (1, 3, 2, 1),  # of ROLES
+    no_rounds: bool = False,  # play no first purchase
+) -> None:
     """Play the worlds that are not stored yet."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--worlds-file", type=Path, help="not part of this repository; `lab-` needs none")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=77)
-    parser.add_argument("--first", type=int, default=0, help="first number of a world")
-    parser.add_argument("--numbers", type=int, default=112, help="worlds of each family")
-    parser.add_argument("--families", default=",".join(families.NAMES))
-    parser.add_argument("--reps", type=int, nargs=4, default=[1, 3, 2, 1], help=f"of {', '.join(ROLES)}")
-    parser.add_argument("--no-rounds", action="store_true", help="play no first purchase")
-    given = parser.parse_args(arguments)
-    names, reps = given.families.split(","), dict(zip(ROLES, given.reps, strict=True))
-    if given.worlds_file is None and not set(names) <= set(laboratory.NAMES):
-        parser.error("--worlds-file is needed for all families but the laboratory's own (lab-...)")
-    base = worlds_of(given.worlds_file) if given.worlds_file else None
-    given.out.mkdir(parents=True, exist_ok=True)
-    for number in range(given.first, given.first + given.numbers):
-        for family in names:
-            path = given.out / f"{family}-{given.seed}-{number:03d}.json"
+    if worlds_file is None and not set(family) <= set(laboratory.NAMES):
+        raise SystemExit("--worlds-file is needed for all families but the laboratory's own (lab-...)")
+    base = worlds_of(worlds_file) if worlds_file else None
+    repeats = dict(zip(ROLES, reps, strict=True))
+    out.mkdir(parents=True, exist_ok=True)
+    for number in range(first, first + numbers):
+        for name in family:
+            path = out / f"{name}-{seed}-{number:03d}.json"
             if path.exists():
                 continue
             try:
-                own = family in laboratory.NAMES
-                key = (family, number, given.seed)
-                world = Laboratory(*key) if own else Played(base, *key)
-                one = play(world, *key, reps, rounds=not given.no_rounds)
+                key = (name, number, seed)
+                world = Laboratory(*key) if name in laboratory.NAMES else Played(base, *key)
+                one = play(world, *key, repeats, rounds=not no_rounds)
             except (RuntimeError, RunError) as error:
-                print(f"{family} {number}: {error}", file=sys.stderr, flush=True)
+                print(f"{name} {number}: {error}", file=sys.stderr, flush=True)
                 continue
             path.write_text(json.dumps(one))
             print(f"{one['world']} {one['seconds']:.1f} s", flush=True)

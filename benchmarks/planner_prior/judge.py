@@ -1,6 +1,6 @@
 """Judge priors on worlds that they were not learnt from.
 
-    python -m benchmarks planner_prior judge --data DIR --stage selection|test|shuffled [--json FILE]
+    python -m benchmarks planner_prior.judge --data DIR --stage selection|test|shuffled [--scores FILE]
 
 selection  worlds below number 90, and the laboratory's: each family left out, and a third of all families'
            worlds left out (family known); for development
@@ -15,11 +15,10 @@ scores it on another, which is a lower bound. Bands are of level .9. Means are o
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -182,25 +181,25 @@ def informed(worlds: Sequence[World], *, shuffled: bool) -> float:
     return float(np.mean(np.array(p) < 0.05))
 
 
-def main(arguments: list[str]) -> None:
-    """Print the scores of every job, as JSON by budget."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder that `generate` filled")
-    parser.add_argument("--stage", choices=("selection", "test", "shuffled"), required=True)
-    parser.add_argument("--designs", default="both", help=f"of {', '.join(DESIGNS)}; separated by commas")
-    parser.add_argument("--json", type=Path, help="write the scores there")
-    given = parser.parse_args(arguments)
-    worlds, found = read(given.data), {}
-    if given.stage == "shuffled":
+def main(
+    data: Path,
+    stage: Literal["selection", "test", "shuffled"],
+    designs: list[str] = ["both"],  # noqa: B006 - read alone
+    scores: Path | None = None,
+) -> None:
+    """Print the scores of every job, as JSON by budget, and write them to a file.
+
+    data: the folder that `generate` filled; designs: some of DESIGNS.
+    """
+    worlds, found = read(data), {}
+    if stage == "shuffled":
         for shuffled in (True, False):
             print(
                 f"shuffled {shuffled}: distinguishable in {informed(worlds, shuffled=shuffled):.3f} of worlds"
             )
         return
-    for title, test, prior_of in jobs(worlds, given.stage):
-        for design in given.designs.split(","):
+    for title, test, prior_of in jobs(worlds, stage):
+        for design in designs:
             rows = [
                 row
                 for k, world in enumerate(test)
@@ -208,5 +207,5 @@ def main(arguments: list[str]) -> None:
             ]
             found[f"{title}, {design}"] = summary(rows)
             print(f"{title}, {design}: {json.dumps(found[f'{title}, {design}'])}", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found))
+    if scores:
+        scores.write_text(json.dumps(found))

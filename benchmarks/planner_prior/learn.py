@@ -1,6 +1,6 @@
 """Learn `prior.json` from the worlds that `generate` stored.
 
-    python -m benchmarks planner_prior learn --data DIR --out prior.json [--scores judged.json]
+    python -m benchmarks planner_prior.learn --data DIR --out prior.json [--scores judged.json]
 
 1. EM for logit J = features beta_w + offset(option) + noise over all worlds w, beta_w Gaussian.
 2. The mixture, once for worlds whose students generalise and flatten and once for those whose student is a
@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -187,23 +186,15 @@ def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
     return center, broad
 
 
-def main(arguments: list[str]) -> None:
-    """Write the prior and how it was made."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder that `generate` filled")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--date", default="", help="stored with the prior")
-    parser.add_argument("--scores", type=Path, help="what `judge --json` wrote; stored with the prior")
-    given = parser.parse_args(arguments)
-    worlds = read(given.data)
+def main(data: Path, out: Path, date: str = "", scores: Path | None = None) -> None:
+    """Write the prior and how it was made; data: what `generate` filled, scores: what `judge` wrote."""
+    worlds = read(data)
     prior = learn(worlds)
-    judged = json.loads(given.scores.read_text()) if given.scores else {}
+    judged = json.loads(scores.read_text()) if scores else {}
     known = {
         "worlds": {f: sum(x.family == f for x in worlds) for f in dict.fromkeys(x.family for x in worlds)},
         "seeds": sorted({x.raw["seed"] for x in worlds}),
-        "date": given.date,
+        "date": date,
         "effects": list(EFFECTS),
         "knots": [round(float(np.exp(k)), 3) for k in KNOTS],
         "method": "benchmarks/planner_prior; scores are of priors that had not seen the worlds or families "
@@ -213,7 +204,7 @@ def main(arguments: list[str]) -> None:
             for title, by in judged.items()
         },
     }
-    given.out.write_text(to_json(replace(prior, provenance=known)))
+    out.write_text(to_json(replace(prior, provenance=known)))
     print(
         f"{len(worlds)} worlds; variance of trainings {prior.training:.4f}, "
         f"of final students {prior.lack[0]:.4f} and {prior.lack[1]:.4f}"

@@ -1,13 +1,12 @@
 """The figures of docs/study.md, from a study's folder: predicted against measured, and what tokens brought.
 
 tar xJf benchmarks/studies/alfworld/study.tar.xz -C DIR
-python benchmarks/studies/figures.py DIR/alfworld docs/figures
+python -m benchmarks studies.figures --study DIR/alfworld --out docs/figures
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -138,14 +137,9 @@ def costs(frame: pd.DataFrame, references: dict[str, float]) -> Figure:
     return figure
 
 
-def main() -> None:
+def main(study: Path, out: Path) -> None:
     """Draw both into a folder."""
-    folder, out = map(Path, sys.argv[1:])
-    frame = frames(folder)
-    references = json.loads((folder / "verdict.json").read_text("utf-8"))["references"]
+    frame = frames(study)
+    references = json.loads((study / "verdict.json").read_text("utf-8"))["references"]
     print(save(predicted(frame), out / "study_predicted.png"))
     print(save(costs(frame, references), out / "study_costs.png"))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """A finished study as a folder to publish: a small archive of its run folders, a table, their description.
 
-    python benchmarks/studies/pack.py STUDY OUT
+    python -m benchmarks studies.pack --source STUDY --out OUT
 
 OUT/about.toml             what a person says of the data; it has to be there
 OUT/study.tar.xz           STUDY without weights and locks; unpacked it is a study again
@@ -15,7 +15,6 @@ compression, since xz finds more in a hundred evaluations of the same games than
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import lzma
@@ -63,32 +62,28 @@ COLUMNS = {
 }
 
 
-def main() -> None:
-    """Read the command line and write the folder."""
-    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    given.add_argument("study", type=Path)
-    given.add_argument("out", type=Path)
-    told = given.parse_args()
+def main(source: Path, out: Path) -> None:
+    """Write the folder."""
     with tempfile.TemporaryDirectory() as folder:
-        study = Path(folder) / told.study.name
-        copy_study(told.study, study)
+        study = Path(folder) / source.name
+        copy_study(source, study)
         config = read_study(study / "study.toml")
         print(check_registration(study, config))
         print(write_verdict(study, config))
         refuse_secrets(study)
         for name in (FILE, f"{FILE}.sha256", "verdict.md", "verdict.json"):
-            shutil.copyfile(study / name, told.out / name)
+            shutil.copyfile(study / name, out / name)
         table = evaluations(study)
         pq.write_table(
             pa.Table.from_pandas(table, preserve_index=False),
-            told.out / "evaluations.parquet",
+            out / "evaluations.parquet",
             compression="zstd",
             compression_level=19,
         )
-        (told.out / "study.tar.xz").write_bytes(archive(study))
-        demo(study, told.out / "pilot")
-        described = description(told.out)
-        (told.out / "croissant.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+        (out / "study.tar.xz").write_bytes(archive(study))
+        demo(study, out / "pilot")
+        described = description(out)
+        (out / "croissant.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
 
 
 def copy_study(study: Path, out: Path) -> None:
@@ -238,7 +233,3 @@ def description(out: Path) -> dict[str, Any]:
         }
     )
     return made
-
-
-if __name__ == "__main__":
-    main()

@@ -64,7 +64,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_prior_is_learnt_from_stored_worlds(data: Path) -> None:
-    learn.main(["--data", str(data), "--out", str(data.parent / "prior.json"), "--date", "today"])
+    learn.main(data, data.parent / "prior.json", date="today")
     prior = shipped(data.parent / "prior.json")
     assert prior.names == (*FAMILIES[::-1], "new")
     assert prior.provenance["worlds"] == dict.fromkeys(FAMILIES[::-1], 4)

@@ -72,7 +72,7 @@ $(READY): $(BASE) locks/torch.txt
 	$(PIP) -c locks/dev.txt -r locks/torch.txt
 	touch $@
 
-# Validators of what `fewsteps publish` writes, in an environment of their own.
+# Validators of what fewsteps writes and renders, in an environment of their own.
 validators: locks/validators.txt
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | grep '^$(HARBOR_PYTHON:python%=%)\.' | tail -1) \
 		$(HARBOR_PYTHON) -m venv --clear .venv-validators

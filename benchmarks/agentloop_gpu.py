@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.policies.token_policy import Engine, Sampled, TokenPolicy, parse_tokens
-from agentloop.render.codec import encode_turn, load_codec
+from agentloop.render import load_codec
+from agentloop.render.codec import encode_turn
 from agentloop.run.collect import Settings, Setup, collect
 from agentloop.types import Environment, Message, Replay, Reply, Task
 from benchmarks.busy import ENGINE, WORKER, Cores, Gpu, machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,23 @@ _LINES = r"\s*[\r\n]+|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\
 def tokenizer_of(family: str) -> Any:
     """A fast tokenizer of about 400 entries with the family's template."""
     special, words, bos, eos, pad = FAMILIES[family]
+    tokenizer = small_tokenizer(special, words, bos, eos, pad, lines=family == "headers")
+    tokenizer.chat_template = (TEMPLATES / f"{family}.jinja").read_text("utf-8")
+    return tokenizer
+
+
+def small_tokenizer(
+    special: Sequence[str], words: Sequence[str], bos: str | None, eos: str, pad: str, *, lines: bool = True
+) -> Any:
+    """A fast byte-level tokenizer of about 400 entries without a template.
+
+    special  control tokens
+    words    tokens that are added and not special
+    lines    line ends stay together, as in Llama 3 and Qwen
+    """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if family == "headers":
+    if lines:
         bpe.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(Regex(_LINES), "isolated"),
@@ -80,15 +95,13 @@ def tokenizer_of(family: str) -> Any:
         bpe.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, bpe.token_to_id(bos))]
         )
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         bos_token=bos,
         eos_token=eos,
         pad_token=pad,
         clean_up_tokenization_spaces=False,
     )
-    tokenizer.chat_template = (TEMPLATES / f"{family}.jinja").read_text("utf-8")
-    return tokenizer
 
 
 @functools.cache

@@ -152,7 +152,7 @@ def open_token_policy(spec: str, *, engine: OneEngine | None = None) -> TokenPol
 def token_policy(kind: str, spec: TokenSpec, *, engine: OneEngine | None = None) -> TokenPolicy:
     """The policy of a model in this process; kind is vllm or transformers, `engine` as in `open_policy`."""
     from agentloop.policies.token_policy import Opening, TokenPolicy
-    from agentloop.render.codec import load_codec
+    from agentloop.render import load_codec
 
     opening: Opening
     if kind == "vllm":

@@ -25,6 +25,7 @@ from agentloop.render.codec import (
     encode_turn,
     mark_for,
     marked,
+    opening_of,
     rendered,
     sampled_ids,
 )
@@ -92,18 +93,21 @@ class PromptIds:
         before, ids = "", prompt.ids
         if prompt.context:
             closed, closing = closing_before(codec, new[1].role if len(new) > 1 else None)
-            before = prompt.text + added[0]["content"] + closed
+            opening, turn = _turn(codec, new[0])
+            before = prompt.text + opening + added[0]["content"] + closed
             if not text.startswith(before):
                 return _Prompt(context, mark, chat, text, array("i", encode_ids(codec, text, mark)))
-            ids = ids + array("i", [*_turn_ids(codec, new[0]), *closing])
+            ids = ids + array("i", [*turn, *closing])
         return _Prompt(context, mark, chat, text, ids + self._ids_of(text[len(before) :], mark))
 
 
-def _turn_ids(codec: Codec, turn: Message) -> Sequence[int]:
+def _turn(codec: Codec, turn: Message) -> tuple[str, Sequence[int]]:
+    """What the template writes before an answer, where the turn was not sampled here, and the turn's ids."""
     if turn.token_ids is not None:
         try:
-            return sampled_ids(codec, turn.token_ids, turn.content)
+            return "", sampled_ids(codec, turn.token_ids, turn.content)
         except DataError:
             # Ids of another tokenizer: they spell something else here.
             pass
-    return encode_turn(codec, turn.content)
+    opening = opening_of(codec, turn.content)
+    return opening, encode_turn(codec, turn.content, opening)

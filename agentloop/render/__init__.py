@@ -5,7 +5,8 @@ load_codec      tokenizer and template of a saved model
 render_run      fills the traces of a run folder
 """
 
-from agentloop.render.codec import Codec, codec_of, load_codec
+from agentloop.render.codec import Codec
+from agentloop.render.load import codec_of, load_codec
 from agentloop.render.training_rows import render_trace
 from agentloop.render.types import (
     LengthRule,

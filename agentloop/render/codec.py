@@ -10,23 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from agentloop.render.bounded import TooMuch, bounded
 from agentloop.render.types import TraceMessage
-from occupancy.record.errors import DataError, InputError, MissingExtra
+from occupancy.record.errors import DataError
 
 MARKS = tuple(chr(c) for c in range(0xFDD0, 0xFDF0))
 TEMPLATE_S = 20.0
 """Seconds that a template has for one prompt."""
 MOST_CHARACTERS = 64 << 20
 """Of a prompt: more than any context holds."""
-_PROBE = "ok7"
-_CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": _PROBE}]
-_REASONING = re.compile(
-    r"(?:<(?P<tag>think|thinking|thought|reasoning|seed:think)>|\[(?P<square>THINK)\])\s*$"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,7 @@ class Reasoning:
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """A fast tokenizer and what its template does; made by `codec_of`."""
+    """A fast tokenizer and what its template does; made by `load.codec_of`."""
 
     tokenizer: Any
     """transformers' fast tokenizer, with a chat template."""
@@ -50,7 +44,7 @@ class Codec:
     plain: Any
     """The same, which reads none."""
     control: Mapping[str, int]
-    """Strings that are special tokens, with their ids."""
+    """Strings that are special tokens, or that the template writes around messages, with their ids."""
     pattern: re.Pattern[str]
     """Matches any of them."""
     known: frozenset[int]
@@ -72,6 +66,14 @@ class Codec:
     closings: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     """What closes a turn, and its ids, by the role of the next message: of templates (GLM 4.5) that write
     nothing after a turn, so that a model stops with the token of the next speaker."""
+    opening: str = ""
+    """What the template writes before every answer and the model has to (GLM 4.5's empty block of reasoning,
+    gpt-oss's channel)."""
+    beside: Reasoning | None = None
+    """Reasoning that the template (Qwen3.8's) reads beside an answer's text alone: in the text it would be
+    written after an empty block."""
+    left_out: frozenset[str] = frozenset()
+    """Roles whose messages the template takes and does not write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,138 +84,12 @@ class Encoded:
     starts: list[int]
 
 
-def load_codec(folder: str | Path, *, hub: bool = False) -> Codec:
-    """Codec of the tokenizer that is saved in `folder`; `hub` allows a name that is downloaded.
-
-    Raises:
-        InputError: no such folder, or a tokenizer or template that cannot be rendered exactly.
-    """
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise MissingExtra("transformers", "agents") from error
-    if not hub and not Path(folder).is_dir():
-        raise InputError(
-            f"tokenizer {str(folder)!r} is no folder: name the folder of a saved model (a name on the "
-            f"Hugging Face hub needs --hub, or hub=1 in a policy)"
-        )
-    try:
-        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=not hub, trust_remote_code=False)
-    except Exception as error:  # a broken tokenizer.json raises a bare Exception in its library
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InputError(
-            f"the tokenizer in {str(folder)!r} cannot be loaded ({why}): save it again there"
-        ) from error
-    return codec_of(loaded)
-
-
-def codec_of(tokenizer: Any) -> Codec:
-    """Codec of a loaded tokenizer; one that cannot be rendered exactly is refused here, not later."""
-    name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"{name} is no fast tokenizer: save it with a tokenizer.json, and load that")
-    if not tokenizer.chat_template:
-        raise InputError(f"{name} has no chat template: set tokenizer.chat_template to the model's own")
-    control = {t.content: i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
-    if not control:
-        raise InputError(f"{name} has no special tokens: its template cannot close a turn with one")
-    whole, plain = (_unlimited(tokenizer.backend_tokenizer) for _ in range(2))
-    plain.encode_special_tokens = True
-    pattern = re.compile("|".join(re.escape(s) for s in sorted(control, key=len, reverse=True)))
-    some = next(iter(control))
-    if _at_once(whole, f"{some}{_PROBE}").ids[1:] != plain.encode(_PROBE, add_special_tokens=False).ids:
-        raise InputError(
-            f"{name} encodes a text differently after a control token than alone (it adds a space in front): "
-            f"sampled and encoded turns could not be distinguished; set its prepend_scheme to 'never'"
-        )
-    known = frozenset(control.values())
-    never_text = known - {tokenizer.unk_token_id}
-    for text in _disguised(control):
-        if not pattern.search(text) and not never_text.isdisjoint(_at_once(whole, text).ids):
-            raise InputError(
-                f"{name} reads the text {text!r} as a control token, since it normalises texts (case or wide "
-                f"forms): a web page could end a turn; save the special tokens with normalized=False"
-            )
-    text, prompt = _probed(tokenizer, name)
-    template, variables = tokenizer.get_chat_template(), dict(tokenizer.special_tokens_map)
-    tail = text[text.rindex(_PROBE) + len(_PROBE) :]
-    end = pattern.search(tail)
-    by_role = {} if end is not None else _next_speakers(tokenizer, text, pattern)
-    if end is None and "user" not in by_role:
-        raise InputError(
-            f"{name}: the template writes {tail!r} after an assistant turn, which holds no special token, "
-            f"and the next message begins with none: a model could not learn to stop; use a template that "
-            f"closes its turns with one"
-        )
-    closing = by_role["user"] if end is None else tail[: end.end()]
-    codec = Codec(
-        tokenizer=tokenizer,
-        whole=whole,
-        plain=plain,
-        control=control,
-        pattern=pattern,
-        known=known,
-        never_text=never_text,
-        template=template,
-        variables=variables,
-        closing=closing,
-        closing_ids=(),
-        pieces_agree=True,
-        opened=_opened(prompt),
-    )
-    pieces = _pieces(codec, text, "").ids
-    object.__setattr__(codec, "closing_ids", tuple(_pieces(codec, closing, "").ids))
-    closings = {role: (said, tuple(_pieces(codec, said, "").ids)) for role, said in by_role.items()}
-    object.__setattr__(codec, "closings", closings)
-    object.__setattr__(codec, "pieces_agree", pieces == _at_once(whole, text).ids)
-    return codec
-
-
-def _probed(tokenizer: Any, name: str) -> tuple[str, str]:
-    """What the template writes for a question and an answer, and as the prompt after the question."""
-    chat = _CHAT
-
-    def render(messages: list[dict[str, str]], **more: Any) -> str:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, **more))
-
-    try:
-        text = _bounded(lambda: render(chat))
-        prompt = _bounded(lambda: render(chat[:1], add_generation_prompt=True))
-    except Exception as error:  # a template is a program: it may raise anything
-        raise InputError(
-            f"{name}: the chat template fails on a question and an answer ({_why(error)})"
-        ) from error
-    if _PROBE not in text:
-        raise InputError(f"{name}: the chat template leaves out what the assistant says")
-    return text, prompt
-
-
-def _next_speakers(tokenizer: Any, text: str, pattern: re.Pattern[str]) -> dict[str, str]:
-    """What the template writes between an answer and the next message, by its role: up to a special token."""
-    found = {}
-    for role in ("user", "tool"):
-        chat = [*_CHAT, {"role": role, "content": "next"}]
-
-        def render(chat: list[dict[str, str]] = chat) -> str:
-            return str(tokenizer.apply_chat_template(chat, tokenize=False))
-
-        try:
-            whole = _bounded(render)
-        except Exception:  # a template is a program, and need not know tools
-            continue
-        tail = whole.removeprefix(text)
-        end = pattern.search(tail)
-        if len(tail) < len(whole) and end is not None and not tail[: end.start()].strip():
-            found[role] = tail[: end.end()]
-    return found
-
-
 def closing_before(codec: Codec, role: str | None) -> tuple[str, tuple[int, ...]]:
     """What closes a turn, and its ids, before a message of this role; None: after the last turn."""
     return codec.closings.get(role or "", (codec.closing, codec.closing_ids))
 
 
-def _bounded(render: Callable[[], str]) -> str:
+def limited(render: Callable[[], str]) -> str:
     """What a template writes, within the limits of time, memory and size."""
     text = bounded(render, seconds=TEMPLATE_S)
     if len(text) > MOST_CHARACTERS:
@@ -221,25 +97,10 @@ def _bounded(render: Callable[[], str]) -> str:
     return text
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """What a template's failure says, in one line."""
     told = [str(error)] if isinstance(error, TooMuch) else f"{type(error).__name__}: {error}".splitlines()
     return "".join(told[:1])
-
-
-def _opened(prompt: str) -> Reasoning | None:
-    found = _REASONING.search(prompt)
-    if found is None:
-        return None
-    if found["square"]:
-        return Reasoning("[THINK]", "[/THINK]")
-    return Reasoning(f"<{found['tag']}>", f"</{found['tag']}>")
-
-
-def _disguised(control: Iterable[str]) -> Iterable[str]:
-    """Texts that become control tokens under lower case, NFKC, or without accents and format characters."""
-    for s in control:
-        wide = "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in s)
-        yield from (s.upper(), s.lower(), wide, f"{s[0]}\u200b{s[1:]}", f"{s[:-1]}\u0301{s[-1:]}")
 
 
 def mark_for(contents: Iterable[str]) -> str:
@@ -269,7 +130,15 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
     What tokenizer.apply_chat_template gives, by the function that renders it there: a loop of short turns
     cannot afford the checks around it.
     """
+    if codec.left_out and (lost := codec.left_out.intersection(message["role"] for message in chat)):
+        raise DataError(
+            f"the chat template writes nothing of messages by {sorted(lost)}: what they say would be lost; "
+            f"give the environment a prompt of other roles, or use a template that writes them"
+        )
     from transformers.utils.chat_template_utils import render_jinja_template
+
+    if codec.beside is not None:
+        chat = [beside(m, codec.beside) if m["role"] == "assistant" else m for m in chat]
 
     def render() -> str:
         texts, _ = render_jinja_template(
@@ -281,7 +150,7 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
         return str(texts[0])
 
     try:
-        return _bounded(render)
+        return limited(render)
     except TooMuch as error:
         raise DataError(
             f"the chat template {error} on {len(chat)} messages: it loops; correct the template that is "
@@ -290,15 +159,24 @@ def rendered(codec: Codec, chat: list[dict[str, str]]) -> str:
     except Exception as error:  # a template is a program: it may raise anything
         roles = [message["role"] for message in chat]
         raise DataError(
-            f"the chat template refuses the roles {roles}: {_why(error)}; give the environment a prompt that "
+            f"the chat template refuses the roles {roles}: {why(error)}; give the environment a prompt that "
             f"the student's template accepts"
         ) from error
+
+
+def beside(message: dict[str, str], block: Reasoning) -> dict[str, str]:
+    """The message with the reasoning that begins its text beside it; the block may begin before the text."""
+    thought, closed, text = message["content"].partition(block.end)
+    if not closed:
+        return message
+    thought = thought.strip().removeprefix(block.start).strip()
+    return message | {"reasoning_content": thought, "content": text.lstrip("\n")}
 
 
 def encode(codec: Codec, text: str, mark: str) -> Encoded:
     """Ids of marked text; only unmarked control tokens are read as such."""
     if mark not in text:
-        encoded = _at_once(codec.whole, text)
+        encoded = at_once(codec.whole, text)
         _no_more_control(codec, encoded.ids, text)
         return encoded
     if not codec.pieces_agree:
@@ -306,7 +184,7 @@ def encode(codec: Codec, text: str, mark: str) -> Encoded:
             "a message holds the text of a control token, and this tokenizer joins text across control "
             "tokens: the two cannot be distinguished; remove the trace, or use a tokenizer without that habit"
         )
-    return _pieces(codec, text, mark)
+    return pieces(codec, text, mark)
 
 
 def encode_ids(codec: Codec, text: str, mark: str) -> list[int]:
@@ -318,8 +196,17 @@ def encode_ids(codec: Codec, text: str, mark: str) -> list[int]:
     return ids
 
 
-def encode_turn(codec: Codec, content: str) -> list[int]:
-    """Ids of an assistant turn's text, as they follow a prompt."""
+def opening_of(codec: Codec, content: str) -> str:
+    """What begins an answer with this text; nothing where the text has a block of reasoning of its own."""
+    closing = re.search(r"</[^<>]+>|\[/\w+\]", codec.opening)
+    return "" if closing and closing[0] in content else codec.opening
+
+
+def encode_turn(codec: Codec, content: str, opening: str = "") -> list[int]:
+    """Ids of an assistant turn's text, as they follow a prompt; an opening's control tokens are read."""
+    if opening:
+        mark = mark_for([content])
+        return pieces(codec, opening + marked(codec, content, mark), mark).ids
     ids = list(codec.plain.encode(content, add_special_tokens=False).ids)
     _no_control(codec, ids, content)
     return ids
@@ -360,20 +247,14 @@ def decode(codec: Codec, ids: Sequence[int]) -> str:
     return str(codec.whole.decode(list(ids), skip_special_tokens=False))
 
 
-def _unlimited(backend: Any) -> Any:
-    """A copy that neither cuts nor pads, whatever its file says."""
-    copy = type(backend).from_str(backend.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    return copy
-
-
-def _at_once(backend: Any, text: str) -> Encoded:
+def at_once(backend: Any, text: str) -> Encoded:
+    """Ids of a text whose control tokens the backend reads, or does not."""
     encoding = backend.encode(text, add_special_tokens=False)
     return Encoded(list(encoding.ids), [start for start, _ in encoding.offsets])
 
 
-def _pieces(codec: Codec, text: str, mark: str) -> Encoded:
+def pieces(codec: Codec, text: str, mark: str) -> Encoded:
+    """Ids of marked text, encoded between its control tokens."""
     ids: list[int] = []
     starts: list[int] = []
     place = 0

@@ -22,6 +22,7 @@ from agentloop.render.codec import (
     encode_turn,
     mark_for,
     marked,
+    opening_of,
     prompt_text,
     sampled_ids,
 )
@@ -91,7 +92,7 @@ def _render(codec: Codec, messages: Sequence[TraceMessage], rule: LengthRule) ->
     if rule.turn_tokens is not None:
         for i in wanted - set(dropped):
             if (
-                len(_turn_ids(codec, messages[i], _spoken(codec, i, messages[i]))) + len(codec.closing_ids)
+                len(_turn_ids(codec, messages[i], _unopened(codec, messages[i]))) + len(codec.closing_ids)
                 > rule.turn_tokens
             ):
                 dropped[i] = "turn_tokens"
@@ -131,7 +132,7 @@ def _drafts(codec: Codec, numbered: Sequence[_Numbered], targets: frozenset[int]
             done.append(draft)
             draft, seen = _Draft(), 0
         _append_prompt(codec, draft, prompt[len(draft.text) :], numbered[seen:place], mark)
-        after = numbered[place + 1][1].role if place + 1 < len(numbered) else None
+        after = numbered[place + 1][1].role if place + 1 < len(numbered) else _expected(message)
         _append_student_or_teacher_turn(codec, draft, i, message, target=i in targets, mark=mark, after=after)
         seen = place + 1
     return [cut for d in [*done, draft] if (cut := _until(d)) is not None]
@@ -170,12 +171,13 @@ def _append_student_or_teacher_turn(
 
     after  role of the next message
     """
-    spoken = _spoken(codec, i, message) if target else message.content
+    spoken = _spoken(codec, i, message, draft.text) if target else message.content
+    opening = "" if message.token_ids is not None else opening_of(codec, spoken)
     ids = _turn_ids(codec, message, spoken)
     closed, closing = closing_before(codec, after)
     start, stop = len(draft.ids), len(draft.ids) + len(ids)
     draft.ids += [*ids, *closing]
-    draft.text += marked(codec, spoken, mark) + closed
+    draft.text += opening + marked(codec, spoken, mark) + closed
     # Anything the template writes before the token that closes the turn has no author.
     close = stop + len(closing) - 1
     for a, b, author, trained in (
@@ -189,22 +191,30 @@ def _append_student_or_teacher_turn(
     draft.ends.append(_End(start, len(draft.ids), len(draft.text), i, target))
 
 
-def _spoken(codec: Codec, i: int, message: TraceMessage) -> str:
+def _unopened(codec: Codec, message: TraceMessage) -> str:
+    """The turn's text without an opening of reasoning that the prompt has already."""
+    block, text = codec.opened, message.content
+    if block is None or message.token_ids is not None or not text.lstrip().startswith(block.start):
+        return text
+    return text.lstrip().removeprefix(block.start).lstrip("\n")
+
+
+def _spoken(codec: Codec, i: int, message: TraceMessage, prompt: str) -> str:
     """A teacher's text as it follows the generation prompt: with one block of reasoning, opened once.
 
-    Where the prompt opens the block itself, an opening of the turn's own is left out; a turn that does not
+    Where this prompt opens the block itself, an opening of the turn's own is left out; a turn that does not
     close it is refused, for a student that is trained on it would answer inside its reasoning.
     """
-    block, text = codec.opened, message.content
-    if block is None:
-        return text
-    if message.token_ids is None and text.lstrip().startswith(block.start):
-        text = text.lstrip().removeprefix(block.start).lstrip("\n")
+    block = codec.opened
+    if block is None or not prompt.rstrip().endswith(block.start):
+        return message.content
+    text = _unopened(codec, message)
     if text.count(block.end) != 1 or block.start in text:
         raise DataError(
             f"message {i}: the template's prompt opens {block.start}, and the turn closes it "
             f"{text.count(block.end)} times and opens it {text.count(block.start)} times more: expected one "
-            f"pair; collect with the teacher's reasoning (thinking=keep), or use a template that opens none"
+            f"pair; collect with the teacher's reasoning (thinking=keep), or save the tokenizer with "
+            f"{{% set enable_thinking = false %}} before its template"
         )
     return text
 
@@ -212,7 +222,12 @@ def _spoken(codec: Codec, i: int, message: TraceMessage) -> str:
 def _turn_ids(codec: Codec, message: TraceMessage, spoken: str) -> list[int]:
     if message.token_ids is not None:
         return sampled_ids(codec, message.token_ids, spoken)
-    return encode_turn(codec, spoken)
+    return encode_turn(codec, spoken, opening_of(codec, spoken))
+
+
+def _expected(last: TraceMessage) -> str | None:
+    """Who would speak after the last turn: a tool after a call, else what closes a turn by itself."""
+    return "tool" if last.content.rstrip().endswith("</tool_call>") else None
 
 
 def _until(draft: _Draft, limit: int | None = None) -> _Draft | None:

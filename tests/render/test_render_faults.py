@@ -12,7 +12,7 @@ from test_render_families import saw, student, target_text, task, teacher
 from tokenizers import normalizers
 
 from agentloop.export.trainers import EXPORTERS
-from agentloop.render import Codec, TraceMessage, bounded, codec_of, load_codec, render_trace
+from agentloop.render import Codec, TraceMessage, bounded, codec_of, load, load_codec, render_trace
 from agentloop.render import codec as codec_module
 from agentloop.render.codec import decode
 from occupancy.record.errors import DataError, InputError
@@ -79,7 +79,7 @@ def test_tokenizers_that_normalise_text_into_control_tokens_are_refused(normaliz
 def test_no_disguise_passes_where_the_check_at_loading_misses_it(
     monkeypatch: pytest.MonkeyPatch, normalizer: str, text: str
 ) -> None:
-    monkeypatch.setattr(codec_module, "_disguised", lambda control: ())
+    monkeypatch.setattr(load, "_disguised", lambda control: ())
     c = codec_of(disguised(normalizer))
     with pytest.raises(DataError, match="into a control token"):
         render_trace(c, [task(f"see {text}"), teacher("go")])

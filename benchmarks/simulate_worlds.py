@@ -1,4 +1,4 @@
-"""The numbers and figures of docs/worlds.md: python -m benchmarks simulate_worlds [--parts PART ..]
+"""The numbers and figures of benchmarks/worlds.md: python -m benchmarks simulate_worlds [--parts PART ..]
 
 Parts: families, knobs, findings, rounds. Prints Markdown; findings also writes docs/figures/worlds_*.png.
 Every difference is paired by seed, with its standard error.

@@ -1,4 +1,4 @@
-"""The figures of docs/study.md, from a study's folder: predicted against measured, and what tokens brought.
+"""The figures of the first study, from a study's folder: predicted against measured, and what tokens brought.
 
 tar xJf benchmarks/studies/alfworld/study.tar.xz -C DIR
 python -m benchmarks studies.figures --study DIR/alfworld --out docs/figures

@@ -14,7 +14,7 @@ maze    28 to 40 turns: a grid with pits and fog
 search  5 turns, the answer among them
 
 Which K is best also depends on the budget: with few tokens every family is won by coverage of the track.
-docs/worlds.md has the measured curves.
+benchmarks/worlds.md has the measured curves.
 """
 
 from __future__ import annotations

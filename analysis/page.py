@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from analysis.figures.plan import MEASURES, plan_figure
+from analysis.figures.plan import MEASURES, plan_figure_of
 from analysis.plan.answer import number, sentences, shown
 from analysis.plan.report import Candidate, Plan
+from occupancy.record.drawing import DPI, styled
 from occupancy.record.errors import InputError
 from occupancy.record.pages import render, write
 from occupancy.record.recipe import K_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEADS = (
     "recipe",
@@ -31,26 +37,48 @@ def plan_page(plan: Plan, file: str | Path) -> Path:
     file = Path(file)
     if not file.parent.is_dir():
         raise InputError(f"{file} cannot be written: expected {file.parent} to be a folder; make it first")
-    with TemporaryDirectory() as folder:
-        image = plan_figure(plan, Path(folder) / "plan.png").read_bytes()
-    verdict, *lines = sentences(plan)
+    figure, candidates = plan_figure_of(plan), shown(plan)
     page = render(
         Path(__file__).with_name("plan.html"),
         pilot=plan.pilot,
         budget=number(plan.budget),
         measure=MEASURES[plan.axis],
-        verdict=verdict,
-        lines=lines,
-        image=b64encode(image).decode(),
+        lines=sentences(plan),
+        image=png(figure),
+        width=pixels(figure),
         heads=HEADS,
-        rows=[(_mark(c, plan), candidate_row(c)) for c in shown(plan)],
-        trainings=plan.trainings,
+        rows=[candidate_row(c) for c in candidates],
+        marks=marks(candidates, plan),
+        trainings=[
+            (
+                t["name"],
+                f"{t['demo_tokens'] + t['continuation_tokens']:,}",
+                t["seed"],
+                f"{t['pass_at_1']:.3f} ± {t['se']:.3f}",
+                f"{t['seconds']:.1f}",
+            )
+            for t in plan.trainings
+        ],
     )
     return write(file, page)
 
 
-def _mark(c: Candidate, plan: Plan) -> str:
-    return "best" if c == plan.recommended else "kept" if c in plan.not_worse else ""
+@styled
+def png(figure: Figure) -> str:
+    """A figure as PNG in base64, for a page."""
+    made = BytesIO()
+    figure.savefig(made, format="png", dpi=DPI, metadata={"Software": None})
+    return b64encode(made.getvalue()).decode()
+
+
+def pixels(figure: Figure) -> int:
+    """How wide a page shows a figure, so that its letters are as large as the page's small print."""
+    return round(96 * float(figure.get_figwidth()))
+
+
+def marks(candidates: Sequence[Candidate], plan: Plan) -> list[str]:
+    """Each candidate's class on a page: the recommended one, those that cannot be excluded, the others."""
+    return ["best" if c == plan.recommended else "kept" if c in plan.not_worse else "" for c in candidates]
 
 
 def candidate_row(c: Candidate) -> tuple[object, ...]:

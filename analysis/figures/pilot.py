@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analysis.figures.results import tokens
 from occupancy.figures import conventions_figure
 from occupancy.record.drawing import FAINT, INK, looks, panels, styled
 
@@ -37,14 +38,9 @@ def handback_figure(depth: pd.DataFrame, switch: pd.DataFrame) -> Figure:
     )
     at = np.arange(len(switch))
     right.errorbar(at, switch["value"], switch["se"], ms=5, capsize=3, **look)
-    for place, (value, contexts) in enumerate(zip(switch["value"], switch["contexts"], strict=True)):
-        right.annotate(
-            f"n={contexts}", (place, value), textcoords="offset points", xytext=(6, -11), fontsize=7.5
-        )
-    right.set_xticks(
-        at, [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(switch["first"], switch["last"], strict=True)]
-    )
-    right.set(xlabel="switch time t'", title="The teacher's success from the student's states")
+    bins = zip(switch["first"], switch["last"], switch["contexts"], strict=True)
+    right.set_xticks(at, [f"{a}-{b}\nn={n}" if a < b else f"{a}\nn={n}" for a, b, n in bins])
+    right.set(xlabel="switch time t' (n: contexts)", title="The teacher's success from the student's states")
     left.set_ylim(bottom=0)
     return figure
 
@@ -70,6 +66,7 @@ def by_turn_figure(frame: pd.DataFrame) -> Figure:
         ylim=(0, 1),
         xlim=(1, max(2, table.index.max())),
     )
+    axis.locator_params(axis="x", integer=True)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
     return figure
 
@@ -94,6 +91,7 @@ def coverage_figure(frame: pd.DataFrame) -> Figure:
         ylabel="fraction of the student's contexts covered",
         title="Coverage, ± 1 SE by task",
     )
+    tokens(axis)
     axis.set_ylim(0, 1.02)
     axis.legend()
     return figure

@@ -35,7 +35,7 @@ def plan_figure(plan: Plan, file: str | Path) -> Path:
 @styled
 def plan_figure_of(plan: Plan) -> Figure:
     """What budgets are worth, what a context costs, and the best of each recipe at the budget."""
-    figure, axes = panels(3, width=4.6, height=4.0, width_ratios=(1.1, 0.75, 1.5))
+    figure, axes = panels(3, width=3.45, height=3.6, width_ratios=(1.15, 0.75, 1.25))
     _curve(axes[0], plan)
     _cost(axes[1], plan)
     _answer(axes[2], plan)
@@ -98,8 +98,9 @@ def _answer(axes: Axes, plan: Plan) -> None:
     axes.set_yticks(range(len(rows)), [_label(c) for c in rows])
     axes.get_yticklabels()[rows.index(plan.recommended)].set_fontweight("bold")
     lead = "buy" if plan.status == "ranked" else "no preference; best guess"
-    axes.set_title(f"At {number(plan.budget)} {MEASURES[plan.axis]}:\n{lead} {_label(plan.recommended)}")
-    axes.set_xlabel("pass@1, 90 % band; r: on-policy fraction of the tokens trained on")
+    title = f"At {number(plan.budget)} {MEASURES[plan.axis]}:\n{lead} {_label(plan.recommended)}"
+    axes.set_title(title, x=-0.5)  # above the recipes' names
+    axes.set_xlabel("pass@1, 90 % band\nr: on-policy fraction of the tokens trained on", fontsize=8.5, x=0.3)
     axes.grid(axis="y", visible=False)
     axes.set_ylim(-0.6, len(rows) + 0.4)
     axes.legend(loc="upper left", ncols=3, handlelength=1.2, columnspacing=1.0)

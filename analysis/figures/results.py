@@ -74,13 +74,16 @@ def rates_figure(frame: pd.DataFrame) -> Figure:
             label=f"pass@{k}",
         )
     axis.set_yticks(range(len(arms)), arms)
+    ks = sorted(set(frame["k"]))
+    names = ", ".join(f"pass@{k}" for k in ks)
     axis.set(
-        xlabel="success, 95 % interval by task",
+        xlabel=f"{names}, 95 % interval by task",
         title="Evaluations",
         xlim=(0, 1),
         ylim=(-0.6, len(arms) - 0.4),
     )
-    axis.legend()
+    if len(ks) > 1:
+        axis.legend()
     return figure
 
 

@@ -26,15 +26,23 @@ def spending_figure(frame: pd.DataFrame) -> Figure:
         frame: run, use (one of OUTPUT or PROMPT), tokens.
     """
     runs = list(dict.fromkeys(frame["run"]))[::-1]
-    figure, axes = panels(2, height=1.6 + 0.45 * len(runs), width=5.2)
-    for axis, uses, title in ((axes[0], OUTPUT, "Output tokens"), (axes[1], PROMPT, "Prompt tokens")):
-        table = frame.pivot_table(index="run", columns="use", values="tokens", aggfunc="sum").reindex(runs)
+    spent = frame[frame["tokens"] > 0]
+    kinds = [
+        (kind, [use for use in uses if (spent["use"] == use).any()])
+        for kind, uses in (("Output", OUTPUT), ("Prompt", PROMPT))
+    ]
+    shown = [(kind, uses) for kind, uses in kinds if uses] or kinds[:1]
+    figure, axes = panels(
+        len(shown), height=1.9 + 0.45 * len(runs), width=5.2 if len(shown) > 1 else 7.5, sharey=True
+    )
+    for axis, (kind, uses) in zip(axes, shown, strict=True):
+        table = spent.pivot_table(index="run", columns="use", values="tokens", aggfunc="sum")
+        table = table.reindex(index=runs, columns=uses).fillna(0)
         left = np.zeros(len(runs))
         for colour, hatch, use in zip(COLOURS, HATCHES, uses, strict=False):
-            width = table[use].fillna(0).to_numpy() if use in table else np.zeros(len(runs))
             axis.barh(
                 runs,
-                width,
+                table[use],
                 left=left,
                 color=colour,
                 hatch=hatch,
@@ -43,16 +51,14 @@ def spending_figure(frame: pd.DataFrame) -> Figure:
                 label=use,
                 height=0.6,
             )
-            left += width
+            left += table[use].to_numpy()
         axis.xaxis.set_major_formatter(lambda value, _: short(value))
-        axis.set(xlabel=f"{title.lower()} of the teacher", title=title)
+        missing = "" if kinds[1][1] else " (prompt tokens: none reported)"
+        axis.set(xlabel=f"{kind.lower()} tokens of the teacher", title=f"{kind} tokens{missing}")
         axis.grid(axis="y", visible=False)
-        if not left.any():
-            axis.set(title=f"{title}: the provider reported none", xticks=[], xlabel="(no counts)")
-    axes[1].set_yticklabels([])
-    handles = [axis.get_legend_handles_labels() for axis in axes]
-    drawn = [*handles[0][0], *handles[1][0]], [*handles[0][1], *handles[1][1]]
-    figure.legend(*drawn, loc="outside lower center", ncols=4)
+        if uses:
+            below = -0.45 / (0.6 + 0.45 * len(runs))  # as many inches, however high the panel is
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3)
     return figure
 
 
@@ -69,6 +75,7 @@ def loss_figure(frame: pd.DataFrame) -> Figure:
         axis.plot(line["step"], line["loss"], color=look["color"], lw=0.8, alpha=0.7, label=str(training))
         held = line.dropna(subset=["held_out"]) if "held_out" in line else line[:0]
         axis.plot(held["step"], held["held_out"], lw=1.2, ms=5, ls="--", **look)
+    axis.locator_params(axis="x", integer=True)
     axis.set(
         xlabel="optimizer step", ylabel="nats a target", title="Losses of trainings (marked: held-out tasks)"
     )

@@ -24,7 +24,7 @@ from analysis.plan.report import Plan
 from analysis.report import frames
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.pages import shown
-from occupancy.record.reading import read_json
+from occupancy.record.reading import read_json, reading
 from occupancy.record.specs import NotNegative, Share, check_entries
 from occupancy.runs import Run, open_run
 
@@ -66,6 +66,8 @@ class Report:
     versions: tuple[dict[str, Any], ...]
     left_out: tuple[str, ...]
     """What could not be shown, and why."""
+    studies: tuple[str, ...] = ()
+    """The verdict of each study, as Markdown."""
 
     def _repr_html_(self) -> str:
         return shown((*self.decision, *self.left_out))
@@ -123,6 +125,13 @@ def report_of(
             evidence.append(make())
         except DataError as error:
             left_out.append(f"{name}: {error}")
+    studies = []
+    for folder in sources.studies.values():
+        try:
+            with reading(folder / "verdict.md", then="write it anew with `fewsteps study`"):
+                studies.append((folder / "verdict.md").read_text("utf-8"))
+        except DataError as error:
+            left_out.append(f"the verdict in words: {error}")
     return Report(
         (*designed, *_decision(sources, planned, compared, verdicts, silent=bool(designed))),
         tuple(evidence),
@@ -131,6 +140,7 @@ def report_of(
         tuple(_run(name, run) for name, run in (sources.runs | sources.evaluations).items()),
         tuple(_versions(sources)),
         tuple(left_out),
+        tuple(studies),
     )
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from analysis.compare.paired import Comparison
-from analysis.page import HEADS, candidate_row
+from analysis.page import HEADS, candidate_row, marks, pixels, png
 from analysis.plan.answer import shown
 from analysis.report.gather import Report, report_of
-from occupancy.record.drawing import DPI, FORMATS, save, styled
+from occupancy.record.drawing import FORMATS, save
 from occupancy.record.errors import InputError
 from occupancy.record.pages import render, write
 
@@ -57,6 +55,7 @@ def report(
     if not out.parent.is_dir():
         raise InputError(f"{out} cannot be written: expected {out.parent} to be a folder; make it first")
     found = report_of(folders, budget=budget, pool=pool)
+    candidates = [] if found.plan is None else shown(found.plan)
     page = render(
         Path(__file__).with_name("report.html"),
         title=title,
@@ -68,8 +67,10 @@ def report(
         difference_heads=DIFFERENCE_HEADS,
         differences=_differences(found.comparison),
         candidate_heads=HEADS,
-        candidates=[] if found.plan is None else [candidate_row(c) for c in shown(found.plan)],
-        images=[(one, _png(one.figure)) for one in found.evidence],
+        candidates=[candidate_row(c) for c in candidates],
+        marks=marks(candidates, found.plan) if found.plan else [],
+        images=[(one, png(one.figure), pixels(one.figure)) for one in found.evidence],
+        studies=[block for text in found.studies for block in _blocks(text)],
         runs=[run.values() for run in found.runs],
         version=_version(),
     )
@@ -124,11 +125,25 @@ def _between(low: float | None, high: float | None, *, points: bool = False) -> 
     return f"{100 * low:+.1f} to {100 * high:+.1f}" if points else f"{low:.3f} to {high:.3f}"
 
 
-@styled
-def _png(figure: Any) -> str:
-    made = BytesIO()
-    figure.savefig(made, format="png", dpi=DPI, metadata={"Software": None})
-    return b64encode(made.getvalue()).decode()
+def _blocks(markdown: str) -> Iterator[dict[str, Any]]:
+    """Headings, tables and paragraphs of what `analysis.study.telling.markdown` wrote."""
+    heading = ""
+    for block in markdown.replace("**", "").strip().split("\n\n"):
+        lines = block.split("\n")
+        if block.startswith("#"):
+            heading = block.lstrip("# ")
+        elif block.startswith("|"):
+            cells = [[cell.strip() for cell in line[1:-1].split(" |")] for line in lines]
+            yield {"caption": heading, "heads": cells[0], "rows": cells[2:]}
+            heading = ""
+        else:
+            if heading:
+                yield {"heading": heading}
+                heading = ""
+            if block.startswith("- "):
+                yield {"items": [line.removeprefix("- ") for line in lines]}
+            else:
+                yield {"text": block}
 
 
 def _version() -> str:

@@ -6,6 +6,7 @@ every script and every request; a page with a script of ours names its hash in t
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
@@ -17,6 +18,7 @@ from occupancy.record.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from markupsafe import Markup
 
 
 def render(template: Path, **values: Any) -> str:
@@ -32,14 +34,29 @@ def render(template: Path, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.globals.update(script_hash=_script_hash, trusted=Markup)
+    environment.filters.update(code=_code, words=_words)
     return str(environment.get_template(template.name).render(values))
+
+
+def _code(line: str) -> Markup:
+    """A line with what stands between backticks as code; escaped."""
+    from markupsafe import Markup, escape
+
+    *pairs, last = re.split(r"`([^`]+)`", line)
+    coded = zip(pairs[::2], pairs[1::2], strict=True)
+    return Markup("").join(
+        [*(escape(text) + Markup("<code>{}</code>").format(code) for text, code in coded), escape(last)]
+    )
+
+
+def _words(rows: Sequence[Sequence[object]]) -> list[bool]:
+    """Whether each column of a table holds words, which begin at the left."""
+    return [all(str(cell)[:1].isalpha() for cell in column) for column in zip(*rows, strict=False)]
 
 
 def shown(lines: Sequence[str], *tables: pd.DataFrame) -> str:
     """Lines and tables as HTML for a notebook; texts are escaped."""
-    from markupsafe import escape
-
-    said = [f"<p>{escape(line)}</p>" for line in lines]
+    said = [f"<p>{_code(line)}</p>" for line in lines]
     return "".join([*said, *(table.to_html(index=False, float_format="{:.3f}".format) for table in tables)])
 
 

@@ -47,6 +47,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     arm = {"arm": "op-short K=1", "budget": 1000, "pass_at_1": 0.5, "se": 0.02}
     arm["predicted"] = {"pass_at_1": 0.45, "low": 0.4, "high": 0.6}  # type: ignore[assignment]
     (study / "verdict.json").write_text(json.dumps({"said": "the plan's choice was best", "arms": [arm]}))
+    table = "| budget | arm |\n| --- | --- |\n| 1,000 | op-short |"
+    (study / "verdict.md").write_text(f"# Study\n\nRegistered.\n\n## Regret\n\n{table}\n\n- `late`\n")
     return {path.name: path for path in base.iterdir()}
 
 
@@ -68,6 +70,8 @@ def test_the_decision_comes_first_and_then_everything_that_the_folders_hold(page
     shown = ("hand-backs", "coverage", "by turn", "averaging", "Losses", "spent", "predicted and measured")
     for what in shown:
         assert any(what in head for head in heads), what
+    assert "Regret" in found.find("caption")
+    assert {"op-short", "late"} <= {*found.find("td"), *found.find("code")}
     assert page.stat().st_size < 2_000_000
 
 

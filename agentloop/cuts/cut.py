@@ -64,9 +64,8 @@ class Cell:
         """Tokens for demonstrations and for the recipe."""
         whole = INF if self.budget is None else self.budget
         # In floats 1000 times 1 - .9 is a little below 100, which could be what the tokens sum to.
-        return round(whole * (1 - self.r), 6) if self.r < 1 else 0.0, round(
-            whole * self.r, 6
-        ) if self.r else 0.0
+        demos, own = (round(whole * part, 6) if part else 0.0 for part in (1 - self.r, self.r))
+        return demos, own
 
 
 @dataclass(frozen=True)

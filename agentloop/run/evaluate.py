@@ -31,6 +31,9 @@ from occupancy.record.rows import Key
 from occupancy.runs import Run, only_writer
 from occupancy.statistics.clusters import clustered_ratio
 
+RESIDUE = 1e-12
+"""Errors of rates up to this are what sums of equal numbers leave by rounding, and no spread of the tasks."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -172,7 +175,7 @@ def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
     won = [row["score"] >= at for row in rows]
     rate, error = clustered_ratio(won, [1.0] * len(rows), cluster=clusters)
     mean, C = float(rate), len(set(clusters))
-    cluster_se = float(error) if C > 1 else None
+    cluster_se = (float(error) if error > RESIDUE else 0.0) if C > 1 else None
     by_attempt = _by_attempt(rows, at)
     E = len(by_attempt)
     evaluation_se = stdev(by_attempt) / sqrt(E) if E > 1 else None

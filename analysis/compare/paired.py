@@ -31,7 +31,7 @@ import pandas as pd
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from agentloop.run.evaluate import interval, wilson
+from agentloop.run.evaluate import RESIDUE, interval, wilson
 from analysis.compare.arms import check_arms
 from analysis.compare.scores import Source, read_scores
 from occupancy.record.errors import DataError, InputError
@@ -255,8 +255,7 @@ def _mean(values: pd.Series, clusters: Mapping[str, str]) -> tuple[float, float 
     C = len(set(cluster))
     if C < 2:
         return float(mean), None, C
-    # Sums of equal numbers leave a residue of rounding, which is no spread of the tasks.
-    return float(mean), 0.0 if error < 1e-12 else float(error) ** 2, C
+    return float(mean), 0.0 if error < RESIDUE else float(error) ** 2, C
 
 
 def _own(table: pd.DataFrame, clusters: Mapping[str, str]) -> tuple[float, float | None, Interval]:

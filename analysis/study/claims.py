@@ -57,7 +57,11 @@ CLAIMS = (
 
 
 def judged(sweep: Sweep, budget: int, claim: Claim) -> dict[str, Any]:
-    """A claim at a budget: the difference of the means of two sets of arms, and whether it holds."""
+    """A claim at a budget: the difference of the means of two sets of arms, and whether it holds.
+
+    Means are taken within each value of what is alike, then over the values: where more arms of one side than
+    of the other were measured at a value, that value is not in the difference.
+    """
     groups = sweep.groups(budget)
     a, b = ([arm for arm in groups if which(arm)] for which in (claim.beaten, claim.better))
     shared = {claim.alike(arm) for arm in a} & {claim.alike(arm) for arm in b}
@@ -70,7 +74,12 @@ def judged(sweep: Sweep, budget: int, claim: Claim) -> dict[str, Any]:
     }
     if not a or not b:
         return told | {"difference": None, "low": None, "high": None, "verdict": "not measured"}
-    lead = sweep.lead([groups[arm] for arm in a], [groups[arm] for arm in b])
+
+    def alike(arms: list[Arm], value: object) -> list[list[str]]:
+        return [groups[arm] for arm in arms if claim.alike(arm) == value]
+
+    values = dict.fromkeys(claim.alike(arm) for arm in a)
+    lead = sweep.mean_lead([(alike(a, value), alike(b, value)) for value in values])
     return told | {
         "difference": lead.difference,
         "low": lead.low,

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from agentloop.run.evaluate import RESIDUE
 from analysis.compare.paired import training_variance
 from analysis.compare.scores import read_scores
 from analysis.curves.arms import Arm
@@ -94,11 +95,17 @@ class Sweep:
 
     def lead(self, a: Sequence[Sequence[str]], b: Sequence[Sequence[str]]) -> Lead:
         """Mean of arms b minus mean of arms a; an arm is the list of its cells, one a seed."""
+        return self.mean_lead([(a, b)])
+
+    def mean_lead(self, pairs: Sequence[tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]]) -> Lead:
+        """Mean over pairs (a, b) of the lead of arms b on arms a."""
         weights: dict[str, float] = {}
-        for arms, sign in ((a, -1.0), (b, 1.0)):
-            for names in arms:
-                for name in names:
-                    weights[name] = weights.get(name, 0.0) + sign / len(arms) / len(names)
+        for a, b in pairs:
+            for arms, sign in ((a, -1.0), (b, 1.0)):
+                for names in arms:
+                    for name in names:
+                        part = sign / len(pairs) / len(arms) / len(names)
+                        weights[name] = weights.get(name, 0.0) + part
         return self._weighted(weights)
 
     def leads(self, budget: int, baseline: Arm) -> dict[Arm, Lead]:
@@ -117,15 +124,18 @@ class Sweep:
 
     def _weighted(self, weights: Mapping[str, float]) -> Lead:
         rates = self.rates[list(weights)].dropna()
-        if len(rates) < 2:
-            raise DataError(f"{', '.join(weights)} share {len(rates)} tasks: expected at least 2")
+        cluster = self.clusters[rates.index].to_numpy()
+        if (C := len(set(cluster))) < 2:
+            raise DataError(f"{', '.join(weights)} share {C} different tasks: expected at least 2")
         w = np.array([*weights.values()])
-        values, cluster = rates.to_numpy() @ w, self.clusters[rates.index].to_numpy()
+        values = rates.to_numpy() @ w
         mean, error = clustered_ratio(values, np.ones(len(values)), cluster=cluster)
         d, se = float(mean), float(np.sqrt(error**2 + self.seed_variance * float(w @ w)))
-        p = float(2 * norm.sf(abs(d) / se)) if se > 0 else float(d == 0)
-        half = float(norm.ppf(0.975)) * se
-        return Lead(d, se, d - half, d + half, p, len(rates))
+        z = float(norm.ppf(0.975))
+        if se < RESIDUE:
+            # Every task has the same difference: the error that Wilson's interval gives a rate of 0 or 1.
+            se = float(np.sqrt(w @ w)) * z / (C + z**2)
+        return Lead(d, se, d - z * se, d + z * se, float(2 * norm.sf(abs(d) / se)), len(rates))
 
 
 def read_sweep(folder: Path, registered: Mapping[str, Any]) -> tuple[Sweep, list[dict[str, str]]]:

@@ -131,8 +131,10 @@ def _primary(sweep: Sweep, registered: Mapping[str, Any]) -> dict[str, Any]:
 def _regret(sweep: Sweep, budget: int, choice: Arm) -> dict[str, Any]:
     """The best measured arm minus the plan's choice, and a simultaneous 95 % interval of that.
 
-    The interval compares with all arms at once (Hsu 1984, with Bonferroni's quantile); that the largest of
-    several noisy means is too large is part of its upper end.
+    The interval compares with all m arms at once, as comparisons with the best do (Hsu 1984); that the
+    largest of several noisy means is too large is part of its upper end. The lower end is wrong only where
+    the lead of any arm is off, the upper end only where that of the truly best arm is: Bonferroni's quantile
+    for m + 1 holds for both together.
     """
     leads, over_bc = sweep.leads(budget, choice), sweep.leads(budget, PURE_BC)
     adjusted = holm([lead.p for lead in over_bc.values()])
@@ -148,7 +150,7 @@ def _regret(sweep: Sweep, budget: int, choice: Arm) -> dict[str, Any]:
     }
     if not leads:
         return told | {"regret": None, "low": None, "high": None, "best": None}
-    q = float(norm.ppf(1 - LEVEL / len(leads)))
+    q = float(norm.ppf(1 - LEVEL / (len(leads) + 1)))
     best = max(leads, key=lambda arm: leads[arm].difference)
     return told | {
         "best": label(best if leads[best].difference > 0 else choice),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from occupancy.record.errors import MissingExtra
+from occupancy.record.errors import imported
 
 
 class Response(NamedTuple):
@@ -38,10 +38,7 @@ class PostFailed(Exception):
 
 def open_session(extra: str) -> Any:
     """A session of the running loop, without cookies; MissingExtra, which names `extra`, without aiohttp."""
-    try:
-        import aiohttp
-    except ImportError as error:
-        raise MissingExtra("aiohttp", extra) from error
+    aiohttp = imported("aiohttp", extra)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),

@@ -11,7 +11,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.errors import MissingExtra, RunError
+from occupancy.record.errors import RunError, imported
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -93,11 +93,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 def web_of(extra: str) -> Any:
     """aiohttp's server; MissingExtra, which names `extra`, without it."""
-    try:
-        from aiohttp import web
-    except ImportError as error:
-        raise MissingExtra("aiohttp", extra) from error
-    return web
+    return imported("aiohttp.web", extra)
 
 
 def _bad_messages() -> tuple[type[Exception], ...]:

@@ -7,12 +7,11 @@ import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from agentloop.environments.terminal.sandbox.images import Image, cache_folder, open_image
+from agentloop.environments.terminal.sandbox.images import Image, open_image
 from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
 from agentloop.types import EnvironmentFailed
 from occupancy.record.errors import InputError
@@ -41,11 +40,6 @@ def host_image() -> Image:
     if reason := why_not():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no sandbox on this machine: {reason}")
     return open_image()
-
-
-def cache_of_tests() -> Path:
-    """The cache that images are kept in."""
-    return cache_folder()
 
 
 def finished(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:

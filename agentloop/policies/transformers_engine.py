@@ -12,7 +12,7 @@ from typing import Any
 
 from agentloop.policies.token_policy import Sampled, TokenSpec, stop_ids
 from agentloop.render.codec import Codec
-from occupancy.record.errors import InputError, MissingExtra, RunError
+from occupancy.record.errors import InputError, RunError, imported
 
 CPU_MEMORY = 0.1
 """Fraction of the free memory for keys and values on a CPU, where transformers would take most of it."""
@@ -20,11 +20,7 @@ CPU_MEMORY = 0.1
 
 async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine:
     """Load the model; takes seconds to minutes, in a thread."""
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("transformers with torch", "agents") from error
+    torch, transformers = (imported(name, "agents") for name in ("torch", "transformers"))
     if not hasattr(transformers, "ContinuousBatchingConfig"):
         raise InputError(
             f"transformers {transformers.__version__} lacks ContinuousBatchingConfig: expected 5.8 or newer; "

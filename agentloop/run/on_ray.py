@@ -21,7 +21,7 @@ from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import NotOpened, Setup, Unit
 from agentloop.run.units import Progress, play_units
 from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
-from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError
+from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError, imported
 from occupancy.record.rows import Rows
 from occupancy.runs import Run, only_writer, open_run
 
@@ -70,10 +70,7 @@ async def collect_on_ray(
     Raises:
         RunError: Every machine has died.
     """
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray") from error
+    ray = imported("ray", "ray")
     spending = spending or SpendingLimits()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _CLONE = Path(__file__).parents[2]
 _OURS = tuple(
@@ -55,6 +57,14 @@ class MissingExtra(InputError, ImportError):
             f"{self.package} is not installed: it comes with the extra '{self.extra}'; "
             f"run: {install_command(self.extra)}"
         )
+
+
+def imported(module: str, extra: str, package: str = "") -> Any:
+    """A module that comes with an extra; MissingExtra, which names its package, where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(package or module.partition(".")[0], extra) from error
 
 
 def install_command(extra: str) -> str:

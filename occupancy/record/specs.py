@@ -14,13 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, wraps
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from occupancy.record.errors import DataError, InputError
 
 T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
 MOST = 10**15
 """No count, budget or price comes near it: more is a slip of the hand."""
 
@@ -140,9 +141,20 @@ def check(record: Any, *, of: str = "") -> None:
     """Refuse a dataclass with a field that its annotation does not allow; call it in `__post_init__`."""
     kinds: Mapping[str, Any] = parameters(record.__class__)
     for name, kind in kinds.items():
-        value = getattr(record, name)
-        if not _fits(value, kind):
-            raise InputError(f"{of + ': ' if of else ''}{name}={value!r}: expected {described(kind)}")
+        _refuse(name, getattr(record, name), kind, of)
+
+
+def checked(function: Function) -> Function:
+    """The function, which refuses keyword arguments that its annotations do not allow, as `check` does."""
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        kinds = parameters(function)
+        for name, value in given.items():
+            _refuse(name, value, kinds.get(name, Any), "")
+        return function(*args, **given)
+
+    return call  # type: ignore[return-value]
 
 
 def check_entries(found: object, kinds: Mapping[str, Any], *, of: str) -> None:
@@ -262,6 +274,11 @@ def _is_one(value: Any, base: Any) -> bool:
     if get_origin(base) is Mapping:
         return isinstance(value, Mapping)
     return isinstance(value, base) if isinstance(base, type) and (base is str or is_dataclass(base)) else True
+
+
+def _refuse(name: str, value: Any, kind: Any, of: str) -> None:
+    if not _fits(value, kind):
+        raise InputError(f"{of + ': ' if of else ''}{name}={value!r}: expected {described(kind)}")
 
 
 def _names(known: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from occupancy.record.columns import Names
-from occupancy.record.errors import MissingExtra
+from occupancy.record.errors import imported
 from occupancy.streaming.estimate import Pass, StreamEstimate
 from occupancy.streaming.partial import CELL_MEMORY, Partial, partial_of, with_ids
 from occupancy.streaming.scan import RowGroups, batches_of, row_groups
@@ -58,10 +58,7 @@ def on_ray(
     work: Callable[[Unit], Result], units: Sequence[Unit], *, tasks_at_once: int | None = None
 ) -> Iterator[Result]:
     """work(unit) of every unit, in order; a unit lost with its machine is done again."""
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray") from error
+    ray = imported("ray", "ray")
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
     resources: dict[str, float] = ray.cluster_resources()

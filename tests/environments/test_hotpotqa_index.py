@@ -111,11 +111,16 @@ def test_selection_is_a_stable_sort(documents: list[list[int]], query: list[int]
     assert values.tolist() == [scores[d] for d in found]
 
 
-def test_a_stored_index_is_opened_and_not_built_again(tmp_path: Path) -> None:
-    file, told = jsonl(tmp_path / "wiki.jsonl", TEXTS), []
-    first = open_bm25([file], cache=tmp_path, show=lambda stage, done: told.append((stage, done)))
-    assert [stage for stage, _ in told] == ["read", "scored", "stored"]
-    again = open_bm25([file], cache=tmp_path, show=lambda stage, done: pytest.fail("built again"))
+def test_a_stored_index_is_opened_and_not_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = jsonl(tmp_path / "wiki.jsonl", TEXTS)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    first = open_bm25([file], cache=tmp_path)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in told] == ["index: read", "index: scored", "index: stored"]
+    again = open_bm25([file], cache=tmp_path)
+    assert not capsys.readouterr().err, "built again"
     assert again.find("river", 3) == first.find("river", 3)
     assert again.name == first.name
     assert isinstance(again.scores[0], np.memmap)

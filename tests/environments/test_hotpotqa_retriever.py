@@ -42,7 +42,7 @@ def test_fusion_breaks_ties_by_document_number() -> None:
 def test_dense_search_is_the_largest_inner_product(tmp_path: Path) -> None:
     from test_hotpotqa_index import TEXTS, jsonl
 
-    store([jsonl(tmp_path / "c.jsonl", TEXTS)], tmp_path / "c.arrow", show=lambda stage, done: None)
+    store([jsonl(tmp_path / "c.jsonl", TEXTS)], tmp_path / "c.arrow")
     corpus = Corpus(tmp_path / "c.arrow")
     vectors = np.array([[1, 0], [0, 1], [1, 1], [2, 0], [2, 0], [0, 0]], np.float32)
     found = dense(corpus, vectors, lambda query: np.array([1.0, 0.5]), name="toy")

@@ -237,7 +237,8 @@ from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
 from agentloop.environments.terminal.terminus.screen import open_screen
 
 async def main(place):
-    layers = open_image(cache=place / "cache").layers
+    os.environ["XDG_CACHE_HOME"] = str(place / "cache")
+    layers = open_image().layers
     async with open_sandbox(layers) as sandbox:
         await sandbox.run("echo 1 > /a; rm -r /srv; touch /usr/x; mkdir /m; echo 2 > /m/f; chmod 0 /m /m/f")
         screen = await open_screen(sandbox)
@@ -276,7 +277,7 @@ def test_an_ordinary_user_can_start_one() -> None:
 
 
 def test_limits_that_are_none_are_refused() -> None:
-    with pytest.raises(InputError, match="memory_mb=1: expected at least 32"):
+    with pytest.raises(InputError, match="memory_mb=1: expected a whole number of at least 32"):
         Limits(memory_mb=1)
     with pytest.raises(InputError, match="command_s=nan"):
         Limits(command_s=float("nan"))

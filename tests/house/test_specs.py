@@ -10,6 +10,7 @@ import pytest
 from occupancy.record.errors import InputError
 from occupancy.record.specs import (
     Count,
+    Few,
     NotNegative,
     Positive,
     Range,
@@ -17,6 +18,7 @@ from occupancy.record.specs import (
     Share,
     amount,
     check,
+    checked,
     read,
     settings,
     value_of,
@@ -95,6 +97,18 @@ def test_a_record_is_checked_however_it_is_made(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(InputError, match=f"^m: {name}="):
         Sampling("m", **wrong)
+
+
+def test_a_checked_function_refuses_what_its_annotations_do() -> None:
+    @checked
+    def worlds(name: str, /, *, size: Few = 3, kind: Literal["a", "b"] = "a", **more: Any) -> int:
+        return size
+
+    assert worlds("x", size=4, kind="b", other=object()) == 4
+    assert settings(worlds, ["size=4"], of="w", but=["name"]) == {"size": 4}
+    for wrong in ({"size": 0}, {"size": 1.5}, {"kind": "c"}):
+        with pytest.raises(InputError, match=f"^{next(iter(wrong))}="):
+            worlds("x", **wrong)
 
 
 def test_functions_are_read_like_records() -> None:

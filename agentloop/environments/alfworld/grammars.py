@@ -15,23 +15,16 @@ import re
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
-from occupancy.record.errors import DataError, InputError, MissingExtra
+from occupancy.record.errors import DataError, MissingExtra
 
-GRAMMARS = ("2.1.1", "2.1.2")
-DEFAULT = "2.1.1"
+Grammar = Literal["2.1.1", "2.1.2"]
 
 PUT_TEMPLATE = 'template :: "put {o} in/on {r}"'
 PUT = re.compile(r"put (.+) in/on (.+)")
 MOVE = re.compile(r"move (.+) to (.+)")
 GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
-
-
-def check_grammar(grammar: str) -> str:
-    """`grammar` itself, or InputError when there is no such grammar."""
-    if grammar not in GRAMMARS:
-        raise InputError(f"grammar {grammar!r}: expected one of {', '.join(GRAMMARS)}")
-    return grammar
 
 
 def version(grammar: str) -> str:

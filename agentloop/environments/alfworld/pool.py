@@ -15,6 +15,7 @@ from typing import Any
 from agentloop.policies import scripted
 from agentloop.types import EnvironmentFailed, Message, Policy, Replay, Reply, Task
 from occupancy.record.errors import InputError
+from occupancy.record.specs import Few, Positive, checked
 
 from . import grammars, student
 from .commands import prompt
@@ -157,21 +158,18 @@ class Alfworld:
         self._all.discard(worker)
 
 
-def open_alfworld(*, grammar: str = grammars.DEFAULT, workers: int = 2, timeout_s: float = 120.0) -> Alfworld:
+@checked
+def open_alfworld(
+    *, grammar: grammars.Grammar = "2.1.1", workers: Few = 2, timeout_s: Positive = 120.0
+) -> Alfworld:
     """The benchmark in the folder that FEWSTEPS_DATA names; its processes start when tasks are opened.
 
     grammar    2.1.1 (`put`) or 2.1.2 (`move`), see `grammars`
     workers    processes, so tasks that are open at once; each needs up to 400 MB
     timeout_s  seconds for one call, loading a game included, before its worker is ended
     """
-    if workers < 1:
-        raise InputError(f"workers={workers}: at least one process is needed to play a game")
-    if not timeout_s > 0:
-        raise InputError(f"timeout_s={timeout_s}: expected seconds above 0")
-    grammars.check_grammar(grammar)
-    return Alfworld(
-        Catalogue(find_source(), grammar=grammar), grammar=grammar, workers=workers, timeout_s=timeout_s
-    )
+    catalogue = Catalogue(find_source(), grammar=grammar)
+    return Alfworld(catalogue, grammar=grammar, workers=workers, timeout_s=timeout_s)
 
 
 def _end(workers: set[Worker]) -> None:

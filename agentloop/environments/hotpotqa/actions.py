@@ -15,9 +15,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from occupancy.record.errors import InputError
-
-FORMATS = ("tags", "tools")
 STOP = {"tags": ("</search>", "</answer>"), "tools": ("</tool_call>", "</answer>")}
 """Strings at which a policy may stop a turn, if it includes them in the text."""
 TOOLS: tuple[dict[str, Any], ...] = (
@@ -85,12 +82,6 @@ def cut_turn(text: str, closings: tuple[str, ...]) -> str:
         if closing in text:
             return text[: text.index(closing) + len(closing)]
     return text
-
-
-def check_format(format: str) -> None:
-    """InputError for an unknown format."""
-    if format not in FORMATS:
-        raise InputError(f"format={format!r}: expected one of {', '.join(FORMATS)}")
 
 
 def _called(content: str, status: str) -> Action:

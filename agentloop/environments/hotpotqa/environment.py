@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from agentloop.policies import scripted
 from agentloop.types import Message, Policy, Replay, Reply, Task
 from occupancy.record.errors import InputError
+from occupancy.record.specs import Few, Range, checked
 
-from .actions import STOP, TOOLS, check_format, parse_action
+from .actions import STOP, TOOLS, parse_action
 from .catalogue import Catalogue, open_catalogue
 from .observation import LEAST_BUDGET, Ends, harmless, observation, open_tokenizer
 from .prompts import Prompts, load_prompts
@@ -26,7 +27,7 @@ from .questions import Question, find_folder
 from .retrieval import open_retriever
 from .retrieval.passages import Passage
 from .retrieval.retriever import Retriever
-from .scoring import SCORINGS, gold_report, score_answer
+from .scoring import gold_report, score_answer
 from .scripted import student, teacher
 from .scripted.view import Step, View
 from .search_r1 import reward_as_search_r1
@@ -174,15 +175,16 @@ class HotpotQA:
         await self.rules.retriever.close()
 
 
+@checked
 def open_hotpotqa(
     *,
-    workers: int = 32,
-    format: str = "tags",
-    turns: int = T_MAX,
-    k: int = 3,
-    passage_tokens: int = 500,
+    workers: Few = 32,
+    format: Literal["tags", "tools"] = "tags",
+    turns: Few = T_MAX,
+    k: Few = 3,
+    passage_tokens: Annotated[int, Range(LEAST_BUDGET)] = 500,
     tokenizer: str = scripted.WORDS_AND_MARKS,
-    scoring: str = "exact",
+    scoring: Literal["exact", "search-r1"] = "exact",
     retriever: str = "bm25",
     corpus: str = "",
     prompts: str = "",
@@ -206,17 +208,6 @@ def open_hotpotqa(
     Raises:
         InputError: a setting out of its range, or no data.
     """
-    check_format(format)
-    for name, value, least in (
-        ("workers", workers, 1),
-        ("turns", turns, 1),
-        ("k", k, 1),
-        ("passage_tokens", passage_tokens, LEAST_BUDGET),
-    ):
-        if not isinstance(value, int) or value < least:
-            raise InputError(f"{name}={value!r}: expected a whole number of at least {least}")
-    if scoring not in SCORINGS:
-        raise InputError(f"scoring={scoring!r}: expected one of {', '.join(SCORINGS)}")
     folder = find_folder()
     files = [Path(name) for name in corpus.split(",")] if corpus else [folder / "corpus.parquet"]
     words = load_prompts(format, Path(prompts) if prompts else None)

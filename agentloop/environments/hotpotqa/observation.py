@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from agentloop.policies.scripted import WORDS_AND_MARKS, words_and_marks
-from occupancy.record.errors import InputError, MissingExtra
+from occupancy.record.errors import InputError, imported
 
 from .retrieval.passages import Passage
 
@@ -38,12 +38,9 @@ def open_tokenizer(name: str) -> Ends:
         return words_and_marks
     if not Path(name).is_file():
         raise InputError(f"tokenizer {name}: expected {WORDS_AND_MARKS}, or a tokenizer.json that exists")
+    tokenizers = imported("tokenizers", "agents")
     try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtra("tokenizers", "agents") from error
-    try:
-        tokenizer = Tokenizer.from_file(name)
+        tokenizer = tokenizers.Tokenizer.from_file(name)
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"tokenizer {name} cannot be read ({error}): expected a tokenizer.json") from error
     return lambda text: [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]

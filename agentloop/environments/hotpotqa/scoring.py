@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-SCORINGS = ("exact", "search-r1")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_MARKS = str.maketrans("", "", string.punctuation)
 _MINUS, _PRIMES = "\u2212", "\u00b4\u2032\u2033"

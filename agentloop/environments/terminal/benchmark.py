@@ -11,6 +11,7 @@ from agentloop.environments.task_specs import drawn, parse_spec, read_ids
 from agentloop.policies import scripted
 from agentloop.types import Policy, Replay, Task
 from occupancy.record.errors import InputError
+from occupancy.record.specs import Few, Positive, checked
 
 from .episode import Rules, TerminalEpisode
 from .harbor.trial import HarborTasks, find_harbor
@@ -20,13 +21,14 @@ from .sandbox.limits import Limits, sweep
 from .scripted import student, teacher
 from .tasks.folders import FolderTasks
 from .tasks.nl2bash import NaturalLanguageToBash, find_data
-from .tasks.task import TaskSet
 from .terminus.prompts import load_template
-from .terminus.screen import SETTLED, TIMED
+from .terminus.screen import SETTLED, Mode
 
 NL2BASH = "nl2bash"
 ALL = "all"
 T_MAX = 12
+TaskSet = NaturalLanguageToBash | FolderTasks | HarborTasks
+"""The tasks of one benchmark, with their version."""
 
 
 class Terminal:
@@ -78,17 +80,18 @@ class Terminal:
         return task
 
 
+@checked
 def open_terminal(
     *,
-    workers: int = 2,
+    workers: Few = 2,
     tasks: str = NL2BASH,
     benchmark: str = "",
     network: str = "",
-    timeout_factor: float = 1.0,
+    timeout_factor: Positive = 1.0,
     harbor: str = "",
     image: str = HOST,
-    turns: int = T_MAX,
-    mode: str = SETTLED,
+    turns: Few = T_MAX,
+    mode: Mode = SETTLED,
     prompt: str = "",
     memory_mb: int = 512,
     disk_mb: int = 256,
@@ -112,15 +115,8 @@ def open_terminal(
         disk_mb: written files of one sandbox.
         processes: processes of one sandbox.
     """
-    for name, value in (("workers", workers), ("turns", turns)):
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"{name}={value!r}: expected a whole number of at least 1")
-    if mode not in (SETTLED, TIMED):
-        raise InputError(f"mode={mode!r}: expected {SETTLED} or {TIMED}")
     if tasks != NL2BASH and not Path(tasks).is_dir():
         raise InputError(f"tasks={tasks!r}: expected {NL2BASH}, or a folder of tasks")
-    if not 0 < timeout_factor < float("inf"):
-        raise InputError(f"timeout_factor={timeout_factor}: expected a finite number above 0")
     if harbor and (tasks == NL2BASH or network):
         raise InputError(f"harbor={harbor!r} plays folders of tasks (tasks=FOLDER), with their own networks")
     template = load_template(Path(prompt) if prompt else None)
@@ -130,12 +126,8 @@ def open_terminal(
         trials = HarborTasks(
             Path(tasks), find_harbor(harbor), benchmark=benchmark, timeout_factor=timeout_factor
         )
-        return Terminal(
-            trials,
-            Rules(turns, mode, template, Limits()),
-            version=f"{trials.version} {played}{factor}",
-            workers=workers,
-        )
+        rules = Rules(turns, mode, template, Limits())
+        return Terminal(trials, rules, version=f"{trials.version} {played}{factor}", workers=workers)
     check_machine()
     sweep()
     limits = Limits(memory_mb=memory_mb, disk_mb=disk_mb, processes=processes)
@@ -150,6 +142,5 @@ def open_terminal(
         f"memory_mb={memory_mb} disk_mb={disk_mb} processes={processes}"
         f"{f' network={network}' if network else ''}{factor}"
     )
-    return Terminal(
-        task_set, Rules(turns, mode, template, limits, timeout_factor), version=version, workers=workers
-    )
+    rules = Rules(turns, mode, template, limits, timeout_factor)
+    return Terminal(task_set, rules, version=version, workers=workers)

@@ -14,11 +14,7 @@ Letters: N passages, V words, E pairs of a word and a passage that holds it.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import sys
-import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,9 +24,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import DataError, InputError, MissingExtra
+from occupancy.record.errors import DataError, InputError, imported
 
-from .passages import Corpus, Passage, Show, store
+from ...cache import cache_folder, made_once
+from .passages import Corpus, Passage, store, tell
 
 K1, B = 1.5, 0.75
 FORMAT = 1
@@ -43,16 +40,6 @@ STOP_WORDS = frozenset(
     )
 )
 _WORD = re.compile(r"(?u)\b\w\w+\b")
-
-
-def quiet(stage: str, done: int) -> None:
-    """Show nothing."""
-
-
-def on_terminal(stage: str, done: int) -> None:
-    """A line on standard error where that is a terminal; a log file gets none."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"index: {stage}, {done:,} passages\n")
 
 
 @dataclass(frozen=True)
@@ -90,7 +77,7 @@ class Bm25:
         return _words(text, self.stemmer, self.stop)
 
 
-def open_bm25(files: Sequence[Path], *, cache: Path | None = None, show: Show = on_terminal) -> Bm25:
+def open_bm25(files: Sequence[Path], *, cache: Path | None = None) -> Bm25:
     """Open the stored index of these corpus files; built first where there is none yet.
 
     cache   folder of stored indexes; None: fewsteps/hotpotqa in XDG_CACHE_HOME, else in ~/.cache
@@ -98,11 +85,8 @@ def open_bm25(files: Sequence[Path], *, cache: Path | None = None, show: Show = 
     for file in files:
         if not file.is_file():
             raise InputError(f"corpus {file}: there is no such file; name a .parquet or .jsonl of passages")
-    home = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewsteps" / "hotpotqa"
-    folder = home / _key(files)
-    if not (folder / "index.json").is_file():
-        _build_aside(files, folder, show)
-    return load_bm25(folder)
+    folder = (cache or cache_folder("hotpotqa")) / _key(files)
+    return load_bm25(made_once(folder, lambda draft: build_bm25(files, draft)))
 
 
 def load_bm25(folder: Path) -> Bm25:
@@ -125,12 +109,12 @@ def load_bm25(folder: Path) -> Bm25:
     return Bm25(corpus, made["name"], scores, vocabulary, stemmer, frozenset(made["stop_words"]))
 
 
-def build_bm25(files: Sequence[Path], folder: Path, *, show: Show = quiet) -> None:
+def build_bm25(files: Sequence[Path], folder: Path) -> None:
     """Build an index into the empty `folder`."""
     import numpy as np
 
     stemmer = _stemmer()
-    digest = store(files, folder / "passages.arrow", show=show)
+    digest = store(files, folder / "passages.arrow")
     texts = Corpus(folder / "passages.arrow").indexed()
     vocabulary, scores = score_words(_words(text, stemmer, STOP_WORDS) for text in texts)
     if not vocabulary:
@@ -138,7 +122,7 @@ def build_bm25(files: Sequence[Path], folder: Path, *, show: Show = quiet) -> No
             f"{', '.join(map(str, files))}: no word to search by in {len(texts)} passages: they are "
             f"empty, or hold stop words and single letters only"
         )
-    show("scored", len(texts))
+    tell("scored", len(texts))
     for name, values in zip(ARRAYS, scores, strict=True):
         np.save(folder / f"{name}.npy", values)
     (folder / "vocabulary.json").write_text(json.dumps(vocabulary), "utf-8")
@@ -149,21 +133,7 @@ def build_bm25(files: Sequence[Path], folder: Path, *, show: Show = quiet) -> No
         "stop_words": sorted(STOP_WORDS),
     }
     (folder / "index.json").write_text(json.dumps(made) + "\n", "utf-8")
-    show("stored", len(texts))
-
-
-def _build_aside(files: Sequence[Path], folder: Path, show: Show) -> None:
-    """Build under another name and rename, so that no half index is ever opened; the first of two wins."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
-    try:
-        build_bm25(files, draft, show=show)
-        draft.rename(folder)
-    except OSError:
-        if not (folder / "index.json").is_file():
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    tell("stored", len(texts))
 
 
 def _key(files: Sequence[Path]) -> str:
@@ -206,8 +176,4 @@ def _words(text: str, stemmer: Any, stop: frozenset[str]) -> list[str]:
 
 
 def _stemmer() -> Any:
-    try:
-        import Stemmer
-    except ImportError as error:
-        raise MissingExtra("PyStemmer", "hotpotqa") from error
-    return Stemmer.Stemmer("english")
+    return imported("Stemmer", "hotpotqa", "PyStemmer").Stemmer("english")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,8 +21,11 @@ from occupancy.record.errors import DataError, InputError
 BLOCK = 50_000
 """Passages held as Python objects at a time while a file is read."""
 
-Show = Callable[[str, int], None]
-"""Called with (stage, passages done) while an index is built."""
+
+def tell(stage: str, done: int) -> None:
+    """How far an index is, on standard error where that is a terminal; a log file gets none."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"index: {stage}, {done:,} passages\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Corpus:
         return [f"{title}\n{text}" for title, text in zip(titles, texts, strict=True)]
 
 
-def store(files: Sequence[Path], target: Path, *, show: Show) -> str:
+def store(files: Sequence[Path], target: Path) -> str:
     """Write the passages of `files`, in order, as one Arrow file; the SHA-256 over them, 16 hex digits."""
     import pyarrow as pa
 
@@ -87,7 +91,7 @@ def store(files: Sequence[Path], target: Path, *, show: Show) -> str:
             arrays = [pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
             done += len(block)
-            show("read", done)
+            tell("read", done)
     if not done:
         raise DataError(f"{', '.join(map(str, files))}: no passage in it; expected at least one")
     return digest.hexdigest()[:16]

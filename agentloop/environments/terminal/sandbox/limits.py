@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from occupancy.record.errors import InputError
+from occupancy.record.specs import Range, check
 
 PREFIX = "fewsteps-"
 
@@ -20,21 +21,18 @@ PREFIX = "fewsteps-"
 class Limits:
     """The most that one sandbox may use."""
 
-    memory_mb: int = 512
+    memory_mb: Annotated[int, Range(32)] = 512
     """Memory of all processes and of all files that were written, in MB."""
-    processes: int = 256
-    disk_mb: int = 256
+    processes: Annotated[int, Range(32)] = 256
+    disk_mb: Annotated[int, Range(4)] = 256
     """Files that were written, in MB; they are kept in memory."""
-    files: int = 100_000
+    files: Annotated[int, Range(1000)] = 100_000
     """Files that were written, in number."""
-    command_s: float = 60.0
+    command_s: Annotated[float, Range(0.1)] = 60.0
     """Seconds of one command that is run from outside."""
 
     def __post_init__(self) -> None:
-        least = {"memory_mb": 32, "processes": 32, "disk_mb": 4, "files": 1000, "command_s": 0.1}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise InputError(f"sandbox {name}={getattr(self, name)}: expected at least {bound}")
+        check(self, of="sandbox")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -127,7 +128,7 @@ class Sandbox:
         if self.group is None or self.group.processes() <= most:
             return False
         # Ended processes count as well until they are reaped, which the next command does.
-        return sum(state_of(pid) not in ("", *"ZX") for pid in self.pids()) > most
+        return len(self._running("ZX")) > most
 
     async def enter(self, cwd: str) -> None:
         """Run later commands in a folder, which is made where there is none."""
@@ -149,6 +150,10 @@ class Sandbox:
                         found.append(int(name))
         return found
 
+    def _running(self, ended: str) -> list[int]:
+        """Those whose state is none of these letters."""
+        return [pid for pid in self.pids() if (found := process(pid)) and found.state not in ended]
+
     async def halt(self, how: signal.Signals = signal.SIGKILL) -> None:
         """End (or stop, with SIGSTOP) every process but the first, until none is left that runs.
 
@@ -161,7 +166,7 @@ class Sandbox:
 
     async def _send(self, how: signal.Signals, *, until: str) -> None:
         end = time.monotonic() + 5
-        while running := [pid for pid in self.pids() if state_of(pid) not in ("", *until)]:
+        while running := self._running(until):
             if time.monotonic() > end:
                 raise SandboxFailed("processes of the sandbox could not be stopped")
             for pid in sorted(running, reverse=True):
@@ -234,13 +239,42 @@ def open_inside(root: Path, path: str, flags: int) -> int | None:
         os.close(place)
 
 
-def state_of(pid: int) -> str:
-    """State letter of a process; empty where there is none."""
+def tail_inside(root: Path, path: str, most: int) -> tuple[int, bytes] | None:
+    """How many bytes a file of a sandbox has, and the last of them; None where there is no plain file."""
+    opened = open_inside(root, path, os.O_RDONLY)
+    if opened is None:
+        return None
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return found.st_size, os.pread(opened, most, max(0, found.st_size - most))
+    finally:
+        os.close(opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What /proc tells of a process."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    terminal: int
+    foreground: int
+    """Process group that its terminal belongs to at the moment."""
+
+
+def process(pid: int) -> Process | None:
+    """A process, or None where there is none of that number."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[0]
+        return None
+    # Its name is in brackets and may hold anything.
+    state, parent, group, _, terminal, foreground, *_ = text.rpartition(")")[2].split()
+    return Process(pid, state, int(parent), int(group), int(terminal), int(foreground))
 
 
 @asynccontextmanager

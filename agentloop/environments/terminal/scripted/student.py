@@ -12,11 +12,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from agentloop.policies.scripted import scripted_turn, settings_from
 from agentloop.types import Answer, Ask, Message, Policy
-from occupancy.record.errors import InputError
+from occupancy.record.specs import Count, NotNegative, Share, check
 
 from ..episode import View
 from ..tasks.nl2bash import typed
@@ -30,32 +30,25 @@ ELSEWHERE = ("ls -la /\n", "pwd\n", "ls -la /root\n", "df -h | head -3\n", "id\n
 class StudentSettings:
     """Rates are probabilities of a turn when none of the last `memory` turns was a failure."""
 
-    blunder: float = 0.25
+    blunder: Share = 0.25
     """The command with a part forgotten, where the whole was to be run."""
-    astray: float = 0.1
+    astray: Share = 0.1
     """A look at something beside the point."""
-    stray: float = 0.04
+    stray: Share = 0.04
     """A file that nobody asked for."""
-    malformed: float = 0.06
+    malformed: Share = 0.06
     """A turn that is no JSON."""
-    repeat: float = 0.05
+    repeat: Share = 0.05
     """The last commands again."""
-    hasty: float = 0.25
+    hasty: Share = 0.25
     """Saying that the task is complete after a command that did not solve it."""
-    off_track: float = 0.75
+    off_track: NotNegative = 0.75
     """What each failure adds to the rates, as a multiple of them."""
-    memory: int = 3
+    memory: Count = 3
     """Turns that are looked back at."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name not in ("off_track", "memory") and not 0 <= value <= 1:
-                raise InputError(f"student {field.name}={value}: expected a probability, 0 to 1")
-        if not 0 <= self.off_track < float("inf"):
-            raise InputError(f"student off_track={self.off_track}: expected a finite number, 0 or more")
-        if self.memory < 1:
-            raise InputError(f"student memory={self.memory}: expected 1 turn or more")
+        check(self, of="student")
 
 
 def parse_student(text: str) -> StudentSettings:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from occupancy.record.errors import DataError, InputError
 
+from ...cache import cache_folder
 from ..sandbox.images import Image, give_to_sandboxes, network_layer
 from ..sandbox.launch import VARIABLES, Layers
 from ..sandbox.limits import Limits
@@ -93,18 +94,16 @@ async def build(
     image: Image,
     *,
     limits: Limits,
-    cache: Path,
     salt: str = "",
     before: Sequence[Step] = (),
     network: bool = False,
 ) -> Built:
-    """The start state that the Dockerfile in `context` describes, built once and kept in `cache`.
+    """The start state that the Dockerfile in `context` describes, built once and kept in the cache.
 
     Args:
         context: folder of the Dockerfile, from which files are copied.
         image: what takes the place of FROM.
         limits: of every RUN; its time is `BUILD_S`.
-        cache: folder of all start states.
         salt: tells apart builds that differ in something else.
         before: steps before those of the Dockerfile.
         network: whether RUN has the machine's network.
@@ -118,16 +117,15 @@ async def build(
         f"{FORMAT}\n{image.name}\n{salt}\n{network}\n{content_hash(context)}\n{before!r}".encode(),
         digest_size=8,
     )
-    folder = cache / f"built-{digest.hexdigest()}"
+    folder = cache_folder("terminal") / f"built-{digest.hexdigest()}"
     async with _alone(folder):
         done = folder / "cwd"
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             folder.chmod(0o755)
-            await _Build(
-                folder, image.layers, context, limits, network_layer(cache=cache) if network else None
-            ).run(steps)
+            online = network_layer() if network else None
+            await _Build(folder, image.layers, context, limits, online).run(steps)
         names = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda p: -int(p.name))
         layers = image.layers
         for name in reversed(names):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.types import Task
-from occupancy.record.errors import DataError, InputError, MissingExtra
+from occupancy.record.errors import DataError, InputError, imported
 
-from ..sandbox.images import Image, cache_folder, network_layer
+from ..sandbox.images import Image, network_layer
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox
@@ -55,10 +55,8 @@ class FolderTasks:
         limits: Limits,
         benchmark: str = "",
         network: str = "",
-        cache: Path | None = None,
     ) -> None:
-        self._network = networks(network)
-        self._image, self._limits, self._cache = image, limits, cache or cache_folder()
+        self._network, self._image, self._limits = networks(network), image, limits
         self.folders, self.tasks, self.version = read_folder(place, benchmark)
 
     def open(self, task_id: str) -> TerminalTask:
@@ -74,7 +72,6 @@ class FolderTasks:
                 context,
                 self._image,
                 limits=self._limits,
-                cache=self._cache,
                 salt=folder.kind,
                 before=ready,
                 network=BUILD in self._network,
@@ -89,7 +86,7 @@ class FolderTasks:
             tests = folder.place / "tests"
             script = "test.sh" if folder.kind == HARBOR else "run-tests.sh"
             own = None if (tests / script).exists() else folder.place / script
-            online = network_layer(cache=self._cache) if VERIFIER in self._network else None
+            online = network_layer() if VERIFIER in self._network else None
             verifier = Verifier(
                 folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own, online, made.path
             )
@@ -150,10 +147,7 @@ def _harbor(place: Path) -> Folder:
 
 
 def _terminal_bench(place: Path) -> Folder:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtra("PyYAML", "terminal") from error
+    yaml = imported("yaml", "terminal", "PyYAML")
     file = place / "task.yaml"
     try:
         settings = yaml.safe_load(file.read_text("utf-8"))

@@ -61,9 +61,9 @@ class NaturalLanguageToBash:
     the clusters, those whose BLAKE2b hash is divisible by three are `test`, the others `train`.
     """
 
-    def __init__(self, folder: Path, image: Image, *, limits: Limits, cache: Path | None = None) -> None:
+    def __init__(self, folder: Path, image: Image, *, limits: Limits) -> None:
         self.version = VERSION
-        self._folder, self._image, self._limits, self._cache = folder, image, limits, cache
+        self._folder, self._image, self._limits = folder, image, limits
         self.lines = {line.id: line for line in _lines(folder / "nl2bash.jsonl") if line.usable}
         self.tasks: Mapping[str, Task] = {line.id: _task(line) for line in self.lines.values()}
         self._expected: dict[str, asyncio.Task[Expected]] = {}
@@ -104,7 +104,7 @@ class NaturalLanguageToBash:
         archive = self._folder / f"fs_{line.fs}.tar.xz"
         if not archive.exists():
             return self._image.layers
-        return self._image.layers.on_top(Layers((unpacked(archive, cache=self._cache),)))
+        return self._image.layers.on_top(Layers((unpacked(archive),)))
 
     async def _run_reference(self, line: Line) -> Expected:
         one, other = await asyncio.gather(*(self._run_once(line) for _ in range(2)))

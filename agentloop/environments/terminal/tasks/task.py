@@ -2,7 +2,6 @@
 
 TerminalTask  one task, with how it is opened
 Place         where an open task is played
-TaskSet       the tasks of one benchmark, with their version
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from agentloop.types import EnvironmentFailed, Task
 
@@ -97,16 +96,3 @@ def in_sandbox(
             yield Place(screen, partial(grade, sandbox, screen), sandbox, asked)
 
     return opened
-
-
-class TaskSet(Protocol):
-    """The tasks of one benchmark."""
-
-    version: str
-    """Part of a run's version: results of two versions are never mixed."""
-    tasks: Mapping[str, Task]
-    """By id, in the benchmark's order."""
-
-    def open(self, task_id: str) -> TerminalTask:
-        """A task, ready to be played."""
-        ...

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from pathlib import Path
 from ..sandbox.images import give_to_sandboxes
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
-from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox, remove_copies
+from ..sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox, remove_copies, tail_inside
 from .task import GradeFailed
 
 PROTECTED = (
@@ -179,15 +178,8 @@ def reward_from(value: object, where: str) -> float:
 
 def _read(fork: Sandbox, path: str) -> str | None:
     """The last part of a file; None where there is no plain file."""
-    opened = open_inside(fork.root, path, os.O_RDONLY)
-    if opened is None:
-        return None
-    with open(opened, "rb") as file:
-        found = os.fstat(opened)
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        file.seek(max(0, found.st_size - LONGEST_TEXT))
-        return file.read(LONGEST_TEXT).decode("utf-8", "replace")
+    found = tail_inside(fork.root, path, LONGEST_TEXT)
+    return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def _on_path(variable: str, cwd: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ SHELLS = ("bash", "sh", "dash", "zsh")
 
 
 class ScreenAlone:
-    """A `Watched` terminal of which nothing but the screen is known."""
+    """In the place of `waiting.Terminal`: nothing is known but what the screen shows."""
 
     size = 0
     alive = True

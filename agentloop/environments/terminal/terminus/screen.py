@@ -12,10 +12,13 @@ import base64
 import re
 import shlex
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from ..sandbox.sandbox import Ran, Sandbox, SandboxFailed
 from .waiting import ACCEPTED, PROMPT, Terminal, inside_number
+
+if TYPE_CHECKING:
+    from .elsewhere import ScreenAlone
 
 WIDTH, HEIGHT, HISTORY = 160, 40, 10_000_000
 LONGEST_KEYS = 16_000
@@ -27,7 +30,9 @@ TMUX = f"tmux -S {FOLDER}/socket -f /dev/null"
 WRITE_LOG = f"cat > {FOLDER}/log"
 LONGEST_LOG = 1 << 20
 """Bytes of the terminal's raw output that are kept and looked at."""
-SETTLED, TIMED = "settled", "timed"
+Mode = Literal["settled", "timed"]
+SETTLED: Final = "settled"
+TIMED: Final = "timed"
 PATIENCE_S = 15.0
 """Seconds that `settled` waits at least for a command that goes on."""
 ENTER_S = 0.05
@@ -42,39 +47,12 @@ class Machine(Protocol):
 
     async def run(self, command: str) -> Ran:
         """Run a command and wait for it."""
-        ...
-
-
-class Watched(Protocol):
-    """What is known of a terminal beside its screen."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all output so far; 0 where that is not known."""
-        ...
-
-    @property
-    def alive(self) -> bool:
-        """Whether its shell may still run."""
-        ...
-
-    async def settled(self, *, most_s: float, typed_at: int | None = None) -> bool:
-        """Wait until the terminal waits for input; see `waiting.Terminal`."""
-        ...
-
-    def at_prompt(self) -> bool:
-        """Whether the shell itself is known to have the terminal, rather than a program that it started."""
-        ...
-
-    def tail(self, most: int) -> tuple[int, bytes]:
-        """How many bytes of raw output there are so far, and the last of them."""
-        ...
 
 
 class Screen:
     """The terminal of one episode; made by `open_screen`, or by `elsewhere.open_screen_elsewhere`."""
 
-    def __init__(self, sandbox: Machine, terminal: Watched, *, mode: str) -> None:
+    def __init__(self, sandbox: Machine, terminal: Terminal | ScreenAlone, *, mode: str) -> None:
         self.sandbox, self._terminal, self.mode = sandbox, terminal, mode
         self._before: str | None = None
 

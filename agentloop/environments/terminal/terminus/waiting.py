@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..sandbox.sandbox import open_inside
+from ..sandbox.sandbox import Process, open_inside, process, tail_inside
 
 POLL_S = (0.001, 0.05)
 """Seconds between two looks: the first, and the most."""
@@ -37,19 +37,6 @@ ACCEPTED, PROMPT = b"\x1b[?2004l", b"\x1b[?2004h"
 TAIL = 4096
 _PTS = range(136, 144)
 """Device numbers of pseudo-terminals."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What /proc tells of a process."""
-
-    pid: int
-    state: str
-    parent: int
-    group: int
-    terminal: int
-    foreground: int
-    """Process group that its terminal belongs to at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,27 +142,7 @@ class Terminal:
 
     def tail(self, most: int = TAIL) -> tuple[int, bytes]:
         """How many bytes of output there are so far, and the last of them; starts nothing inside."""
-        opened = open_inside(self.root, self.log, os.O_RDONLY)
-        if opened is None:
-            return 0, b""
-        try:
-            found = os.fstat(opened)
-            if not stat.S_ISREG(found.st_mode):
-                return 0, b""
-            return found.st_size, os.pread(opened, most, max(0, found.st_size - most))
-        finally:
-            os.close(opened)
-
-
-def process(pid: int) -> Process | None:
-    """A process, or None where there is none of that number."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # Its name is in brackets and may hold anything.
-    state, parent, group, _, terminal, foreground, *_ = text.rpartition(")")[2].split()
-    return Process(pid, state, int(parent), int(group), int(terminal), int(foreground))
+        return tail_inside(self.root, self.log, most) or (0, b"")
 
 
 def inside_number(pid: int) -> int:

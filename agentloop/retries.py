@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from math import inf
 from random import Random
 from typing import TypeVar
 
@@ -28,8 +27,6 @@ class Retries:
     """Limit of that doubling, in seconds."""
     longest_s: NotNegative = 600.0
     """Longest wait that a server may ask for, in seconds."""
-    deadline_s: NotNegative | None = None
-    """Seconds from the first attempt after which no further one begins; None: no limit."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -66,7 +63,7 @@ async def retried(
         WaitTooLong: from the failure that asks for more than `retries.longest_s`.
         Exception: the last failure, as it was.
     """
-    started, attempt = time.monotonic(), 0
+    attempt = 0
     while True:
         try:
             return await call()
@@ -77,8 +74,6 @@ async def retried(
             wait = max(asked, retries.wait(attempt, seed))
             if wait > retries.longest_s:
                 raise WaitTooLong(wait) from failure
-            if time.monotonic() - started + wait > (retries.deadline_s or inf):
-                raise
         attempt += 1
         await asyncio.sleep(wait)
 

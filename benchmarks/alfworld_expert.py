@@ -20,7 +20,8 @@ import numpy as np
 
 from agentloop.environments.alfworld.expert import scripted_expert
 from agentloop.environments.alfworld.pool import T_MAX, Alfworld, open_alfworld
-from agentloop.environments.alfworld.student import StudentSettings, parse_student, scripted_student
+from agentloop.environments.alfworld.student import StudentSettings, scripted_student
+from agentloop.policies.scripted import settings_from
 from agentloop.run.episode import Episode, EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.run.types import seed_of
@@ -52,7 +53,7 @@ async def main(
     seed: int = 0,
 ) -> None:
     pool = open_alfworld(grammar=grammar, workers=workers)
-    settings = parse_student(student)
+    settings = settings_from(student, StudentSettings)
     try:
         expert = await each(pool, tasks, seed, from_start(seed=seed))
         learner = await each(pool, contexts, seed, from_student(settings, seed=seed))

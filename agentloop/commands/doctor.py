@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from occupancy.record.errors import install_command
+from occupancy.record.errors import install_command, installed_version
 from occupancy.record.show import Unbroken, add_json, show
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def check_extras() -> list[Check]:
             wanted.setdefault(found[3], {})[found[1]] = found[2].strip()
     checks = []
     for extra, packages in sorted(wanted.items()):
-        installed = {name: _version(name) for name in packages}
+        installed = {name: installed_version(name) for name in packages}
         missing = [name for name, version in installed.items() if not version]
         told = ", ".join(f"{name} {version}" for name, version in installed.items() if version)
         said = f"no {', '.join(missing)}" if missing else told
@@ -154,12 +154,3 @@ def check_data() -> list[Check]:
         )
         for name, remedy in DATA.items()
     ]
-
-
-def _version(package: str) -> str:
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

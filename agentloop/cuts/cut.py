@@ -13,12 +13,12 @@ and with one seed a smaller budget's data are a part of a larger one's.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agentloop.cuts.pooled import copied_ledger
 from agentloop.cuts.whole import Whole
 from agentloop.run.filters import phi_verdicts
 from agentloop.run.types import seed_of
@@ -141,7 +141,7 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
                 rows["traces"].append(trace | {"recipe_hash": recipe.hash})
     rows["proposals"] = list(bought.proposals)
     target.commit(rows)
-    _cut_ledger(whole.run.folder / "ledger.sqlite", target.folder / "ledger.sqlite", kept)
+    _cut_ledger(whole.run, target, kept)
     return target
 
 
@@ -174,8 +174,7 @@ def own_traces(run: Run | Whole, folder: str | Path, *, success: bool) -> Run:
             "proposals": [row for own in whole.proposals.values() for row in own],
         }
     )
-    ends = dict.fromkeys(whole.episodes, INF)
-    _cut_ledger(whole.run.folder / "ledger.sqlite", target.folder / "ledger.sqlite", ends)
+    _cut_ledger(whole.run, target, dict.fromkeys(whole.episodes, INF))
     return target
 
 
@@ -341,19 +340,10 @@ def _cut_trace(trace: Row, kept: list[Row]) -> Row:
     }
 
 
-def _cut_ledger(source: Path, target: Path, kept: Mapping[str, float]) -> None:
+def _cut_ledger(source: Run, target: Run, kept: Mapping[str, float]) -> None:
     """Copy the attempts at turns before `kept` of each episode; a run without a ledger leaves none."""
-    if not source.exists():
-        return
-    with sqlite3.connect(f"file:{source}?mode=ro", uri=True) as old, sqlite3.connect(target) as new:
-        old.backup(new)
-        gone = list(_gone(new, kept))
-        new.executemany("delete from attempts where id = ?", gone)
-    old.close()
-    new.close()
-
-
-def _gone(db: sqlite3.Connection, kept: Mapping[str, float]) -> Iterator[tuple[int]]:
-    for attempt, episode, t in db.execute("select id, episode_id, t from attempts"):
-        if t >= kept.get(episode, 0):
-            yield (attempt,)
+    if (source.folder / "ledger.sqlite").exists():
+        with copied_ledger(source.folder / "ledger.sqlite", target.folder / "ledger.sqlite") as new:
+            attempts = new.execute("select id, episode_id, t from attempts").fetchall()
+            gone = [(attempt,) for attempt, episode, t in attempts if t >= kept.get(episode, 0)]
+            new.executemany("delete from attempts where id = ?", gone)

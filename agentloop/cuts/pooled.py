@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentloop.ledger.store import Ledger
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
 from occupancy.record.tables import TABLES
@@ -54,21 +56,19 @@ def _pool_ledgers(files: Sequence[Path], target: Path) -> None:
     """One ledger with the attempts of all; none where a part has none, since costs would be lacking."""
     if not all(file.exists() for file in files):
         return
-    with sqlite3.connect(target) as new:
-        for at, file in enumerate(files):
-            with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as old:
-                if at == 0:
-                    old.backup(new)
-                else:
-                    _add(new, old)
-            old.close()
-    new.close()
+    with copied_ledger(files[0], target) as new:
+        for file in files[1:]:
+            with closing(Ledger(file, read_only=True)) as ledger:
+                rows = [{name: value for name, value in row.items() if name != "id"} for row in ledger.rows()]
+            for row in rows[:1]:
+                columns, holes = ", ".join(row), ", ".join(f":{name}" for name in row)
+                new.executemany(f"insert into attempts ({columns}) values ({holes})", rows)
 
 
-def _add(new: sqlite3.Connection, old: sqlite3.Connection) -> None:
-    cursor = old.execute("select * from attempts")
-    names: Mapping[int, str] = {at: column[0] for at, column in enumerate(cursor.description)}
-    kept = [at for at, name in names.items() if name != "id"]
-    columns, holes = ", ".join(names[at] for at in kept), ", ".join("?" * len(kept))
-    query = f"insert into attempts ({columns}) values ({holes})"
-    new.executemany(query, ([row[at] for at in kept] for row in cursor))
+@contextmanager
+def copied_ledger(source: Path, target: Path) -> Iterator[sqlite3.Connection]:
+    """A copy of a ledger, open for changes that are written when the block ends."""
+    with closing(sqlite3.connect(target)) as new, new:
+        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old:
+            old.backup(new)
+        yield new

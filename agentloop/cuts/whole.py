@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
+from agentloop.ledger.store import Ledger
 from agentloop.types import Status
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
@@ -48,15 +50,12 @@ class Whole:
     @cached_property
     def taught_episodes(self) -> list[Row]:
         """Demonstrations and continuations."""
-        return [row for row in self.episodes.values() if row["kind"] in ("demo", "continuation")]
+        return self._of("demo", "continuation")
 
     @cached_property
     def turns(self) -> dict[str, list[Row]]:
         """By episode_id, in order."""
-        found: dict[str, list[Row]] = defaultdict(list)
-        for turn in self.run.read("turns").to_pylist():
-            found[turn["episode_id"]].append(turn)
-        return found
+        return _grouped(self.run.read("turns").to_pylist(), "episode_id")
 
     @cached_property
     def traces(self) -> dict[str, Row]:
@@ -70,27 +69,22 @@ class Whole:
     @cached_property
     def proposals(self) -> dict[str, list[Row]]:
         """By task, in order."""
-        found: dict[str, list[Row]] = defaultdict(list)
-        for row in self.run.read("proposals").to_pylist():
-            found[row["task_id"]].append(row)
-        return found
+        return _grouped(self.run.read("proposals").to_pylist(), "task_id")
 
     @cached_property
     def demos(self) -> dict[str, list[Row]]:
         """By task, in order."""
-        return self._by_task("demo")
+        return _grouped(self._of("demo"), "task_id")
 
     @cached_property
     def continuations(self) -> dict[tuple[str, int], Row]:
         """By task and proposal."""
-        rows = (row for row in self.episodes.values() if row["kind"] == "continuation")
-        return {(row["task_id"], row["proposal"]): row for row in rows}
+        return {(row["task_id"], row["proposal"]): row for row in self._of("continuation")}
 
     @cached_property
     def rollouts(self) -> dict[tuple[str, int], Row]:
         """By task and rollout."""
-        rows = (row for row in self.episodes.values() if row["kind"] == "rollout")
-        return {(row["task_id"], row["rollout"]): row for row in rows}
+        return {(row["task_id"], row["rollout"]): row for row in self._of("rollout")}
 
     @cached_property
     def attempts(self) -> dict[str, list[tuple[int, int]]]:
@@ -98,13 +92,11 @@ class Whole:
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
         file = self.run.folder / "ledger.sqlite"
         if file.exists():
-            with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as db:
-                query = (
-                    "select episode_id, t, coalesce(output_tokens, 0) from attempts where role = 'teacher'"
-                )
-                for name, t, tokens in db.execute(query):
-                    found[name].append((t, tokens))
-            db.close()
+            with closing(Ledger(file, read_only=True)) as ledger:
+                for row in ledger.query(
+                    "select episode_id, t, output_tokens from attempts where role = 'teacher'"
+                ):
+                    found[row["episode_id"]].append((row["t"], row["output_tokens"] or 0))
             return found
         for name, turns in self.turns.items():
             own = [(turn["t"], turn["output_tokens"]) for turn in turns if turn["author"] == "teacher"]
@@ -128,12 +120,8 @@ class Whole:
         end = (episode["switch_turn"] or 1) + K
         return sum(tokens for t, tokens in self.attempts[episode["episode_id"]] if t < end)
 
-    def _by_task(self, kind: str) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = defaultdict(list)
-        for row in self.episodes.values():
-            if row["kind"] == kind:
-                found[row["task_id"]].append(row)
-        return found
+    def _of(self, *kinds: str) -> list[Row]:
+        return [row for row in self.episodes.values() if row["kind"] in kinds]
 
     @cached_property
     def _reply_role(self) -> str:
@@ -160,3 +148,10 @@ class Whole:
             target_turns=len(own),
             C_tr=sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in own),
         )
+
+
+def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[column]].append(row)
+    return found

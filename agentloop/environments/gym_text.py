@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,16 +68,27 @@ class TextGym:
 
 
 class TextGyms:
-    """What a function makes, one for each task that is open."""
+    """What `package.module:function` makes, one for each open task; `Scale` says what the rewards mean."""
 
     replay = Replay.CHECKED
     policies: Sequence[str] = ()
 
     def __init__(
-        self, make: Callable[[], Any], name: str, *, workers: int, T_max: int, scale: Scale, system: str
+        self,
+        name: str,
+        *,
+        workers: Few = 2,
+        T_max: Count = 50,
+        reward: Which = "last",
+        reward_at_0: float = 0.0,
+        reward_at_1: float = 1.0,
+        system: str = "",
     ) -> None:
-        self._make, self._scale, self._system = make, scale, system
-        self.name, self.version = f"gym {name}", f"gym:{name} reward={scale.reward}"
+        from agentloop.policies.by_name import named
+
+        self._make, self._system = named(name), system
+        self._scale = Scale(reward, reward_at_0, reward_at_1)
+        self.name, self.version = f"gym {name}", f"gym:{name} reward={reward}"
         self.T_max, self.capacity = T_max, workers
         self._free = asyncio.Semaphore(workers)
 
@@ -103,20 +114,3 @@ class TextGyms:
 
     async def close(self) -> None:
         """Nothing to close: each task has closed its own."""
-
-
-def open_gym(
-    name: str,
-    *,
-    workers: Few = 2,
-    T_max: Count = 50,
-    reward: Which = "last",
-    reward_at_0: float = 0.0,
-    reward_at_1: float = 1.0,
-    system: str = "",
-) -> TextGyms:
-    """The environments that `package.module:function` makes; `Scale` says what the rewards mean."""
-    from agentloop.policies.by_name import named
-
-    scale = Scale(reward, reward_at_0, reward_at_1)
-    return TextGyms(named(name), name, workers=workers, T_max=T_max, scale=scale, system=system)

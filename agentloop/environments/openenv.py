@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,41 +24,12 @@ from agentloop.http import open_session
 from agentloop.policies.tool_text import calls_in
 from agentloop.types import Environment, EnvironmentFailed, Message, Policy, Replay, Reply, Task
 from occupancy.record.errors import InputError
-from occupancy.record.specs import Count, Few, Positive, check
+from occupancy.record.specs import Count, Few, Positive
 
 MOST_BYTES = 8 << 20
 """Of one message of the server."""
 _OF_EVERY_ACTION = ("metadata",)
 """Fields that OpenEnv gives every action, and no turn fills."""
-
-
-@dataclass(frozen=True)
-class OpenEnvSettings:
-    """How an OpenEnv server is played."""
-
-    url: str
-    workers: Few = 2
-    """Tasks that are open at once; the server has a limit of its own."""
-    T_max: Count = 50
-    scale: Scale = field(default_factory=Scale)
-    system: str = ""
-    """The system message; by default what the server says of itself and of its actions."""
-    reset: str = "{}"
-    """JSON object of further arguments of every reset."""
-    timeout_s: Positive = 60.0
-    """Seconds for one answer of the server."""
-
-    def __post_init__(self) -> None:
-        check(self, of="openenv")
-        try:
-            good = urlsplit(self.url).scheme in ("http", "https") and isinstance(json.loads(self.reset), dict)
-        except ValueError:
-            good = False
-        if not good:
-            raise InputError(
-                f"openenv:{self.url} with reset={self.reset}: expected openenv:http://HOST:PORT, and a JSON "
-                f"object"
-            )
 
 
 @dataclass(frozen=True)
@@ -109,29 +79,26 @@ def read_actions(schema: Any) -> Actions:
 class OpenEnv:
     """One task over one WebSocket."""
 
-    def __init__(
-        self, socket: Any, seed: int, settings: OpenEnvSettings, actions: Actions, system: str
-    ) -> None:
-        self._socket, self._seed, self._settings = socket, seed, settings
-        self._actions, self._system = actions, system
+    def __init__(self, socket: Any, seed: int, server: OpenEnvServer) -> None:
+        self._socket, self._seed, self._server = socket, seed, server
         self._rewards: list[float] = []
 
     async def reset(self, seed: int) -> Reply:
         """Begin the task anew; its seed is the task's own, and not the episode's."""
         self._rewards = []
-        given = {"seed": self._seed} | json.loads(self._settings.reset)
-        return self._reply(await self._ask("reset", given), "user")
+        return self._reply(await self._ask("reset", {"seed": self._seed} | self._server.reset), "user")
 
     async def step(self, text: str) -> Reply:
         """Play one turn; what is no action is answered by what the server says of it."""
-        action, role = self._actions.of(text)
+        action, role = self._server.actions.of(text)
         if action is None:
             return Reply("No JSON object was found: act with one.", parse_status="no_action", role=role)
         return self._reply(await self._ask("step", action), role)
 
     def prompt(self, first: Reply) -> Sequence[Message]:
         """How to act, and the first observation."""
-        return (Message("system", self._system, "task"), Message("user", first.observation, "environment"))
+        system = Message("system", self._server.system, "task")
+        return (system, Message("user", first.observation, "environment"))
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """No server answers a scripted policy."""
@@ -141,12 +108,12 @@ class OpenEnv:
         import aiohttp
 
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
+            async with asyncio.timeout(self._server.timeout_s):
                 await self._socket.send_str(json.dumps({"type": kind, "data": data}))
                 given = await self._socket.receive_json()
         except TimeoutError:
             raise EnvironmentFailed(
-                f"the server did not answer {kind} in {self._settings.timeout_s:g} s"
+                f"the server did not answer {kind} in {self._server.timeout_s:g} s"
             ) from None
         except (aiohttp.ClientError, ConnectionError, TypeError, ValueError) as error:
             raise EnvironmentFailed(
@@ -169,27 +136,60 @@ class OpenEnv:
         return Reply(
             shown(data.get("observation")),
             done,
-            self._settings.scale.R(self._rewards) if done else None,
+            self._server.scale.R(self._rewards) if done else None,
             role=role,
         )
 
 
 class OpenEnvServer:
-    """A server's environments; a task is a seed."""
+    """The environments of the server at `url`; a task is a seed.
+
+    Args:
+        url: http://HOST:PORT.
+        workers: tasks that are open at once; the server has a limit of its own.
+        T_max: most turns of an episode.
+        reward: see `Scale`, with `reward_at_0` and `reward_at_1`.
+        reward_at_0: see `Scale`.
+        reward_at_1: see `Scale`.
+        system: the system message; by default what the server says of itself and of its actions.
+        reset: JSON object of further arguments of every reset.
+        timeout_s: seconds for one answer of the server.
+    """
 
     replay, policies = Replay.CHECKED, ()
 
-    def __init__(self, settings: OpenEnvSettings, actions: Actions, told: Mapping[str, Any]) -> None:
-        self.settings, self.actions = settings, actions
+    def __init__(
+        self,
+        url: str,
+        *,
+        workers: Few = 2,
+        T_max: Count = 50,
+        reward: Which = "last",
+        reward_at_0: float = 0.0,
+        reward_at_1: float = 1.0,
+        system: str = "",
+        reset: str = "{}",
+        timeout_s: Positive = 60.0,
+    ) -> None:
+        try:
+            self.reset = json.loads(reset)
+            good = urlsplit(url).scheme in ("http", "https") and isinstance(self.reset, dict)
+        except ValueError:
+            good = False
+        if not good:
+            raise InputError(
+                f"openenv:{url} with reset={reset}: expected openenv:http://HOST:PORT, and a JSON object"
+            )
+        self._url, self.timeout_s = url.rstrip("/"), timeout_s
+        self.scale = Scale(reward, reward_at_0, reward_at_1)
+        self.actions, told = read_actions(self._get("schema").get("action")), self._get("metadata")
         self.name = f"openenv {told.get('name', '')}".strip()
-        self.version = (
-            f"{self.name} {told.get('version', '')} reward={settings.scale.reward} reset={settings.reset}"
-        )
-        self.T_max, self.capacity = settings.T_max, settings.workers
-        self._system = settings.system or f"{told.get('description', '')}\n\n{actions.told}".strip()
-        tool = {"name": "act", "description": "Act in the environment.", "parameters": actions.schema}
-        self.tools = () if actions.text_field else ({"type": "function", "function": tool},)
-        self._free = asyncio.Semaphore(settings.workers)
+        self.version = f"{self.name} {told.get('version', '')} reward={reward} reset={reset}"
+        self.T_max, self.capacity = T_max, workers
+        self.system = system or f"{told.get('description', '')}\n\n{self.actions.told}".strip()
+        tool = {"name": "act", "description": "Act in the environment.", "parameters": self.actions.schema}
+        self.tools = () if self.actions.text_field else ({"type": "function", "function": tool},)
+        self._free = asyncio.Semaphore(workers)
         self._session: Any = None
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
@@ -208,16 +208,16 @@ class OpenEnvServer:
         async with self._free:
             if self._session is None:
                 self._session = open_session("agents")
-            address = f"ws{self.settings.url.removeprefix('http').rstrip('/')}/ws"
+            address = f"ws{self._url.removeprefix('http')}/ws"
             try:
-                async with asyncio.timeout(self.settings.timeout_s):
+                async with asyncio.timeout(self.timeout_s):
                     socket = await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise EnvironmentFailed(
                     f"{address} cannot be reached ({type(error).__name__}: {error})"
                 ) from None
             try:
-                yield OpenEnv(socket, seed_of_task(task), self.settings, self.actions, self._system)
+                yield OpenEnv(socket, seed_of_task(task), self)
             finally:
                 with suppress(ConnectionError, aiohttp.ClientError):
                     await socket.send_str('{"type": "close"}')
@@ -229,34 +229,16 @@ class OpenEnvServer:
             await self._session.close()
             self._session = None
 
-
-def open_openenv(
-    url: str,
-    *,
-    workers: Few = 2,
-    T_max: Count = 50,
-    reward: Which = "last",
-    reward_at_0: float = 0.0,
-    reward_at_1: float = 1.0,
-    system: str = "",
-    reset: str = "{}",
-    timeout_s: Positive = 60.0,
-) -> OpenEnvServer:
-    """The environments of the OpenEnv server at `url`; see `OpenEnvSettings`."""
-    scale = Scale(reward, reward_at_0, reward_at_1)
-    settings = OpenEnvSettings(url, workers, T_max, scale, system, reset, timeout_s)
-    schema, told = (_get(f"{url.rstrip('/')}/{name}", settings) for name in ("schema", "metadata"))
-    return OpenEnvServer(settings, read_actions(schema.get("action")), told)
-
-
-def _get(url: str, settings: OpenEnvSettings) -> dict[str, Any]:
-    try:
-        with urllib.request.urlopen(url, timeout=settings.timeout_s) as response:
-            given = json.loads(response.read(MOST_BYTES))
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        raise InputError(
-            f"{url} gives no JSON ({error}): expected a running OpenEnv server, e.g. openenv:http://127.0.0.1:8000"
-        ) from error
-    if not isinstance(given, dict):
-        raise InputError(f"{url} gives no JSON object: expected a running OpenEnv server")
-    return given
+    def _get(self, name: str) -> dict[str, Any]:
+        url = f"{self._url}/{name}"
+        try:
+            with urllib.request.urlopen(url, timeout=self.timeout_s) as response:
+                given = json.loads(response.read(MOST_BYTES))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{url} gives no JSON ({error}): expected a running OpenEnv server, e.g. "
+                f"openenv:http://127.0.0.1:8000"
+            ) from error
+        if not isinstance(given, dict):
+            raise InputError(f"{url} gives no JSON object: expected a running OpenEnv server")
+        return given

@@ -14,7 +14,7 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -85,9 +85,15 @@ def read_ids(file: Path) -> list[str]:
     return ids
 
 
-def data_folders(name: str, how_to_get: str) -> tuple[Path, Path]:
-    """Where the data of benchmark `name` may be: the subfolder `name` of FEWSTEPS_DATA, or that folder."""
+def data_folder(name: str, holds: Callable[[Path], bool], *, expected: str, how_to_get: str) -> Path:
+    """Where the data of benchmark `name` are: in FEWSTEPS_DATA's subfolder of that name, or in itself."""
     setting = os.environ.get("FEWSTEPS_DATA")
     if not setting:
         raise InputError(f"FEWSTEPS_DATA is not set: set it to the folder of the {name} data. {how_to_get}")
-    return Path(setting) / name, Path(setting)
+    for folder in (Path(setting) / name, Path(setting)):
+        if holds(folder):
+            return folder
+    raise InputError(
+        f"FEWSTEPS_DATA={setting!r} holds no data of {name}: expected {expected} in it or in its subfolder "
+        f"{name}. {how_to_get}"
+    )

@@ -144,8 +144,6 @@ class Continuations(Protocol):
 
     async def enter(self, unit: int) -> None:
         """See `ContinuationBudget`."""
-        ...
 
     async def leave(self, unit: int, cost: int | None) -> None:
         """See `ContinuationBudget`."""
-        ...

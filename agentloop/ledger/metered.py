@@ -39,17 +39,14 @@ class Billing(Protocol):
 
         Waits while the budget is short; BudgetStopped once it is spent.
         """
-        ...
 
     async def charge(
         self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
     ) -> None:
         """Charge an attempt with its cost, write down how it ended, and free the rest of its reservation."""
-        ...
 
     def abandon(self, attempt: int, most: Charge) -> None:
         """The call was cancelled: it may have been billed, and stays charged at its largest possible cost."""
-        ...
 
 
 class LocalBilling:

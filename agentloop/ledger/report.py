@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -84,7 +84,9 @@ def account_of(
                 f"{run.folder} comes without its ledger.sqlite: --prices and --provider need its attempts; "
                 f"restore it, or leave them out"
             )
-        return _without_ledger(run)
+        _refuse_import(run)
+        tables = _tables(run, [])
+        return _account(run, ledger=False, C_i=sum(tables.values()), tables=tables | {"agree": None})
     refuse_lost_ledger(run)
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         policies, answered = ledger.query(_SUMS), ledger.query(_ANSWERED)
@@ -96,43 +98,43 @@ def account_of(
     tables = _tables(run, answered)
     tables["switch_questions"] = sum(row["output_tokens"] or 0 for row in asked)
     tables["failed_with_usage"] = sum(row["output_tokens"] or 0 for row in failed if row["role"] == "teacher")
+    return _account(
+        run,
+        ledger=True,
+        C_i=C_i,
+        tables=tables | {"agree": C_i == sum(tables.values())},
+        policies=policies,
+        failed=failed,
+        currency=None if prices is None else prices.currency,
+        provider=None if provider is None else _provider(policies, provider),
+    )
+
+
+def _account(
+    run: Run,
+    *,
+    ledger: bool,
+    C_i: int,
+    tables: dict[str, Any],
+    policies: Sequence[dict[str, Any]] = (),
+    failed: Sequence[dict[str, Any]] = (),
+    currency: str | None = None,
+    provider: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    tasks = Counter(row["episode_id"].rpartition("#")[0] for row in failed)
     return {
         "folder": str(run.folder),
-        "ledger": True,
+        "ledger": ledger,
         "recipe": run.recipe.name,
-        "currency": None if prices is None else prices.currency,
-        "policies": policies,
+        "currency": currency,
+        "policies": list(policies),
         "failures": dict(sorted(Counter(row["failure"] for row in failed).items())),
-        "tasks_with_failures": dict(
-            Counter(row["episode_id"].rpartition("#")[0] for row in failed).most_common(20)
-        ),
+        "tasks_with_failures": dict(tasks.most_common(20)),
         "C_i": C_i,
-        "C_tr": _C_tr(run),
-        "tables": tables | {"agree": C_i == sum(tables.values())},
-        "provider": None if provider is None else _provider(policies, provider),
+        "C_tr": sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()),
+        "tables": tables,
+        "provider": provider,
     }
-
-
-def _without_ledger(run: Run) -> dict[str, Any]:
-    _refuse_import(run)
-    tables = _tables(run, [])
-    return {
-        "folder": str(run.folder),
-        "ledger": False,
-        "recipe": run.recipe.name,
-        "currency": None,
-        "policies": [],
-        "failures": {},
-        "tasks_with_failures": {},
-        "C_i": sum(tables.values()),
-        "C_tr": _C_tr(run),
-        "tables": tables | {"agree": None},
-        "provider": None,
-    }
-
-
-def _C_tr(run: Run) -> int:
-    return sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
 
 
 def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:

@@ -35,8 +35,8 @@ ENVIRONMENTS = {
 
 
 WITH_A_PLACE = {
-    "openenv": "agentloop.environments.openenv:open_openenv",
-    "gym": "agentloop.environments.gym_text:open_gym",
+    "openenv": "agentloop.environments.openenv:OpenEnvServer",
+    "gym": "agentloop.environments.gym_text:TextGyms",
 }
 """Kinds of benchmarks, whose names are followed by a server's address or a function."""
 

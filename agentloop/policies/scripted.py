@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
-from agentloop.types import Answer, Ask, PolicyFailed, Traits, Usage
+from agentloop.types import Answer, Ask, Policy, PolicyFailed, Traits, Usage
 from occupancy.record.specs import read
 
 NAME = "scripted"
@@ -18,6 +18,18 @@ _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 def settings_from(text: str, record: type[Settings]) -> Settings:
     """The dataclass `record` with what `text` changes; InputError for an unknown name or a wrong value."""
     return read(record, filter(None, text.partition(":")[2].split(",")), of=f"student {text!r}")
+
+
+def own_policy(
+    spec: str,
+    teachers: Mapping[str, Callable[[], Policy]],
+    record: type[Settings],
+    student: Callable[[Settings], Policy],
+) -> Policy | None:
+    """A benchmark's scripted policy: a teacher by name, or `scripted` with settings; None for any other."""
+    if spec in teachers:
+        return teachers[spec]()
+    return student(settings_from(spec, record)) if spec.partition(":")[0] == NAME else None
 
 
 def words_and_marks(text: str) -> list[int]:

@@ -70,15 +70,12 @@ class Engine(Protocol):
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
         """Sample one turn; it ends at a stop token or at the spec's max_tokens."""
-        ...
 
     async def load(self, folder: str) -> None:
         """Take the weights of another checkpoint of this model; no request is in flight."""
-        ...
 
     async def close(self) -> None:
         """Give the memory back."""
-        ...
 
 
 Opening = Callable[[TokenSpec, Codec], Awaitable[Engine]]

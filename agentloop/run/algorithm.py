@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 from agentloop.run.episode import Episode, EpisodeSettings, History, one_line, play, start, teacher_turns
 from agentloop.run.filters import phi_verdicts
@@ -30,18 +30,17 @@ from agentloop.run.replay import ReplayDesync, go_back, remember
 from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
 from agentloop.run.switching import draw_switch_turn, turns_before_switch
 from agentloop.run.types import EpisodeSpec, NotOpened, OpenTask, Setup, Switch, Unit, seed_of
-from agentloop.types import Author, Ends, Environment, EnvironmentFailed, Message, Reply, Status
+from agentloop.types import Author, Ends, Environment, EnvironmentFailed, Reply, Status
 from occupancy.record.rows import Rows
 
 
 async def play_unit(unit: Unit, setup: Setup) -> Rows | NotOpened:
     """The rows of one unit; a task that does not open has rows too."""
     async with AsyncExitStack() as stack:
-        env: Environment
         try:
             env = await stack.enter_async_context(setup.environments.open(unit.task))
         except EnvironmentFailed as error:
-            env = _Unopened(error)
+            env = cast(Environment, _Unopened(error))
         opened = OpenTask(env, unit, setup)
         if unit.key.kind == "rollout":
             await proposal(opened)
@@ -183,19 +182,10 @@ async def play_episode(opened: OpenTask, spec: EpisodeSpec) -> Episode:
 
 
 class _Unopened:
-    """In the place of an environment that did not open: its reset fails for the same reason."""
+    """In the place of an environment that did not open: its reset fails, and nothing else is asked of it."""
 
     def __init__(self, error: EnvironmentFailed) -> None:
         self._error = error
 
     async def reset(self, seed: int) -> Reply:
-        raise self._error
-
-    async def step(self, text: str) -> Reply:
-        raise self._error
-
-    def prompt(self, first: Reply) -> tuple[Message, ...]:
-        raise self._error
-
-    async def ask(self, question: str, **arguments: Any) -> Any:
         raise self._error

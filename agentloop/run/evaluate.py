@@ -25,9 +25,10 @@ from agentloop.run.settings import Settings, check_end_on, task_hash
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
 from agentloop.types import Environments, Policy, Task, traits_of
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key
+from occupancy.record.specs import Few, check
 from occupancy.runs import Run, only_writer
 from occupancy.statistics.clusters import clustered_ratio
 
@@ -42,7 +43,7 @@ class Evaluation:
     policy: str
     tasks: str
     """Task spec, as the environment reads it."""
-    attempts: int = 8
+    attempts: Few = 8
     """Of each task; attempt i of every task together is evaluation i."""
     seed: int = 0
     success_at: float = 1.0
@@ -51,9 +52,8 @@ class Evaluation:
     """Parse statuses that end an attempt as `bad_parse`; see `Settings`."""
 
     def __post_init__(self) -> None:
+        check(self)
         check_end_on(self.end_on)
-        if self.attempts < 1:
-            raise InputError(f"attempts={self.attempts}: expected at least 1 of each task")
 
 
 @dataclass(frozen=True)

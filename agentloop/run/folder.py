@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from agentloop.run.types import Unit
 from agentloop.types import Status
-from occupancy.record.errors import DataError, RunError
+from occupancy.record.errors import DataError, RunError, installed_version
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key, Rows
 from occupancy.runs import Run, create_run, open_run
@@ -36,7 +36,8 @@ def open_or_create(
     """
     if not (folder / "run.json").exists():
         versions = {name: version(name) for name in ("numpy", "pyarrow")}
-        versions |= {"fewsteps": _own_version(), "python": platform.python_version()}
+        own = installed_version("fewsteps") or "run from its source, not installed"
+        versions |= {"fewsteps": own, "python": platform.python_version()}
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
     # Older runs lack these entries: they ended on no parse status, and their tasks are taken as the same.
@@ -145,10 +146,3 @@ def _failure(run: Run) -> _Failure | None:
     if failed and not set(outcomes) - {Status.TEACHER_FAILED, *SKIPPED}:
         return _Failure("teacher", failed, "it named no switch turn; `fewsteps ledger` has why", False)
     return None
-
-
-def _own_version() -> str:
-    try:
-        return version("fewsteps")
-    except PackageNotFoundError:
-        return "run from its source, not installed"

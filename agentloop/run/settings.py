@@ -12,6 +12,7 @@ from occupancy.record.errors import InputError
 from occupancy.record.prices import PriceTable
 from occupancy.record.recipe import INF, Recipe
 from occupancy.record.rows import Rows
+from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, Size, check
 
 SWITCH_PROMPT = (
     "The attempt above did not reach its goal. It has {T} assistant turns, numbered from 1. Which is the "
@@ -28,7 +29,7 @@ class Settings:
     teacher: str
     tasks: str
     """Task spec, as the environment reads it."""
-    seed: int = 0
+    seed: Seed = 0
     n_of_task: Mapping[str, int] = field(default_factory=dict)
     """Proposals of single tasks, by task id; every other task gets the recipe's n."""
     served_by: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Settings:
     """What `--env` named, for the commands that a plan writes: recorded, and not compared at a resume."""
     env_set: Mapping[str, str] = field(default_factory=dict)
     """Its settings from `--env-set`, recorded in the same way."""
-    wall_s: float | None = None
+    wall_s: Positive | None = None
     """Seconds for one episode; None = no limit."""
     end_on: tuple[str, ...] = ()
     """Parse statuses, in the environment's words, that end an episode as `bad_parse`; 'any': all but ok.
@@ -47,30 +48,22 @@ class Settings:
     switch_weights: str = ""
     """package.module:function that gives w_1 .. w_T of a rollout (an `Episode`), for the law 'weights'."""
     pilot: bool = False
-    handback: tuple[int, ...] = (0, 1, 2, 3, 5)
+    handback: tuple[Size, ...] = (0, 1, 2, 3, 5)
     """Pilot only: teacher turns k after which the student takes over again. k = 0 measures U_0, the student's
     value of the context; the rollout does not, since t' depends on its length."""
-    replicates: int = 2
+    replicates: Few = 2
     """Pilot only: hand-backs at each k."""
-    demo_tasks: int = 40
+    demo_tasks: Size = 40
     """Pilot only: tasks of the list that also get a demonstration, from its start."""
 
     def __post_init__(self) -> None:
+        check(self)
         if self.pilot and (self.recipe.K != INF or self.recipe.phi != "all" or self.recipe.rho == "teacher"):
             raise InputError(
                 f"a pilot with K={self.recipe.K}, phi={self.recipe.phi!r}, rho={self.recipe.rho!r}: it must "
                 f"hold whole continuations of student contexts; use --recipe op-short --set K=inf"
             )
-        if self.pilot and (min(self.handback, default=0) < 0 or self.replicates < 1 or self.demo_tasks < 0):
-            raise InputError(
-                f"handback={self.handback}, replicates={self.replicates}, demo_tasks={self.demo_tasks}: "
-                f"expected turns >= 0, replicates >= 1 and demo tasks >= 0"
-            )
-        if self.wall_s is not None and not self.wall_s > 0:
-            raise InputError(f"wall_s={self.wall_s}: expected seconds above 0, or nothing for no limit")
         check_end_on(self.end_on)
-        if not 0 <= self.seed < 2**64:
-            raise InputError(f"seed={self.seed}: expected a whole number from 0 to 2**64 - 1")
         for task_id, n in self.n_of_task.items():
             if n < 0:
                 raise InputError(
@@ -138,11 +131,11 @@ class SpendingLimits:
     """Pass the budget by less than one continuation instead of staying below it, so that several recipes
     spend the same."""
     prices: PriceTable | None = None
-    turn_tokens: int | None = None
+    turn_tokens: Count | None = None
     """Most output tokens of one teacher turn, where the policy itself names no limit."""
-    retries: int = 5
+    retries: Size = 5
     """Further attempts after a transient failure."""
-    backoff_s: float = 0.5
+    backoff_s: NotNegative = 0.5
     """Wait before the first of them."""
 
     def __post_init__(self) -> None:
@@ -154,10 +147,7 @@ class SpendingLimits:
             raise InputError(f"--budget {self.budget:g}: expected a number above 0, or none for no limit")
         if self.axis != "money" and self.budget is not None and self.budget < 1:
             raise InputError(f"--budget {self.budget:g} on the axis {self.axis}: expected at least 1 token")
-        if self.turn_tokens is not None and self.turn_tokens < 1:
-            raise InputError(f"--turn-tokens {self.turn_tokens}: expected at least 1")
-        if self.retries < 0 or not self.backoff_s >= 0:
-            raise InputError(f"retries={self.retries}, backoff_s={self.backoff_s}: expected 0 or more")
+        check(self)
 
     @property
     def by_continuation(self) -> bool:

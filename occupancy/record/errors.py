@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import shlex
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,14 @@ def imported(module: str, extra: str, package: str = "") -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingExtra(package or module.partition(".")[0], extra) from error
+
+
+def installed_version(package: str) -> str:
+    """The version of an installed package; empty where there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def install_command(extra: str) -> str:

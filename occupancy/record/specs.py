@@ -104,9 +104,10 @@ def settings(
 
 @lru_cache(maxsize=256)
 def parameters(target: Any) -> Mapping[str, Any]:
-    """Parameter -> annotation of a dataclass or a function; '**' where any other name is taken too."""
+    """Parameter -> annotation of a class or a function; '**' where any other name is taken too."""
+    typed = target.__init__ if inspect.isclass(target) and not is_dataclass(target) else target
     try:
-        hints = get_type_hints(target, include_extras=True)
+        hints = get_type_hints(typed, include_extras=True)
     except (NameError, TypeError, AttributeError):  # a name that only a type checker imports
         hints = {}
     found: dict[str, Any] = {}

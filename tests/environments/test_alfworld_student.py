@@ -14,9 +14,9 @@ from agentloop.environments.alfworld.student import (
     choose,
     elsewhere,
     failures,
-    parse_student,
     turns_in,
 )
+from agentloop.policies.scripted import settings_from
 from agentloop.types import Message
 from occupancy.record.errors import InputError
 
@@ -28,8 +28,10 @@ FAULTLESS = StudentSettings(lapse=0, wrong=0, loop=0, quit=0)
 
 
 def test_settings_are_read_from_text() -> None:
-    assert parse_student("scripted") == StudentSettings()
-    assert parse_student("scripted:lapse=0.2,memory=3") == StudentSettings(lapse=0.2, memory=3)
+    assert settings_from("scripted", StudentSettings) == StudentSettings()
+    assert settings_from("scripted:lapse=0.2,memory=3", StudentSettings) == StudentSettings(
+        lapse=0.2, memory=3
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_settings_are_read_from_text() -> None:
 )
 def test_settings_that_cannot_be_are_refused(text: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        parse_student(text)
+        settings_from(text, StudentSettings)
 
 
 @given(TURNS, COMMANDS, st.integers(0, 2**63 - 1))

@@ -16,9 +16,10 @@ from agentloop.environments.hotpotqa.environment import HotpotQA, open_hotpotqa
 from agentloop.environments.hotpotqa.questions import Question
 from agentloop.environments.hotpotqa.retrieval.index import Bm25
 from agentloop.environments.hotpotqa.retrieval.passages import Passage
-from agentloop.environments.hotpotqa.scripted.student import StudentSettings, parse_student, stumble
+from agentloop.environments.hotpotqa.scripted.student import StudentSettings, stumble
 from agentloop.environments.hotpotqa.scripted.teacher import query_for, teach
 from agentloop.environments.hotpotqa.scripted.view import Step, View
+from agentloop.policies.scripted import settings_from
 from agentloop.run.episode import Episode, EpisodeSettings, play, start
 from agentloop.run.types import seed_of
 from agentloop.types import Author
@@ -171,7 +172,7 @@ def test_the_students_errors_are_the_settings_errors() -> None:
 
 
 def test_wasted_turns_raise_the_rates() -> None:
-    settings = parse_student("scripted:malformed=0.2,off_track=1")
+    settings = settings_from("scripted:malformed=0.2,off_track=1", StudentSettings)
 
     def malformed(*steps: Step) -> int:
         texts = (stumble(view(*steps), settings, random.Random(i)) for i in range(400))
@@ -187,7 +188,7 @@ def test_wasted_turns_raise_the_rates() -> None:
 )
 def test_settings_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="student"):
-        parse_student(text)
+        settings_from(text, StudentSettings)
 
 
 def test_no_other_policy_is_known() -> None:

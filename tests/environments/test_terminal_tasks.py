@@ -12,11 +12,12 @@ from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
 from agentloop.environments.terminal.sandbox.limits import Limits
-from agentloop.environments.terminal.scripted.student import StudentSettings, parse_student, without_a_part
+from agentloop.environments.terminal.scripted.student import StudentSettings, without_a_part
 from agentloop.environments.terminal.tasks.nl2bash import normalised, solves, typed
 from agentloop.environments.terminal.tasks.task import Expected
 from agentloop.environments.terminal.terminus.protocol import turn_text
 from agentloop.environments.terminal.terminus.screen import SETTLED
+from agentloop.policies.scripted import settings_from
 from agentloop.run.episode import EpisodeSettings, play, start
 from agentloop.run.replay import replay
 from agentloop.types import Author, Policy, Task
@@ -218,10 +219,10 @@ def test_settings_are_checked(data_dir: Path) -> None:
     with pytest.raises(InputError, match="no /usr/bin/bash in it"):
         open_terminal(image="/proc")
     with pytest.raises(InputError, match="blunder"):
-        parse_student("scripted:blunder=2")
+        settings_from("scripted:blunder=2", StudentSettings)
     with pytest.raises(InputError):
-        parse_student("scripted:nonsense=2")
-    assert parse_student("scripted:memory=1") == StudentSettings(memory=1)
+        settings_from("scripted:nonsense=2", StudentSettings)
+    assert settings_from("scripted:memory=1", StudentSettings) == StudentSettings(memory=1)
 
 
 def test_outputs_are_compared_without_what_nobody_means() -> None:

@@ -40,7 +40,6 @@ def test_a_call_is_made_again_until_it_works_or_the_retries_are_used() -> None:
     assert attempts(Retries(2, first_s=0)) == (3, Broken)
     assert attempts(Retries(5, first_s=0), asked=None) == (1, Broken)
     assert attempts(Retries(5, first_s=0), asked=601.0) == (1, WaitTooLong)
-    assert attempts(Retries(5, first_s=0, deadline_s=9.0), asked=10.0) == (1, Broken)
 
 
 def test_waits_double_up_to_a_limit_with_seeded_jitter() -> None:

@@ -17,7 +17,7 @@ from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
 
 from ..task_specs import drawn, parse_spec, read_ids
-from .sources import Record, Source
+from .sources import Source
 
 READ_AHEAD = 200
 """Games read in one pass over a packed split; a pass over all of train costs 0.7 CPU seconds."""
@@ -67,19 +67,9 @@ class Catalogue:
                     f"{game_id}: it was in the index of {split} and is not there now; is the folder changing?"
                 )
         record = pickle.loads(zlib.decompress(self._texts[game_id]))
-        return self._composed(record)
-
-    def _composed(self, record: Record) -> Game:
         domain, grammar = self._source.logic(record, self._grammar)
-        return Game(
-            game_id=record.game_id,
-            task_type=record.task_type,
-            domain=domain,
-            grammar=grammar,
-            problem=record.problem,
-            params=dict(record.params),
-            grammar_version=self._grammar,
-        )
+        params = dict(record.params)
+        return Game(game_id, record.task_type, domain, grammar, record.problem, params, self._grammar)
 
     def _task(self, game_id: str) -> Task:
         kind = self._index(self._split(game_id))[game_id]

@@ -13,11 +13,10 @@ from __future__ import annotations
 import importlib.util
 import re
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from occupancy.record.errors import DataError, MissingExtra
+from occupancy.record.errors import DataError, MissingExtra, installed_version
 
 Grammar = Literal["2.1.1", "2.1.2"]
 
@@ -29,12 +28,10 @@ GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
 
 def version(grammar: str) -> str:
     """The environment version that every trajectory records."""
-    package_folder()
-    try:
-        packages = [f"{name} {metadata.version(name)}" for name in ("alfworld", "textworld")]
-    except metadata.PackageNotFoundError as error:
-        raise MissingExtra(str(error.name), "alfworld") from error
-    return ", ".join([*packages, f"grammar {grammar}"])
+    versions = {name: installed_version(name) for name in ("alfworld", "textworld")}
+    if missing := next((name for name, version in versions.items() if not version), ""):
+        raise MissingExtra(missing, "alfworld")
+    return ", ".join([*map(" ".join, versions.items()), f"grammar {grammar}"])
 
 
 def package_folder() -> Path:

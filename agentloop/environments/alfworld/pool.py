@@ -92,11 +92,8 @@ class Alfworld:
 
     def policy(self, spec: str) -> Policy | None:
         """`expert`, or `scripted` with settings as in `scripted:lapse=0.1`; None for any other name."""
-        if spec == "expert":
-            return scripted_expert()
-        if spec.partition(":")[0] == scripted.NAME:
-            return student.scripted_student(student.parse_student(spec))
-        return None
+        teachers = {"expert": scripted_expert}
+        return scripted.own_policy(spec, teachers, student.StudentSettings, student.scripted_student)
 
     @asynccontextmanager
     async def open(self, task: Task) -> AsyncIterator[AlfworldGame]:

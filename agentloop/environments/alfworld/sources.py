@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import DataError, InputError, install_command
+from occupancy.record.errors import DataError, install_command
 
-from ..task_specs import data_folders
+from ..task_specs import data_folder
 from . import grammars
 
 ALIASES = {"train": "train_all"}
@@ -40,16 +40,17 @@ class Record:
 
 def find_source() -> Source:
     """The source in the folder that FEWSTEPS_DATA names, or in its subfolder `alfworld`."""
-    folders = data_folders("alfworld", HOW_TO_GET)
-    for folder in folders:
-        if (folder / "logic").is_dir() and any(folder.glob("*.jsonl.xz")):
-            return Packed(folder)
-        if (folder / "json_2.1.1").is_dir():
-            return Downloaded(folder / "json_2.1.1")
-    raise InputError(
-        f"FEWSTEPS_DATA={str(folders[1])!r} holds no ALFWorld games: expected json_2.1.1/ in it or in its "
-        f"subfolder alfworld/. {HOW_TO_GET}"
+
+    def packed(folder: Path) -> bool:
+        return (folder / "logic").is_dir() and any(folder.glob("*.jsonl.xz"))
+
+    folder = data_folder(
+        "alfworld",
+        lambda folder: packed(folder) or (folder / "json_2.1.1").is_dir(),
+        expected="json_2.1.1/",
+        how_to_get=HOW_TO_GET,
     )
+    return Packed(folder) if packed(folder) else Downloaded(folder / "json_2.1.1")
 
 
 HOW_TO_GET = (

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agentloop.policies.scripted import scripted_turn, settings_from
+from agentloop.policies.scripted import scripted_turn
 from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed
 from occupancy.record.specs import Count, NotNegative, Share, check
 
@@ -49,11 +49,6 @@ class StudentSettings:
 
     def __post_init__(self) -> None:
         check(self, of="student")
-
-
-def parse_student(text: str) -> StudentSettings:
-    """Settings from `scripted` or `scripted:lapse=0.1,loop=0.05`; InputError for an unknown name or value."""
-    return settings_from(text, StudentSettings)
 
 
 def turns_in(context: Sequence[Message]) -> list[tuple[str, str]]:

@@ -158,11 +158,8 @@ class HotpotQA:
 
     def policy(self, spec: str) -> Policy | None:
         """`teacher`, or `scripted` with settings as in `scripted:vague=0.5`; None for any other name."""
-        if spec == teacher.NAME:
-            return teacher.scripted_teacher()
-        if spec.partition(":")[0] == scripted.NAME:
-            return student.scripted_student(student.parse_student(spec))
-        return None
+        teachers = {teacher.NAME: teacher.scripted_teacher}
+        return scripted.own_policy(spec, teachers, student.StudentSettings, student.scripted_student)
 
     @asynccontextmanager
     async def open(self, task: Task) -> AsyncIterator[SearchEpisode]:
@@ -212,16 +209,7 @@ def open_hotpotqa(
     files = [Path(name) for name in corpus.split(",")] if corpus else [folder / "corpus.parquet"]
     words = load_prompts(format, Path(prompts) if prompts else None)
     found = open_retriever(retriever, corpus=files, cache=Path(cache) if cache else None)
-    rules = Rules(
-        format=format,
-        turns=turns,
-        k=k,
-        passage_tokens=passage_tokens,
-        ends=open_tokenizer(tokenizer),
-        prompts=words,
-        scoring=scoring,
-        retriever=found,
-    )
+    rules = Rules(format, turns, k, passage_tokens, open_tokenizer(tokenizer), words, scoring, found)
     version = (
         f"hotpotqa 1 format={format} turns={turns} k={k} passage_tokens={passage_tokens} "
         f"tokenizer={Path(tokenizer).name} scoring={scoring} prompts={words.hash} retriever=({found.name})"

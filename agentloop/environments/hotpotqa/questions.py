@@ -20,7 +20,7 @@ from typing import Any
 
 from occupancy.record.errors import DataError, InputError
 
-from ..task_specs import data_folders
+from ..task_specs import data_folder
 
 PACKED = ("questions.parquet", "corpus.parquet")
 OFFICIAL_TRAIN = "hotpot_train_v1.1.json"
@@ -49,13 +49,12 @@ class Question:
 
 def find_folder() -> Path:
     """The folder of the questions: what FEWSTEPS_DATA names, or its subfolder hotpotqa."""
-    folders = data_folders("hotpotqa", HOW_TO_GET)
-    for folder in folders:
-        if (folder / PACKED[0]).is_file() or (folder / OFFICIAL_TRAIN).is_file():
-            return folder
-    raise InputError(
-        f"FEWSTEPS_DATA={str(folders[1])!r} holds no HotpotQA: expected {PACKED[0]} or {OFFICIAL_TRAIN} in "
-        f"it or in its subfolder hotpotqa. {HOW_TO_GET}"
+    either = (PACKED[0], OFFICIAL_TRAIN)
+    return data_folder(
+        "hotpotqa",
+        lambda folder: any((folder / name).is_file() for name in either),
+        expected=" or ".join(either),
+        how_to_get=HOW_TO_GET,
     )
 
 

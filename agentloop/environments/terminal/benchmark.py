@@ -54,11 +54,8 @@ class Terminal:
 
     def policy(self, spec: str) -> Policy | None:
         """`expert`, or `scripted` with settings as in `scripted:blunder=0.5`; None for any other name."""
-        if spec == teacher.NAME:
-            return teacher.scripted_teacher()
-        if spec.partition(":")[0] == scripted.NAME:
-            return student.scripted_student(student.parse_student(spec))
-        return None
+        teachers = {teacher.NAME: teacher.scripted_teacher}
+        return scripted.own_policy(spec, teachers, student.StudentSettings, student.scripted_student)
 
     @asynccontextmanager
     async def open(self, task: Task) -> AsyncIterator[TerminalEpisode]:

@@ -14,7 +14,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
@@ -43,10 +43,7 @@ class Limits:
     """Most requests at a time."""
     timeout_s: Positive = 30.0
     """For one request, seconds."""
-    tries: Count = 4
-    pause_s: NotNegative = 1.0
-    """Mean wait before the second try, seconds; twice as long before each further one."""
-    most_pause_s: NotNegative = 30.0
+    retries: Retries = field(default_factory=lambda: Retries(3, first_s=1.0, most_s=30.0))
 
     def __post_init__(self) -> None:
         check(self)
@@ -132,13 +129,14 @@ class Client:
             async with self._free:
                 return read_result(await self._posted(queries, k), len(queries))
 
-        limits = self._limits
-        retries = Retries(limits.tries - 1, limits.pause_s, limits.most_pause_s)
+        retries = self._limits.retries
         seed = crc32("\0".join(queries).encode("utf-8", "surrogatepass"))
         try:
             return await retried(once, retries, seed=seed, asked_wait=_asked_wait)
         except _TryAgain as error:
-            raise RetrieverFailed(f"{self._url}: {error}, {limits.tries} times; is it running?") from error
+            raise RetrieverFailed(
+                f"{self._url}: {error}, {retries.most + 1} times; is it running?"
+            ) from error
         except WaitTooLong as error:
             raise RetrieverFailed(f"{self._url} {error} ({error.__cause__})") from error
 

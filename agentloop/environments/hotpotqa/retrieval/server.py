@@ -31,21 +31,20 @@ MOST = 1000
 """Queries in one request, and passages for one query."""
 
 
-class BadRequest(Exception):
-    """Answered with status 422 and the reason."""
-
-
 def answer(index: Bm25, body: Any, *, topk: int = TOPK) -> dict[str, Any]:
-    """The answer to a request's body; without `return_scores` the bare documents, as in the original."""
+    """The answer to a request's body; without `return_scores` the bare documents, as in the original.
+
+    ValueError for a body that asks for nothing that can be answered.
+    """
     if not isinstance(body, dict):
-        raise BadRequest("expected a JSON object")
+        raise ValueError("expected a JSON object")
     queries, wanted = body.get("queries"), body.get("topk") or topk
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise BadRequest("queries: expected a list of texts")
+        raise ValueError("queries: expected a list of texts")
     if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= MOST:
-        raise BadRequest(f"topk: expected a whole number from 1 to {MOST}")
+        raise ValueError(f"topk: expected a whole number from 1 to {MOST}")
     if len(queries) > MOST:
-        raise BadRequest(f"queries: expected at most {MOST}")
+        raise ValueError(f"queries: expected at most {MOST}")
     shown = _with_score if body.get("return_scores") else _document
     return {"result": [[shown(passage) for passage in index.find(query, wanted)] for query in queries]}
 
@@ -63,7 +62,7 @@ def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
             found = answer(index, json.loads(await body_of(request)), topk=topk)
         except Unreadable as error:
             return refused(error.status, str(error))
-        except (BadRequest, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             return refused(422, str(error))
         return aio.Response(
             body=json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"),

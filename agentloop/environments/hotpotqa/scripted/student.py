@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from agentloop.policies.scripted import scripted_turn, settings_from
+from agentloop.policies.scripted import scripted_turn
 from agentloop.types import Answer, Ask, Policy
 from occupancy.record.specs import Count, NotNegative, Share, check
 
@@ -48,11 +48,6 @@ class StudentSettings:
 
     def __post_init__(self) -> None:
         check(self, of="student")
-
-
-def parse_student(text: str) -> StudentSettings:
-    """Settings from `scripted` or `scripted:vague=0.5,hasty=0.3`; InputError for an unknown name or value."""
-    return settings_from(text, StudentSettings)
 
 
 def scripted_student(settings: StudentSettings) -> Policy:

@@ -174,14 +174,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
         left = self._running()
         online = network_layer() if VERIFIER in self._networks else None
         self._sandbox = await self._open.enter_async_context(
-            open_fork(
-                left,
-                self._built.layers,
-                limits=self._limits,
-                cwd=self._built.cwd,
-                path=self._built.path,
-                network=online,
-            )
+            open_fork(left, self._built, limits=self._limits, network=online)
         )
         await self.ensure_dirs(self._mount_targets(writable_only=True))
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentloop.policies.scripted import scripted_turn, settings_from
+from agentloop.policies.scripted import scripted_turn
 from agentloop.types import Answer, Ask, Message, Policy
 from occupancy.record.specs import Count, NotNegative, Share, check
 
@@ -49,11 +49,6 @@ class StudentSettings:
 
     def __post_init__(self) -> None:
         check(self, of="student")
-
-
-def parse_student(text: str) -> StudentSettings:
-    """Settings from `scripted` or `scripted:blunder=0.5`; InputError for an unknown name or value."""
-    return settings_from(text, StudentSettings)
 
 
 def scripted_student(settings: StudentSettings) -> Policy:

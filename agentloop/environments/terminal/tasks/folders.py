@@ -22,7 +22,7 @@ from ..sandbox.sandbox import Sandbox
 from ..terminus.screen import Screen
 from .dockerfile import Built, Step, build, content_hash
 from .task import TerminalTask, in_sandbox
-from .verifier import HARBOR, TERMINAL_BENCH, Verifier, verify
+from .verifier import HARBOR, TERMINAL_BENCH, verify
 
 SPLIT = "test"
 BUILD, VERIFIER = "build", "verifier"
@@ -82,15 +82,8 @@ class FolderTasks:
             return made.layers, made.cwd
 
         async def grade(sandbox: Sandbox, screen: Screen) -> float:
-            made = await built()
-            tests = folder.place / "tests"
-            script = "test.sh" if folder.kind == HARBOR else "run-tests.sh"
-            own = None if (tests / script).exists() else folder.place / script
             online = network_layer() if VERIFIER in self._network else None
-            verifier = Verifier(
-                folder.kind, tests, script, folder.verifier_s, made.cwd, made.layers, own, online, made.path
-            )
-            return await verify(sandbox, verifier, self._limits)
+            return await verify(sandbox, folder, await built(), limits=self._limits, network=online)
 
         return TerminalTask(
             self.tasks[task_id],

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from agentloop.environments.task_specs import data_folders
+from agentloop.environments.task_specs import data_folder
 from agentloop.types import Task
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError
 
 from ..sandbox.changes import find_changes
 from ..sandbox.images import Image, unpacked
@@ -176,11 +176,8 @@ def typed(command: str) -> str:
 
 def find_data() -> Path:
     """The folder of the tasks: `terminal` in the folder that FEWSTEPS_DATA names, or that folder itself."""
-    places = data_folders("terminal", HOW_TO_GET)
-    for place in places:
-        if (place / "nl2bash.jsonl").is_file():
-            return place
-    raise InputError(f"{places[0]}: no nl2bash.jsonl in it. {HOW_TO_GET}")
+    file = "nl2bash.jsonl"
+    return data_folder("terminal", lambda f: (f / file).is_file(), expected=file, how_to_get=HOW_TO_GET)
 
 
 def _lines(file: Path) -> list[Line]:

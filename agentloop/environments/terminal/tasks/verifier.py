@@ -16,16 +16,21 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import filter as matching
 from glob import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..sandbox.images import give_to_sandboxes
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox, remove_copies, tail_inside
+from .dockerfile import Built
 from .task import GradeFailed
+
+if TYPE_CHECKING:
+    from .folders import Folder
 
 PROTECTED = (
     *("bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "usr", "boot", "dev", "proc", "run", "sys"),
@@ -45,79 +50,54 @@ _PASSED = {"PASSED", "SKIPPED", "XFAIL"}
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b(?: \[\d+\])?\s+(\S.*)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Verifier:
-    """How a task is verified."""
-
-    kind: str
-    """harbor or terminal-bench."""
-    tests: Path
-    """Folder whose files are at /tests."""
-    script: str
-    """Path of the script below /tests."""
-    limit_s: float
-    cwd: str
-    start: Layers
-    """The start state of the task."""
-    beside: Path | None = None
-    """The script, where it is not among the tests."""
-    network: Layers | None = None
-    """What a verifier with a network needs; None: it has none."""
-    path: str = ""
-    """PATH of the task's Dockerfile; empty where it sets none."""
-
-
-async def verify(sandbox: Sandbox, verifier: Verifier, limits: Limits) -> float:
+async def verify(
+    sandbox: Sandbox, task: Folder, start: Built, *, limits: Limits, network: Layers | None
+) -> float:
     """The reward of what is in a sandbox; ends every process in it first.
+
+    Args:
+        sandbox: the agent's.
+        task: the task, with its verifier.
+        start: the task's start state.
+        limits: of the verifier; its time is the task's own.
+        network: what a verifier with a network needs; None: it has none.
 
     Raises:
         GradeFailed: the verifier did not end in time, or gave no reward.
     """
-    given = replace(limits, command_s=verifier.limit_s)
+    given = replace(limits, command_s=task.verifier_s)
+    harbor = task.kind == HARBOR
+    script = "test.sh" if harbor else "run-tests.sh"
     with tempfile.TemporaryDirectory(prefix="fewsteps-tests-") as name:
-        tests = _lay_tests(Path(name), verifier)
-        async with open_fork(
-            sandbox,
-            verifier.start,
-            (tests,),
-            limits=given,
-            cwd=verifier.cwd,
-            path=verifier.path,
-            network=verifier.network,
-        ) as fork:
+        tests = _lay_tests(Path(name), task.place, script)
+        async with open_fork(sandbox, start, (tests,), limits=given, network=network) as fork:
             try:
-                script = f"bash --login /tests/{verifier.script} > /{OUTPUT} 2>&1"
-                ran = await fork.run(script, timeout_s=verifier.limit_s)
+                command = f"bash --login /tests/{script} > /{OUTPUT} 2>&1"
+                ran = await fork.run(command, timeout_s=task.verifier_s)
             except SandboxFailed as error:
                 raise GradeFailed(f"the verifier's sandbox failed: {error}") from error
             if ran.code == 137:
-                raise GradeFailed(f"the verifier was ended, after {verifier.limit_s:g} s or out of memory")
+                raise GradeFailed(f"the verifier was ended, after {task.verifier_s:g} s or out of memory")
             await fork.halt()
-            return (
-                harbor_reward(fork) if verifier.kind == HARBOR else pytest_reward(_read(fork, OUTPUT) or "")
-            )
+            return harbor_reward(fork) if harbor else pytest_reward(_read(fork, OUTPUT) or "")
 
 
 @asynccontextmanager
 async def open_fork(
     sandbox: Sandbox,
-    start: Layers,
+    start: Built,
     above: Sequence[Layers] = (),
     *,
     limits: Limits,
-    cwd: str,
-    path: str = "",
-    network: Layers | None = None,
+    network: Layers | None,
 ) -> AsyncIterator[Sandbox]:
     """A sandbox for a verifier: the start state with what the agent left over it, apart from `PROTECTED`.
 
     Args:
         sandbox: the agent's; every process in it is ended first.
-        start: the task's start state.
+        start: the task's start state; programs on its Dockerfile's PATH are the task's own as well.
         above: layers over what the agent left, the topmost last.
         limits: of the fork.
-        cwd: folder that commands are run in.
-        path: PATH of the task's Dockerfile: programs there are the task's own as well.
         network: what a verifier with a network needs; None: it has none.
     """
     await sandbox.halt()
@@ -125,12 +105,12 @@ async def open_fork(
     try:
         folder.chmod(0o755)
         left = (await sandbox.snapshot(folder / "left")).root[0]
-        await _without(left, (*PROTECTED, *_on_path(path, cwd)))
-        layers = start
+        await _without(left, (*PROTECTED, *_on_path(start.path, start.cwd)))
+        layers = start.layers
         for layer in (Layers((left,)), *above, *([network] if network else [])):
             layers = layers.on_top(layer)
         async with open_sandbox(layers, limits=limits, network=network is not None) as fork:
-            await fork.enter(cwd)  # the agent may have removed it
+            await fork.enter(start.cwd)  # the agent may have removed it
             yield fork
     finally:
         await remove_copies(folder)
@@ -209,14 +189,14 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _lay_tests(folder: Path, verifier: Verifier) -> Layers:
+def _lay_tests(folder: Path, task: Path, script: str) -> Layers:
     folder.chmod(0o755)
     layer = folder / "root"
     (layer / "tests").mkdir(parents=True)
-    if verifier.tests.is_dir():
-        shutil.copytree(verifier.tests, layer / "tests", symlinks=True, dirs_exist_ok=True)
-    if verifier.beside is not None:
-        shutil.copy2(verifier.beside, layer / "tests" / verifier.script)
+    if (task / "tests").is_dir():
+        shutil.copytree(task / "tests", layer / "tests", symlinks=True, dirs_exist_ok=True)
+    if not (task / "tests" / script).exists():
+        shutil.copy2(task / script, layer / "tests" / script)
     (layer / "logs" / "verifier").mkdir(parents=True)
     give_to_sandboxes(layer)
     return Layers((layer,))

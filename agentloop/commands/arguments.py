@@ -131,7 +131,7 @@ def read_n(file: str) -> dict[str, int]:
 
 def read_text(flag: str, file: str) -> str:
     """A text file's content."""
-    try:
+    from occupancy.record.reading import reading
+
+    with reading(f"{flag} {file}", then="name a text file", error=InputError):
         return Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{flag} {file} cannot be read: {error}") from error

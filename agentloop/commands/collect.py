@@ -13,6 +13,7 @@ from agentloop.commands.recipes import (
     add_pilot,
     add_recipe,
     add_spending,
+    fill,
     read_recipes,
     read_settings,
     read_spending,
@@ -75,13 +76,7 @@ def _collect(given: argparse.Namespace) -> int:
     from agentloop.policies.by_name import open_environments
     from occupancy.record.errors import BudgetStopped, InputError
 
-    if given.plan:
-        from agentloop.run.plan_file import fill_collect
-
-        fill_collect(given)
-    lacking = [name for name in ("env", "student", "teacher", "tasks") if getattr(given, name) is None]
-    if lacking:
-        raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
+    fill(given, ("env", "student", "teacher", "tasks"))
     environments = open_environments(given.env, **environment_settings(given))
     settings = {
         Path(name).stem: read_settings(

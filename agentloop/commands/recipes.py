@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill as wrapped
 from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.arguments import read_n, read_recipe, read_text, turns
@@ -13,14 +13,14 @@ from occupancy.record.recipe import MEANINGS
 from occupancy.record.specs import Count, Few, Positive, Size, amount, option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.types import Environments
     from occupancy.record.recipe import Recipe
 
 PRESETS = "presets:\n" + "\n".join(
-    fill(meaning, 79, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
+    wrapped(meaning, 79, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)
     for name, meaning in MEANINGS.items()
 )
 
@@ -79,6 +79,16 @@ def add_pilot(command: argparse.ArgumentParser) -> None:
     add("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
     add("--replicates", type=option(Few), default=2, help="hand-backs at each depth (default: 2)")
     add("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
+
+
+def fill(given: argparse.Namespace, needed: Sequence[str]) -> None:
+    """Take from --plan what is not given; InputError where something that is needed is still missing."""
+    if given.plan:
+        from agentloop.run.plan_file import fill_collect
+
+        fill_collect(given)
+    if lacking := [name for name in needed if getattr(given, name) is None]:
+        raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
 
 
 def recipe_changes(given: argparse.Namespace) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from agentloop.commands.recipes import (
     add_pilot,
     add_recipe,
     add_spending,
+    fill,
     read_recipes,
     read_settings,
     read_spending,
@@ -79,12 +80,7 @@ def _serve(given: argparse.Namespace) -> int:
     from agentloop.serve.settings import Serving
 
     tasks = given.tasks or 0
-    if given.plan:
-        from agentloop.run.plan_file import fill_collect
-
-        fill_collect(given)
-    if lacking := [name for name in ("student", "teacher") if getattr(given, name) is None]:
-        raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
+    fill(given, ("student", "teacher"))
     if len(given.recipe) > 1:
         raise InputError(f"--recipe {', '.join(given.recipe)}: one run is served with one recipe; give one")
     if "\n" in given.harness or not given.harness.strip():

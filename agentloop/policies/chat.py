@@ -15,6 +15,7 @@ from typing import Any
 
 from agentloop.http import PostFailed, open_session, post, read_json
 from agentloop.policies.chat_spec import ChatSpec
+from agentloop.policies.scripted import WORDS_AND_MARKS, words_and_marks
 from agentloop.policies.secret import Secret
 from agentloop.policies.tool_text import offered_tools, plain_messages, tool_messages, turn_text
 from agentloop.retries import retry_after
@@ -22,11 +23,10 @@ from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Us
 from occupancy.record.finish import read_finish
 from occupancy.record.usage import read_counts, whole
 
-LOCAL = "local:words-and-marks"
+LOCAL = f"local:{WORDS_AND_MARKS}"
 """Our own counter, for answers whose provider names no usage."""
 MOST_BYTES, ANSWER_BYTES, TOKEN_BYTES = 32 << 20, 1 << 20, 512
 """Of one answer, of one without text, and of each token that it may have, with its log probability."""
-_PIECES = re.compile(r"\w+|[^\w\s]")
 _TOO_LONG = re.compile(
     r"context[_ ](length|window|size)|maximum (context|model|input|prompt)"
     r"|(prompt|input) is too long|too many tokens",
@@ -225,7 +225,7 @@ def _counted(text: str, ids: Sequence[int] | None) -> Usage:
     if ids is not None:
         return Usage(len(ids), "local:token_ids", reported=False)
     # The token that ended the turn was generated too, so that not even an empty turn is free.
-    return Usage(len(_PIECES.findall(text)) + 1, LOCAL, reported=False)
+    return Usage(len(words_and_marks(text)) + 1, LOCAL, reported=False)
 
 
 def _logprob(given: Any) -> float | None:

@@ -48,10 +48,6 @@ class History:
         """The history without turn t and what followed it."""
         return replace(self, turns=self.turns[: t - 1])
 
-    def split_at_switch(self, t_prime: int) -> tuple[History, tuple[Turn, ...]]:
-        """The history before the switch, which is a trace's context, and the turns from t' on."""
-        return self.before(t_prime), self.turns[t_prime - 1 :]
-
 
 @dataclass(frozen=True, slots=True)
 class Episode:

@@ -65,7 +65,7 @@ def write_episode(opened: OpenTask, spec: EpisodeSpec, episode: Episode, *, seed
 
 def write_trace(opened: OpenTask, spec: EpisodeSpec, episode: Episode) -> None:
     """A row of `traces`: the student's turns before the switch are context, the teacher's are targets."""
-    context, taught = episode.history.split_at_switch(spec.switch_turn)
+    context, taught = episode.history.before(spec.switch_turn), episode.history.turns[spec.switch_turn - 1 :]
     targets = teacher_turns(taught)
     messages = [_message(message, train=False) for message in context.context()]
     for turn in taught[: targets[-1].t - spec.switch_turn + 1]:

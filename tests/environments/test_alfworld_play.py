@@ -229,13 +229,13 @@ HOSTILE = [
 def test_hostile_text_is_answered_like_any_other(world: Alfworld) -> None:
     async def body(env: AlfworldGame) -> None:
         await env.reset(0)
-        process = env.pid
+        process = env.worker.pid
         for text in HOSTILE:
             reply = await env.step(text)
             assert not reply.done, text[:40]
             assert (reply.parse_status == "ok") <= (reply.observation != "Nothing happens."), text[:40]
         assert (await env.step("look")).parse_status == "ok"
-        assert env.pid == process
+        assert env.worker.pid == process
 
     inside(world, body)
 

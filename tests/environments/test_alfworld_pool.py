@@ -50,7 +50,7 @@ def test_a_killed_worker_fails_its_episode_and_is_replaced() -> None:
         async with opened() as pool:
             async with pool.open(TASKS[0]) as env:
                 await env.reset(0)
-                killed = env.pid
+                killed = env.worker.pid
                 os.kill(killed, signal.SIGKILL)
                 with pytest.raises(EnvironmentFailed, match=r"died during 'step'.*SIGKILL"):
                     await env.step("look")
@@ -58,7 +58,7 @@ def test_a_killed_worker_fails_its_episode_and_is_replaced() -> None:
                     await env.step("look")
             assert not exists(killed)
             async with pool.open(TASKS[0]) as env:
-                assert env.pid != killed
+                assert env.worker.pid != killed
                 assert not (await env.reset(0)).done
 
     asyncio.run(body())
@@ -68,7 +68,7 @@ def test_a_worker_that_died_while_idle_is_not_leased() -> None:
     async def body() -> None:
         async with opened() as pool:
             async with pool.open(TASKS[0]) as env:
-                first = env.pid
+                first = env.worker.pid
             os.kill(first, signal.SIGKILL)
             while (Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[0]) != "Z":
                 await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ def test_an_episode_that_killed_its_worker_is_not_the_tasks_last() -> None:
     async def body() -> None:
         async with opened() as pool, pool.open(TASKS[0]) as env:
             first = await env.reset(0)
-            os.kill(env.pid, signal.SIGKILL)
+            os.kill(env.worker.pid, signal.SIGKILL)
             with pytest.raises(EnvironmentFailed, match="died during 'step'"):
                 await env.step("look")
             assert await env.reset(0) == first
@@ -126,12 +126,12 @@ def test_hung_cancelled_and_failed_calls_end_the_process() -> None:
                 async with pool.open(TASKS[0]) as env:
                     worker = next(iter(pool._all))
                     if wrong == "hang":
-                        os.kill(env.pid, signal.SIGSTOP)
+                        os.kill(env.worker.pid, signal.SIGSTOP)
                         worker.timeout_s = 0.1
                         with pytest.raises(EnvironmentFailed, match=r"did not answer 'reset' in 0\.1 s"):
                             await env.reset(0)
                     elif wrong == "cancel":
-                        os.kill(env.pid, signal.SIGSTOP)
+                        os.kill(env.worker.pid, signal.SIGSTOP)
                         call = asyncio.create_task(env.reset(0))
                         await asyncio.sleep(0.05)
                         call.cancel()
@@ -159,7 +159,7 @@ def test_leases_wait_for_a_worker_and_prefer_the_one_that_holds_the_game() -> No
                 third.cancel()
             for task, pid in zip((*TASKS[::-1], *TASKS), (*pids[::-1], *pids), strict=True):
                 async with pool.open(task) as env:
-                    assert env.pid == pid
+                    assert env.worker.pid == pid
 
     asyncio.run(body())
 
@@ -195,7 +195,7 @@ from tests.environments.test_alfworld_pool import TASKS
 async def main():
     pool = open_alfworld(workers=1)
     async with pool.open(TASKS[0]) as env:
-        print(env.pid, flush=True)
+        print(env.worker.pid, flush=True)
         while True:
             await env.reset(0)
 

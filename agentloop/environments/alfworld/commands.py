@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-from agentloop.types import Message, Reply
 
 MARKED = re.compile(r"\s*(?:action(?:\s+\d+)?\s*:|>)(.*)", re.IGNORECASE)
 PLACING = {"2.1.1": "put X in/on Y", "2.1.2": "move X to Y"}
@@ -14,14 +11,6 @@ Commands: look, inventory, go to Y, open Y, close Y, take X from Y, {put}, exami
 heat X with Y, cool X with Y, clean X with Y, slice X with Y.
 X and Y are names with their numbers, as you have read them: apple 1, fridge 1.
 "Nothing happens." means that the command could not be carried out. The world ends when the task is done."""
-
-
-def prompt(first: Reply, *, grammar: str) -> Sequence[Message]:
-    """The context before turn 1: the rules, then the room and the task."""
-    return (
-        Message("system", SYSTEM.format(put=PLACING[grammar]), author="task"),
-        Message("user", first.observation, author="environment"),
-    )
 
 
 def parse_command(text: str) -> tuple[str, str]:

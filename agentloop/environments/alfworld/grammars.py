@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from occupancy.record.errors import DataError, MissingExtra, installed_version
+from occupancy.record.reading import reading
 
 Grammar = Literal["2.1.1", "2.1.2"]
 
@@ -85,9 +86,5 @@ def move_to_put(command: str) -> str:
 
 @lru_cache(maxsize=8)
 def _read(path: Path) -> str:
-    try:
+    with reading(path, then="it holds the logic of the games"):
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror}); it holds the logic of the games"
-        ) from error

@@ -18,7 +18,7 @@ from occupancy.record.errors import InputError
 from occupancy.record.specs import Few, Positive, checked
 
 from . import grammars, student
-from .commands import prompt
+from .commands import PLACING, SYSTEM
 from .expert import scripted_expert
 from .games import Catalogue, Game
 from .sources import find_source
@@ -33,11 +33,6 @@ class AlfworldGame:
 
     def __init__(self, worker: Worker, *, renew: Callable[[], Awaitable[Worker]], grammar: str) -> None:
         self.worker, self._renew, self._grammar = worker, renew, grammar
-
-    @property
-    def pid(self) -> int:
-        """Process id of the worker that plays it."""
-        return self.worker.pid
 
     async def reset(self, seed: int) -> Reply:
         """Start an episode, in a new process if the last one died.
@@ -56,7 +51,8 @@ class AlfworldGame:
 
     def prompt(self, first: Reply) -> Sequence[Message]:
         """The rules, then the room and the task."""
-        return prompt(first, grammar=self._grammar)
+        rules = SYSTEM.format(put=PLACING[self._grammar])
+        return (Message("system", rules, "task"), Message("user", first.observation, "environment"))
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """`expert`: the scripted expert's command, or PolicyFailed. `admissible`: what does something now."""

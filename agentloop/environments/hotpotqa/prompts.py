@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 
 from occupancy.record.errors import InputError
+from occupancy.record.reading import read_toml
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,7 @@ def load_prompts(format: str, file: Path | None) -> Prompts:
     """The words of a format, with those of a TOML file in their place."""
     if file is None:
         return DEFAULTS[format]
-    try:
-        given = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"prompts {file}: cannot be read ({error}); expected a TOML file") from error
+    given = read_toml(file, what="prompts", then="expected a TOML file", error=InputError)
     known = [field.name for field in fields(Prompts)]
     for name, words in given.items():
         if name not in known or not isinstance(words, str):

@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from agentloop.types import EnvironmentFailed
@@ -49,12 +50,13 @@ class Check:
     """False where something works without it, only less well."""
 
 
+_seen = partial(Check, "terminal")
+
+
 def check_sandbox() -> list[Check]:
     """Everything that the local sandbox needs; the last one starts a terminal in one."""
     if sys.platform != "linux":
-        return [
-            Check("terminal", "Linux", False, sys.platform, "run terminal tasks on Linux, or in a Linux VM")
-        ]
+        return [_seen("Linux", False, sys.platform, "run terminal tasks on Linux, or in a Linux VM")]
     found = [_kernel(), _namespaces(), _bubblewrap(), _tools(), _groups(), _filter(), *_programs(), _harbor()]
     if all(check.good for check in found if check.needed):
         found.append(_start())
@@ -64,7 +66,7 @@ def check_sandbox() -> list[Check]:
 def _kernel() -> Check:
     numbers = tuple(int(n) for n in re.findall(r"\d+", platform.release())[:2])
     remedy = f"use Linux {'.'.join(map(str, LEAST_KERNEL))} or newer"
-    return Check("terminal", "kernel", numbers >= LEAST_KERNEL, platform.release(), remedy)
+    return _seen("kernel", numbers >= LEAST_KERNEL, platform.release(), remedy)
 
 
 def _namespaces() -> Check:
@@ -76,50 +78,45 @@ def _namespaces() -> Check:
         file = Path(place)
         if not is_root() and file.exists() and file.read_text().strip() != wanted:
             name = place.removeprefix("/proc/sys/").replace("/", ".")
-            return Check(
-                "terminal", "user namespaces", False, f"{name} forbids", f"sysctl -w {name}={wanted}"
-            )
+            return _seen("user namespaces", False, f"{name} forbids", f"sysctl -w {name}={wanted}")
     most = Path("/proc/sys/user/max_user_namespaces")
     good = most.exists() and int(most.read_text()) > 0
     remedy = "sysctl -w user.max_user_namespaces=10000, on the machine itself and not in a container"
-    return Check("terminal", "user namespaces", good, "allowed" if good else "none allowed", remedy)
+    return _seen("user namespaces", good, "allowed" if good else "none allowed", remedy)
 
 
 def _bubblewrap() -> Check:
     try:
-        return Check("terminal", "bubblewrap", True, str(find_bubblewrap()))
+        return _seen("bubblewrap", True, str(find_bubblewrap()))
     except FewstepsError:
-        return Check("terminal", "bubblewrap", False, "not installed", install_command("terminal"))
+        return _seen("bubblewrap", False, "not installed", install_command("terminal"))
 
 
 def _tools() -> Check:
     missing = needed_tools()
     found = f"no {', '.join(missing)}" if missing else "unshare, mount, prlimit"
-    return Check("terminal", "util-linux", not missing, found, "apt-get install util-linux mount")
+    return _seen("util-linux", not missing, found, "apt-get install util-linux mount")
 
 
 def _groups() -> Check:
     group = make_group(f"{os.getpid()}-doctor", Limits()) if is_root() else None
     if group is not None:
         group.remove()
-        return Check("terminal", "control groups", True, "memory and processes are limited by sandbox")
+        return _seen("control groups", True, "memory and processes are limited by sandbox")
     remedy = "run as root where control groups can be written: limits are per process otherwise"
-    return Check("terminal", "control groups", False, "cannot be made", remedy, needed=False)
+    return _seen("control groups", False, "cannot be made", remedy, needed=False)
 
 
 def _filter() -> Check:
     remedy = "use x86_64 or aarch64: no filter is written for other machines"
-    return Check(
-        "terminal", "system call filter", bool(call_filter()), platform.machine(), remedy, needed=False
-    )
+    return _seen("system call filter", bool(call_filter()), platform.machine(), remedy, needed=False)
 
 
 def _programs() -> list[Check]:
     # They are run in the sandbox: where the machine's own PATH has them does not matter.
     there = {name: any(Path(place, name).exists() for place in ("/usr/bin", "/bin")) for name in PROGRAMS}
     return [
-        Check(
-            "terminal",
+        _seen(
             name,
             there[name],
             "in /usr/bin" if there[name] else "not in /usr/bin",
@@ -132,12 +129,12 @@ def _programs() -> list[Check]:
 
 def _harbor() -> Check:
     try:
-        return Check("terminal", "Harbor", True, find_harbor("docker").program, needed=False)
+        return _seen("Harbor", True, find_harbor("docker").program, needed=False)
     except FewstepsError:
         remedy = (
             "only for containers of Harbor (--env-set harbor=docker): docs/terminal.md says how to install it"
         )
-        return Check("terminal", "Harbor", False, "not found", remedy, needed=False)
+        return _seen("Harbor", False, "not found", remedy, needed=False)
 
 
 def _start() -> Check:
@@ -149,5 +146,5 @@ def _start() -> Check:
         asyncio.run(start())
     except (FewstepsError, EnvironmentFailed, OSError) as error:
         remedy = "see the message; a container must allow user namespaces (--privileged, or a VM)"
-        return Check("terminal", "a sandbox", False, " ".join(str(error).split())[:200], remedy)
-    return Check("terminal", "a sandbox", True, "was started, and a terminal in it")
+        return _seen("a sandbox", False, " ".join(str(error).split())[:200], remedy)
+    return _seen("a sandbox", True, "was started, and a terminal in it")

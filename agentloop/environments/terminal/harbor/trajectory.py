@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agentloop.types import Answer, Ask, Author, Message, Policy, PolicyFailed, Usage
 from occupancy.importers.atif import VERSIONS
@@ -17,18 +17,13 @@ RECORDED = "recorded"
 """Counter of usage that was read from a trajectory without one."""
 
 
-class Counts(Protocol):
-    """What Harbor keeps of an agent's tokens; it is read whenever a time limit strikes."""
-
-    n_input_tokens: int | None
-    n_cache_tokens: int | None
-    n_output_tokens: int | None
-
-
 class Trajectory:
-    """Writes trajectory.json and the token counts while an episode is played."""
+    """Writes trajectory.json and the token counts while an episode is played.
 
-    def __init__(self, file: Path, instruction: str, counts: Counts) -> None:
+    `counts` is Harbor's AgentContext, which it reads whenever a time limit strikes.
+    """
+
+    def __init__(self, file: Path, instruction: str, counts: Any) -> None:
         self._file, self._instruction, self._counts = file, instruction, counts
         self._usage: list[tuple[str, Usage]] = []
 

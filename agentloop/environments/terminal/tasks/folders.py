@@ -14,6 +14,7 @@ from typing import Any
 
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError, imported
+from occupancy.record.reading import reading
 
 from ..sandbox.images import Image, network_layer
 from ..sandbox.launch import Layers
@@ -126,11 +127,9 @@ def read_task(place: Path) -> Folder:
 
 def _harbor(place: Path) -> Folder:
     file = place / "task.toml"
-    try:
+    with reading(place, then="expected a task.toml and an instruction.md"):
         settings = tomllib.loads(file.read_text("utf-8"))
         instruction = (place / "instruction.md").read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{place}: {error}; expected a task.toml and an instruction.md") from error
     if settings.get("steps"):
         raise DataError(f"{file}: tasks of several steps are not supported here; run them with Harbor")
     agent, verifier = settings.get("agent", {}), settings.get("verifier", {})

@@ -12,7 +12,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from agentloop.environments.terminal.harbor.wire import LONGEST_LINE, said, sent
+from agentloop.environments.terminal.harbor.trial import LONGEST_LINE, said, sent
 from agentloop.environments.terminal.sandbox.images import open_image
 from agentloop.environments.terminal.sandbox.sandbox import open_sandbox
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -141,16 +142,13 @@ class ChatPolicy:
 def read_answer(given: Any, spec: ChatSpec) -> Answer:
     """The turn in a response; CallFailed where it holds none."""
     if not isinstance(given, dict):
-        raise _malformed("the response is no JSON object", None)
+        told = "the response is no JSON object"
+        raise CallFailed(told, kind="malformed", retry=True, billed="perhaps")
     usage = read_usage(given.get("usage"), spec.model)
+    failed = partial(CallFailed, billed="perhaps", usage=usage)
     if given.get("error"):
-        raise CallFailed(
-            f"the server answered with an error: {json.dumps(given['error'])[:500]}",
-            kind="server",
-            retry=True,
-            billed="perhaps",
-            usage=usage,
-        )
+        told = f"the server answered with an error: {json.dumps(given['error'])[:500]}"
+        raise failed(told, kind="server", retry=True)
     try:
         choice = given["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
@@ -161,16 +159,10 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
             text += ended_by  # the server names what was sampled and cuts it off all the same
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         told = f"the response has no choice with a message ({type(error).__name__}: {error})"
-        raise _malformed(told, usage) from error
+        raise failed(told, kind="malformed", retry=True) from error
     if finish in ("content_filter", "error"):
         kind = "filtered" if finish == "content_filter" else "server"
-        raise CallFailed(
-            f"the server ended the turn with {finish!r}",
-            kind=kind,
-            retry=kind == "server",
-            billed="perhaps",
-            usage=usage,
-        )
+        raise failed(f"the server ended the turn with {finish!r}", kind=kind, retry=kind == "server")
     ids = _ids(choice.get("token_ids"))
     if usage is not None and usage.output == 0 and text:
         usage = None  # a text is never free: the zeros are no count
@@ -250,7 +242,3 @@ def _status_failure(status: int, text: str, *, wait_s: float | None) -> Exceptio
         return CallFailed(told, kind="server", retry=True, billed=billed, wait_s=wait_s)
     kind, billed = _STATUS.get(status, ("refused", "no"))
     return CallFailed(told, kind=kind, retry=status in _STATUS, billed=billed, wait_s=wait_s)
-
-
-def _malformed(what: str, usage: Usage | None) -> CallFailed:
-    return CallFailed(what, kind="malformed", retry=True, billed="perhaps", usage=usage)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop.environments.alfworld.commands import parse_command
-from agentloop.environments.alfworld.grammars import move_to_put, put_to_move, version
+from agentloop.environments.alfworld.grammars import move_to_put, parse_command, put_to_move, version
 from agentloop.policies.scripted import scripted_turn
 from agentloop.types import Usage
 from occupancy.record.errors import MissingExtra

@@ -200,7 +200,7 @@ def test_on_real_questions(
 ) -> None:
     """The teacher reaches .85 on train, and the student has much to learn; in tool calls."""
     monkeypatch.setattr(
-        "agentloop.environments.hotpotqa.retrieval.open_bm25", lambda files, cache: real_index
+        "agentloop.environments.hotpotqa.retrieval.retriever.open_bm25", lambda files, cache: real_index
     )
     made = open_hotpotqa(format="tools")
     assert success(played_by("teacher", made, "train:300")) >= 0.85

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from hotpotqa_world import PASSAGES, by_words
 
-from agentloop.environments.hotpotqa.retrieval import open_retriever
 from agentloop.environments.hotpotqa.retrieval.passages import Corpus, Passage, store
-from agentloop.environments.hotpotqa.retrieval.retriever import Retriever, dense, fused
+from agentloop.environments.hotpotqa.retrieval.retriever import Retriever, dense, fused, open_retriever
 from occupancy.record.errors import DataError, InputError
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from agentloop.types import Reply
 
-from .commands import parse_command
 from .expert import Expert
 from .games import Game
+from .grammars import parse_command
 
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 TEMPLATES_KEPT = 4096

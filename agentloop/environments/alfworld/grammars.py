@@ -1,4 +1,4 @@
-"""The two grammars that ALFWorld's games have had, as an explicit setting.
+"""The two grammars that ALFWorld's games have had, as a setting, and the command in a turn's text.
 
 `2.1.1`  `put X in/on Y`, "You arrive at loc 24."          the text of the published game files
 `2.1.2`  `move X to Y`, "You arrive at desk 2.", `help`    the text of alfworld >= 0.4.0
@@ -25,6 +25,14 @@ PUT_TEMPLATE = 'template :: "put {o} in/on {r}"'
 PUT = re.compile(r"put (.+) in/on (.+)")
 MOVE = re.compile(r"move (.+) to (.+)")
 GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
+
+MARKED = re.compile(r"\s*(?:action(?:\s+\d+)?\s*:|>)(.*)", re.IGNORECASE)
+PLACING = {"2.1.1": "put X in/on Y", "2.1.2": "move X to Y"}
+SYSTEM = """You act in a text world of one house. Each of your turns is one command, alone on its line.
+Commands: look, inventory, go to Y, open Y, close Y, take X from Y, {put}, examine X, use X, \
+heat X with Y, cool X with Y, clean X with Y, slice X with Y.
+X and Y are names with their numbers, as you have read them: apple 1, fridge 1.
+"Nothing happens." means that the command could not be carried out. The world ends when the task is done."""
 
 
 def version(grammar: str) -> str:
@@ -82,6 +90,21 @@ def put_to_move(command: str) -> str:
 def move_to_put(command: str) -> str:
     """A 2.1.2 command as 2.1.1 says it."""
     return MOVE.sub(r"put \1 in/on \2", command) if MOVE.fullmatch(command) else command
+
+
+def parse_command(text: str) -> tuple[str, str]:
+    """The command in a turn, and a parse status.
+
+    The last line `Action: cmd` or `> cmd` (ReAct style) is the command, else the last line that is not blank.
+
+    status  ok | empty (no command at all) | multiline (several lines and no marker: the last one was taken)
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [found[1].strip() for line in lines if (found := MARKED.fullmatch(line))]
+    command = (marked or lines or [""])[-1]
+    if not command:
+        return "", "empty"
+    return command, "ok" if marked or len(lines) == 1 else "multiline"
 
 
 @lru_cache(maxsize=8)

@@ -18,7 +18,6 @@ from occupancy.record.errors import InputError
 from occupancy.record.specs import Few, Positive, checked
 
 from . import grammars, student
-from .commands import PLACING, SYSTEM
 from .expert import scripted_expert
 from .games import Catalogue, Game
 from .sources import find_source
@@ -51,7 +50,7 @@ class AlfworldGame:
 
     def prompt(self, first: Reply) -> Sequence[Message]:
         """The rules, then the room and the task."""
-        rules = SYSTEM.format(put=PLACING[self._grammar])
+        rules = grammars.SYSTEM.format(put=grammars.PLACING[self._grammar])
         return (Message("system", rules, "task"), Message("user", first.observation, "environment"))
 
     async def ask(self, question: str, **arguments: Any) -> Any:

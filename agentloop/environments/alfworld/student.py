@@ -18,7 +18,7 @@ from agentloop.policies.scripted import scripted_turn
 from agentloop.types import Answer, Ask, Message, Policy, PolicyFailed
 from occupancy.record.specs import Count, NotNegative, Share, check
 
-from .commands import parse_command
+from .grammars import parse_command
 
 GIVEN_UP = "inventory"
 """What a student that has given up plays to the end; it plays it for no other reason."""

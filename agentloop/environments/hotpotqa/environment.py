@@ -24,9 +24,8 @@ from .catalogue import Catalogue, open_catalogue
 from .observation import LEAST_BUDGET, Ends, harmless, observation, open_tokenizer
 from .prompts import Prompts, load_prompts
 from .questions import Question, find_folder
-from .retrieval import open_retriever
 from .retrieval.passages import Passage
-from .retrieval.retriever import Retriever
+from .retrieval.retriever import Retriever, open_retriever
 from .scoring import gold_report, score_answer
 from .scripted import student, teacher
 from .scripted.view import Step, View

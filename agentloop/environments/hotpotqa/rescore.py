@@ -8,25 +8,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from agentloop.export.atif import histories
 from agentloop.run.evaluate import success
 from occupancy.record.errors import DataError
 from occupancy.runs import open_run
 
 from .actions import parse_action
 from .catalogue import Catalogue
-from .questions import Question
-from .scoring import Score, gold_report, score_answer
+from .scoring import gold_report, score_answer
 from .search_r1 import reward_as_search_r1
-
-Played = list[tuple[str, str]]
-"""(text, observation) of each turn."""
-
-
-def score_turns(question: Question, turns: Played, *, format: str) -> Score:
-    """Exact match and F1 of an episode: of the answer that ended it, in the model's own words."""
-    action = parse_action(turns[-1][0], format=format) if turns else None
-    answered = action is not None and action.kind == "answer"
-    return score_answer(action.content if action and answered else None, question.golds)
 
 
 def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
@@ -38,27 +28,15 @@ def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
     if not str(run.info.get("environment", "")).startswith("hotpotqa "):
         raise DataError(f"{folder} was made in {run.info.get('environment')!r}: expected a run of hotpotqa")
     format = "tools" if " format=tools " in run.info["environment"] else "tags"
-    own: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for turn in run.read("turns", columns=["episode_id", "t", "text", "observation"]).to_pylist():
-        own[turn["episode_id"]].append(turn)
-    episodes = {row["episode_id"]: row for row in run.read("episodes").to_pylist()}
-
-    def whole(episode_id: str) -> Played:
-        """All turns, those that an ancestor owns included."""
-        if not episode_id:
-            return []
-        turns = own[episode_id]
-        before = whole(episodes[episode_id]["parent"])
-        first = turns[0]["t"] if turns else len(before) + 1
-        return before[: first - 1] + [(turn["text"], turn["observation"]) for turn in turns]
-
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for episode_id, row in episodes.items():
+    for row, _, played in histories(run):
         if row["R"] is None:
             continue
         question = catalogue.question(row["task_id"])
-        turns = whole(episode_id)
-        score = score_turns(question, turns, format=format)
+        turns = [(turn["text"], turn["observation"]) for turn in played]
+        # The answer that ended the episode counts, in the model's own words.
+        action = parse_action(turns[-1][0] if turns else "", format=format)
+        score = score_answer(action.content if action.kind == "answer" else None, question.golds)
         groups[row["kind"], row["policy"]].append(
             {
                 "cluster_id": row["cluster_id"],

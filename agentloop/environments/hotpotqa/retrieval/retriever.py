@@ -1,4 +1,4 @@
-"""What a retriever is, and two that are made of others: dense vectors, and fused rankings.
+"""What a retriever is, how it is named, and two made of others: dense vectors, and fused rankings.
 
 Search           async (query, k) -> at most k passages, best first
 bm25             the embedded index (default)
@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from agentloop.types import EnvironmentFailed, Status
+from occupancy.record.errors import DataError
 
+from .index import open_bm25
 from .passages import Corpus, Passage
 
 Search = Callable[[str, int], Awaitable[Sequence[Passage]]]
@@ -39,6 +42,25 @@ class Retriever:
     close: Callable[[], Awaitable[None]] = _nothing_to_close
 
 
+def open_retriever(spec: str, *, corpus: Sequence[Path], cache: Path | None = None) -> Retriever:
+    """The retriever that `spec` names; `corpus` and `cache` are for the embedded one."""
+    if spec.startswith(("http://", "https://")):
+        from .client import remote
+
+        return remote(spec)
+    if spec != "bm25":
+        from agentloop.policies.by_name import named
+
+        made: Retriever = named(spec)()
+        return made
+    index = open_bm25(corpus, cache=cache)
+
+    async def search(query: str, k: int) -> Sequence[Passage]:
+        return index.find(query, k)
+
+    return Retriever(index.name, search)
+
+
 def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: str) -> Retriever:
     """Exact search by inner product.
 
@@ -49,8 +71,6 @@ def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: st
         name: the model's, for the results' record.
     """
     import numpy as np
-
-    from occupancy.record.errors import DataError
 
     if vectors.ndim != 2 or len(vectors) != len(corpus):
         raise DataError(

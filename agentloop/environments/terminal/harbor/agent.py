@@ -34,7 +34,7 @@ from ..terminus.elsewhere import open_screen_elsewhere
 from ..terminus.prompts import load_template
 from ..terminus.screen import SETTLED, TIMED
 from .trajectory import Trajectory, find_recorded, recorded_policy
-from .wire import LONGEST_LINE, said, sent
+from .trial import LONGEST_LINE, said, sent
 
 GET_TMUX = "command -v tmux >/dev/null || (apt-get update -qq && apt-get install -y -qq tmux)"
 UNIFORM = "uniform"

@@ -29,11 +29,12 @@ from ..tasks.folders import Folder, read_folder
 from ..tasks.task import GradeFailed, Place, TerminalTask
 from ..tasks.verifier import HARBOR, reward_from
 from ..terminus.elsewhere import open_screen_elsewhere
-from .wire import LONGEST_LINE, said, sent
 
 PROGRAM = "FEWSTEPS_HARBOR"
 """Variable with the path of the program `harbor`, which is in a Python of its own."""
 AGENT = "agentloop.environments.terminal.harbor.agent:Relay"
+LONGEST_LINE = 64 << 20
+"""Bytes of one line: a command's output in JSON."""
 START_S = 1800.0
 """Seconds for building an image and starting its container."""
 END_S = 900.0
@@ -199,3 +200,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             ask()
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), wait_s)
+
+
+async def sent(writer: asyncio.StreamWriter, record: dict[str, Any]) -> None:
+    """Send one record."""
+    writer.write(json.dumps(record).encode() + b"\n")
+    await writer.drain()
+
+
+async def said(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """The next record; None where the other side has closed or sends something else."""
+    try:
+        line = await reader.readline()
+        record = json.loads(line) if line else None
+    except (ValueError, OSError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -68,20 +68,13 @@ def make_group(name: str, limits: Limits) -> Group | None:
 
     name  unique among all sandboxes of the machine
     """
-    memory = str(limits.memory_mb << 20)
+    memory, pids = str(limits.memory_mb << 20), {"pids.max": str(limits.processes)}
     settings = {
         "v1": {
             "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
-            "pids": {"pids.max": str(limits.processes)},
+            "pids": pids,
         },
-        "v2": {
-            "": {
-                "memory.max": memory,
-                "memory.swap.max": "0",
-                "memory.oom.group": "0",
-                "pids.max": str(limits.processes),
-            }
-        },
+        "v2": {"": {"memory.max": memory, "memory.swap.max": "0", "memory.oom.group": "0"} | pids},
     }
     made: list[Path] = []
     for controller, values in settings[_version()].items():

@@ -328,22 +328,18 @@ async def _start(
 ) -> tuple[asyncio.subprocess.Process, int]:
     ours: list[int] = []
     theirs: list[int] = []
-    process, pid = None, None
+    process, pid, ready, calls = None, None, None, None
     try:
         info, info_end = os.pipe()
-        ours.append(info)
-        theirs.append(info_end)
-        ready = None
+        ours, theirs = [info], [info_end]
         if is_root():
             ready, ready_end = os.pipe()
-            theirs.append(ready)
-            ours.append(ready_end)
-        calls = None
+            ours, theirs = [*ours, ready_end], [*theirs, ready]
         if program := call_filter():
             calls = os.memfd_create("calls", 0)
+            theirs.append(calls)
             os.write(calls, program)
             os.lseek(calls, 0, os.SEEK_SET)
-            theirs.append(calls)
         start = Start(folder, layers, limits, group, info_end, ready, calls, cwd, network)
         process = await asyncio.create_subprocess_exec(
             *launch_command(start),

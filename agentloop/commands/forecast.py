@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.errors import InputError
 from occupancy.record.show import show, table
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ def show_forecast(
         )
         for name, one in settings.items()
     }
-    if not found:
-        raise InputError("no recipe: name one with --recipe")
     report = {name: asdict(one) for name, one in found.items()}
     show(given, {"forecast": report}, lambda: _shown(report))
     return 0
@@ -52,7 +49,10 @@ def show_forecast(
 def _shown(report: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     heads = ("recipe", "proposals", "demos", "lowest", "expected", "highest", "limit")
     names = ("proposals", "demonstrations", "lowest", "expected", "highest", "limit")
-    rows = [(recipe, *(_number(one[name]) for name in names)) for recipe, one in report.items()]
+    rows = [
+        (recipe, *("-" if one[name] is None else f"{one[name]:,.0f}" for name in names))
+        for recipe, one in report.items()
+    ]
     yield table("teacher output tokens (C_i), nothing bought", heads, rows, left=("recipe",))
     learnt = next(iter(report.values()))["learnt_from"]
     if learnt is None:
@@ -60,7 +60,3 @@ def _shown(report: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     else:
         yield f"Expected from {learnt}; lowest and highest: 90 % interval, errors clustered by task."
     yield "limit: --budget, or every turn at its limit (--turn-tokens, or max_tokens of the teacher)."
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"

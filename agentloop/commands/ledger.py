@@ -52,7 +52,8 @@ def _ledger(given: argparse.Namespace) -> int:
         provider=provider or None,
     )
     show(given, account, lambda: _shown(account))
-    return 1 if account["tables"]["agree"] is False or not _agrees(account) else 0
+    agree = [account["tables"]["agree"], *(row["agree"] for row in (account["provider"] or {}).values())]
+    return 1 if False in agree else 0
 
 
 def _account(
@@ -65,10 +66,6 @@ def _account(
     student_calls: Size = 0,
 ) -> None:
     """What a provider's own account may say of the teacher, and of a student behind a server."""
-
-
-def _agrees(account: dict[str, Any]) -> bool:
-    return all(row["agree"] for row in (account["provider"] or {}).values())
 
 
 def _shown(account: dict[str, Any]) -> Iterator[Any]:

@@ -28,6 +28,7 @@ from occupancy.record.finish import retained_tokens
 from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, K_text, Recipe, SwitchLaw, parse_K
 from occupancy.record.rows import UNRENDERED, Row
+from occupancy.record.specs import Positive, Share, Size, check
 from occupancy.runs import Run, create_run
 
 _PILOT_ONLY = ("handback", "replicates", "demo_tasks")
@@ -40,25 +41,20 @@ class Cell:
     """What a run is cut to."""
 
     recipe: Recipe
-    r: float = 1.0
+    r: Share = 1.0
     """Share of the budget for what the recipe buys; the rest buys demonstrations."""
-    budget: float | None = None
+    budget: Positive | None = None
     """Teacher output tokens (C_i) in all; None: everything that the run holds."""
-    seed: int = 0
+    seed: Size = 0
     """Of the order of tasks."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.r <= 1:
-            raise InputError(f"r={self.r!r}: expected a share of the budget from 0 to 1")
+        check(self)
         if (self.recipe.rho == "teacher") != (self.r == 0):
             raise InputError(
                 f"{self.recipe.name} with r={self.r:g}: expected r = 0 for pure-bc (it buys demonstrations "
                 f"alone) and r above 0 for every other recipe"
             )
-        if self.budget is not None and not 0 < self.budget < INF:
-            raise InputError(f"budget {self.budget!r}: expected teacher tokens above 0")
-        if self.seed < 0:
-            raise InputError(f"seed {self.seed}: expected a whole number of at least 0")
 
     def shares(self) -> tuple[float, float]:
         """Tokens for demonstrations and for the recipe."""

@@ -134,7 +134,9 @@ async def play(env: Environment, policy: Policy, history: History, how: EpisodeS
                 played, status, error = await _turn(env, policy, ask, how.author)
                 if played is not None:
                     turns.append(played)
-                    if status is Status.CAPPED and _ends(played.reply.parse_status, how.end_on):
+                    parsed = played.reply.parse_status
+                    ends = parsed in how.end_on or ("any" in how.end_on and parsed != "ok")
+                    if status is Status.CAPPED and ends:
                         status = Status.BAD_PARSE
                 if status is not Status.CAPPED:
                     break
@@ -186,10 +188,6 @@ def _cut(t: int, author: Author, answer: Answer) -> tuple[Turn, Status, str]:
 
 def _failed(author: Author) -> Status:
     return Status.TEACHER_FAILED if author is Author.TEACHER else Status.STUDENT_FAILED
-
-
-def _ends(parse_status: str, end_on: tuple[str, ...]) -> bool:
-    return parse_status in end_on or ("any" in end_on and parse_status != "ok")
 
 
 def _check_reward(reply: Reply) -> None:

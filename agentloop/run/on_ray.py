@@ -23,6 +23,7 @@ from agentloop.run.units import Progress, play_units
 from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
 from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError, imported
 from occupancy.record.rows import Rows
+from occupancy.record.specs import Few, NotNegative, check
 from occupancy.runs import Run, only_writer, open_run
 
 
@@ -47,13 +48,12 @@ class ComponentNames:
 class Machines:
     """Ray actors, and what each of them takes of its node."""
 
-    count: int
-    cpus: float = 1.0
-    gpus: float = 0.0
+    count: Few
+    cpus: NotNegative = 1.0
+    gpus: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InputError(f"--ray {self.count}: expected at least 1 machine")
+        check(self, of="machines")
 
 
 async def collect_on_ray(

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from agentloop.cuts.cut import own_traces
 from agentloop.policies.chat_spec import identity
@@ -14,35 +14,28 @@ from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
-from occupancy.record.specs import check
+from occupancy.record.specs import Count, Few, Positive, check
 from occupancy.runs import open_run
 
 FORMAT = 1
-PARTS = ("demonstrations", "continuations")
 
 
 @dataclass(frozen=True)
 class Part:
     """One collection of a plan."""
 
-    name: str
-    """demonstrations or continuations."""
+    name: Literal["demonstrations", "continuations"]
     recipe: str
     K: Annotated[float, parse_K]
-    n: int
+    n: Few
     """Rollouts, or demonstrations, of each task."""
-    tasks: int
-    budget: float
+    tasks: Count
+    budget: Positive
     """On the plan's axis."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "K", parse_K(self.K))
         check(self, of="a part of the plan")
-        if self.name not in PARTS or self.n < 1 or self.tasks < 1 or not self.budget > 0:
-            raise InputError(
-                f"part {self.name!r} with n={self.n}, tasks={self.tasks}, budget={self.budget}: expected a "
-                f"name of {', '.join(PARTS)}, and numbers above 0"
-            )
 
 
 @dataclass(frozen=True)

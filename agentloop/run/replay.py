@@ -6,11 +6,11 @@ An environment whose texts hold something that changes from one play to the next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from agentloop.run.episode import History, boundary, context_ids, prompt_of, step
 from agentloop.run.types import OpenTask
-from agentloop.types import Environment, EnvironmentFailed, Forks, Message, Normalises, Reply, can_fork
+from agentloop.types import Environment, EnvironmentFailed, Forks, Normalises, Reply, can_fork
 
 
 class ReplayDesync(Exception):
@@ -57,7 +57,8 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
     with boundary(EnvironmentFailed, "replay"):
         reply = await env.reset(seed)
-        texts = [rule(_prompt_text(p)) for p in (history.prompt, prompt_of(env, reply))]
+        prompts = (history.prompt, prompt_of(env, reply))
+        texts = [rule("\n".join(message.content for message in prompt)) for prompt in prompts]
     _compare(0, *texts)
     for turn in history.turns:
         with boundary(EnvironmentFailed, "replay"):
@@ -67,10 +68,6 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
         if turn.reply.state_id is not None and reply.state_id is not None:
             _compare(turn.t, str(turn.reply.state_id), str(reply.state_id), "state")
     return reply
-
-
-def _prompt_text(prompt: Sequence[Message]) -> str:
-    return "\n".join(message.content for message in prompt)
 
 
 def _where_apart(expected: str, got: str, *, most: int = 80) -> list[str]:

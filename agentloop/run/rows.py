@@ -8,7 +8,7 @@ from typing import Any
 from agentloop.run.episode import Episode, context_ids, messages_of, teacher_turns
 from agentloop.run.filters import phi_verdicts, psi_verdicts
 from agentloop.run.types import EpisodeSpec, OpenTask, Switch
-from agentloop.types import Author, Message, Turn
+from agentloop.types import Author, Message
 from occupancy.record.finish import retained_tokens
 from occupancy.record.rows import episode_row, evaluation_row, proposal_row, trace_row, turn_row
 
@@ -82,7 +82,10 @@ def write_trace(opened: OpenTask, spec: EpisodeSpec, episode: Episode) -> None:
             recipe_hash=opened.setup.settings.recipe.hash,
             messages=messages[:-1],  # the reply to the last turn is stored with the turn and in no context
             target_turns=len(targets),
-            C_tr=sum(_retained(turn) for turn in targets),
+            C_tr=sum(
+                retained_tokens(t.answer.text, t.answer.usage.output, t.answer.usage.reasoning)
+                for t in targets
+            ),
         ),
     )
 
@@ -118,11 +121,6 @@ def write_score(opened: OpenTask, episode: Episode) -> None:
         cluster_id=task.cluster_id,
     )
     opened.write("evaluations", row)
-
-
-def _retained(turn: Turn) -> int:
-    usage = turn.answer.usage
-    return retained_tokens(turn.answer.text, usage.output, usage.reasoning)
 
 
 def _message(message: Message, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from agentloop.run.folder import refuse_failures_alone, units_left, withdraw_unopened
 from agentloop.run.types import NotOpened, Unit
-from occupancy.record.errors import BudgetStopped, InputError, RunError
+from occupancy.record.errors import BudgetStopped, RunError
 from occupancy.record.rows import Rows, merged
 from occupancy.runs import Run
 
@@ -112,8 +112,6 @@ async def _work(
     not open is written once all others are done, and a resume tries it again. RunError where none opens, or
     many in a row do not; `tried`: some were written as not opened before, so many in a row are expected.
     """
-    if at_once < 1:
-        raise InputError(f"{at_once} tasks at a time: expected at least 1, see --workers")
     waiting = iter(units)
     stops: list[BudgetStopped] = []
     closed: list[NotOpened] = []

@@ -57,10 +57,6 @@ class _TryAgain(Exception):
         self.wait_s = wait_s
 
 
-def _asked_wait(failure: Exception) -> float | None:
-    return failure.wait_s if isinstance(failure, _TryAgain) else None
-
-
 def remote(base: str, *, limits: Limits | None = None) -> Retriever:
     """A retriever behind `base`, http://host:port with or without /retrieve."""
     client = Client(base.rstrip("/").removesuffix("/retrieve") + "/retrieve", limits or Limits())
@@ -132,7 +128,9 @@ class Client:
         retries = self._limits.retries
         seed = crc32("\0".join(queries).encode("utf-8", "surrogatepass"))
         try:
-            return await retried(once, retries, seed=seed, asked_wait=_asked_wait)
+            return await retried(
+                once, retries, seed=seed, asked_wait=lambda e: e.wait_s if isinstance(e, _TryAgain) else None
+            )
         except _TryAgain as error:
             raise RetrieverFailed(
                 f"{self._url}: {error}, {retries.most + 1} times; is it running?"

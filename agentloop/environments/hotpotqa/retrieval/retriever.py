@@ -8,6 +8,7 @@ module:function  one of your own: a function that returns a Retriever; `fused` j
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,17 +30,14 @@ class RetrieverFailed(EnvironmentFailed):
     status = Status.RETRIEVER_FAILED
 
 
-async def _nothing_to_close() -> None:
-    return
-
-
 @dataclass(frozen=True)
 class Retriever:
     """A search function with its name, which results are stored under."""
 
     name: str
     search: Search
-    close: Callable[[], Awaitable[None]] = _nothing_to_close
+    close: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)
+    """By default there is nothing to close."""
 
 
 def open_retriever(spec: str, *, corpus: Sequence[Path], cache: Path | None = None) -> Retriever:

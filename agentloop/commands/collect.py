@@ -25,7 +25,7 @@ from occupancy.record.track import add_track
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agentloop.run.matched import CollectOne
+    from agentloop.ledger.matched import CollectOne
     from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.types import Environments
     from occupancy.record.rows import Rows
@@ -148,7 +148,7 @@ async def _collected(
 ) -> int:
     """Collect one recipe, or several that are to spend the same; what came of it is printed."""
     from agentloop.commands.ledger import proof_shown
-    from agentloop.run.matched import collect_matched
+    from agentloop.ledger.matched import collect_matched
 
     if len(settings) > 1:
         proof = await collect_matched(given.out, settings, spending, one)

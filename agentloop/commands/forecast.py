@@ -22,8 +22,8 @@ def show_forecast(
     spending: SpendingLimits,
 ) -> int:
     """Print the lowest, expected and highest cost of each recipe."""
+    from agentloop.ledger.forecast import forecast
     from agentloop.run.collect import tasks_of
-    from agentloop.run.forecast import forecast
     from agentloop.run.plan_file import read_plan
     from occupancy.runs import open_run
 

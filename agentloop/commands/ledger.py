@@ -10,7 +10,7 @@ from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Size
 
 if TYPE_CHECKING:
-    from agentloop.run.matched import Proof
+    from agentloop.ledger.matched import Proof
 
 
 COUNTS = ("attempts", "answered", "failed", "lost", "repeated", "perhaps_billed")

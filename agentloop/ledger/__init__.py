@@ -1,1 +1,1 @@
-"""The ledger and what it guards: budgets, prices, every call billed once."""
+"""What a run costs: before it, its budgets, every call billed once, and the account afterwards."""

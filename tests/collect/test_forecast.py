@@ -9,8 +9,8 @@ import pytest
 from toy_runs import run_of
 from toy_world import Corridors, expert
 
+from agentloop.ledger.forecast import forecast
 from agentloop.run.collect import tasks_of
-from agentloop.run.forecast import forecast
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.summary import summarise
 from analysis.cli import main

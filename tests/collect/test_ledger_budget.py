@@ -13,9 +13,9 @@ from toy_runs import attempts, rows, run_of
 from toy_world import Bounded, Corridors, drunk, expert
 
 from agentloop.ledger.budget import Budget, ContinuationBudget
+from agentloop.ledger.matched import Proof, collect_matched
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
-from agentloop.run.matched import Proof, collect_matched
 from agentloop.types import Answer, Ask, CallFailed, Policy, traits_of
 from occupancy.record.errors import BudgetStopped, InputError, RunError
 from occupancy.record.prices import read_prices

@@ -174,7 +174,7 @@ class OpenEnvServer:
         try:
             self.reset = json.loads(reset)
             good = urlsplit(url).scheme in ("http", "https") and isinstance(self.reset, dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             good = False
         if not good:
             raise InputError(
@@ -234,7 +234,7 @@ class OpenEnvServer:
         try:
             with urllib.request.urlopen(url, timeout=self.timeout_s) as response:
                 given = json.loads(response.read(MOST_BYTES))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(
                 f"{url} gives no JSON ({error}): expected a running OpenEnv server, e.g. "
                 f"openenv:http://127.0.0.1:8000"

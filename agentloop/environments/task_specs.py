@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from occupancy.record.errors import InputError
-from occupancy.record.reading import reading
 
 T = TypeVar("T")
 _SPEC = re.compile(r"(?P<split>\w+)(?:/(?P<level>\w+))?(?::(?:(?P<start>\d+)-)?(?P<stop>\d+))?", re.ASCII)
@@ -73,8 +72,12 @@ def drawn(pool: Sequence[T], part: Slice, *, seed: str) -> list[T]:
 
 def read_ids(file: Path) -> list[str]:
     """Task ids of a file, one a line; InputError where it cannot be read, is empty, or names one twice."""
-    with reading(f"task file {file}", then="expected one task id a line", error=InputError):
+    try:
         ids = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"task file {file}: cannot be read ({error}); expected one task id a line"
+        ) from error
     if not ids:
         raise InputError(f"task file {file} is empty: expected one task id a line")
     if twice := [task_id for task_id, count in Counter(ids).items() if count > 1]:

@@ -48,7 +48,7 @@ def open_environments(name: str, /, **given: Any) -> Environments:
             f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, "
             f"openenv:URL, gym:package.module:function, or package.module:function"
         )
-    function, place = _opener(name), _place(name)
+    function, place = _opener(name)
     of = f"environment {name!r}"
     texts = (f"{setting}={value}" for setting, value in given.items())
     typed = settings(function, texts, of=of, but=list(parameters(function))[: len(place)])
@@ -65,19 +65,17 @@ def open_environments(name: str, /, **given: Any) -> Environments:
     return opened
 
 
-def _opener(name: str) -> Callable[..., Any]:
-    return named(ENVIRONMENTS.get(name) or WITH_A_PLACE.get(name.partition(":")[0], name))
-
-
-def _place(name: str) -> tuple[str, ...]:
-    """What follows the kind of a benchmark."""
+def _opener(name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """What opens a benchmark, and what follows its kind: a server's address or a function."""
     kind, _, place = name.partition(":")
-    return (place,) if kind in WITH_A_PLACE else ()
+    if kind in WITH_A_PLACE:
+        return named(WITH_A_PLACE[kind]), (place,)
+    return named(ENVIRONMENTS.get(name, name)), ()
 
 
 def takes(name: str, setting: str) -> bool:
     """Whether the environment `name` has that setting."""
-    known = parameters(_opener(name)) if ":" in name or name in ENVIRONMENTS else {}
+    known = parameters(_opener(name)[0]) if ":" in name or name in ENVIRONMENTS else {}
     return setting in known or "**" in known
 
 

@@ -180,6 +180,25 @@ def test_a_newer_download_does_not_pass_for_2_1_1(original: Path, tmp_path: Path
     assert Catalogue(source, grammar="2.1.2").game(task.task_id).params
 
 
+@pytest.mark.parametrize(
+    ("game", "told"),
+    [("{", "cannot be read"), ("[" * 100_000, "nested too deep"), ("[]", "is none"), ("{}", "is none")],
+)
+def test_a_damaged_game_is_one_line(tmp_path: Path, game: str, told: str) -> None:
+    folder = tmp_path / "train" / f"{KIND}-Mug-None-Desk-1" / "a"
+    folder.mkdir(parents=True)
+    (folder / "traj_data.json").write_text("{}")
+    catalogue = Catalogue(Downloaded(tmp_path), grammar="2.1.1")
+    (folder / "game.tw-pddl").write_text('{"solvable": true}')
+    (task,) = catalogue.tasks("train")
+    (folder / "game.tw-pddl").write_text(game)
+    with pytest.raises(DataError, match=f"a game of train.*{told}"):
+        catalogue.game(task.task_id)
+    if told != "is none" or game == "[]":
+        with pytest.raises(DataError, match=f"a game of train.*{told}"):
+            Catalogue(Downloaded(tmp_path), grammar="2.1.1").tasks("train")
+
+
 def test_unsolvable_games_are_left_out(tmp_path: Path) -> None:
     for trial, flag in [("a", {"solvable": True}), ("b", {"solvable": False}), ("c", {})]:
         folder = tmp_path / "train" / f"{KIND}-Mug-None-Desk-1" / trial

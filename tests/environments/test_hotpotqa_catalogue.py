@@ -98,6 +98,12 @@ def test_official_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "hotpot_dev_fullwiki_v1.json").write_text('[{"_id": "x"}]')
     with pytest.raises(DataError, match="KeyError"):
         read_questions(tmp_path)
+    (tmp_path / "hotpot_dev_fullwiki_v1.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match="nested too deep"):
+        read_questions(tmp_path)
+    (tmp_path / "questions.parquet").write_bytes(b"PAR1 torn")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_questions(tmp_path)
 
 
 def test_a_missing_folder_says_where_the_data_are_from(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -166,6 +167,21 @@ def test_a_line_that_is_no_passage_is_named(tmp_path: Path, line: str) -> None:
     file.write_text('{"contents": "a"}\n' + line + "\n", "utf-8")
     with pytest.raises(DataError, match="line 2"):
         list(read_passages(file))
+
+
+def test_a_damaged_corpus_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
+    pq.write_table(pa.table({"doc_id": ["1"], "title": ["t"]}), tmp_path / "lacks.parquet")
+    (tmp_path / "latin.jsonl").write_bytes('{"contents": "é"}'.encode("latin-1"))
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    for name, told in (
+        ("torn.parquet", "cannot be read"),
+        ("lacks.parquet", "has no column text"),
+        ("latin.jsonl", "cannot be read"),
+        ("deep.jsonl", "nested too deep"),
+    ):
+        with pytest.raises(DataError, match=f"{name} .*{told}|{name} {told}"):
+            list(read_passages(tmp_path / name))
 
 
 def test_an_unknown_or_missing_corpus_is_refused(tmp_path: Path) -> None:

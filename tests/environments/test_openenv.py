@@ -191,8 +191,9 @@ def test_a_reward_may_have_another_scale(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_refused() -> None:
     with pytest.raises(InputError, match="expected a running OpenEnv server"):
         open_environments("openenv:http://127.0.0.1:1")
-    with pytest.raises(InputError, match="http://HOST:PORT"):
-        open_environments("openenv:ftp://x")
+    for url, reset in (("ftp://x", "{}"), ("http://x", "[]"), ("http://x", "{"), ("http://x", "[" * 10**5)):
+        with pytest.raises(InputError, match="http://HOST:PORT"):
+            open_environments(f"openenv:{url}", reset=reset)
     with pytest.raises(InputError, match="has no setting 'size'"):
         open_environments("openenv:http://127.0.0.1:1", size="3")
     with serving(Server(fault="html")) as url, pytest.raises(InputError, match="gives no JSON"):

@@ -269,6 +269,9 @@ def test_folders_that_are_no_tasks_are_refused(tmp_path: Path, cache: Path) -> N
         ("d", "instruction: x\nmax_agent_timeout_sec: .inf", "expected seconds"),
         ("e", "instruction: x", "needs its verifier"),
         ("f", "- 1", "expected a mapping"),
+        ("h", "descriptions: [1, {key: base}]", "no instruction"),
+        ("i", "descriptions: 5", "no instruction"),
+        ("j", "[" * 5000, "j/task.yaml.*expected YAML"),
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "task.yaml").write_text(text)
@@ -277,6 +280,10 @@ def test_folders_that_are_no_tasks_are_refused(tmp_path: Path, cache: Path) -> N
     (tmp_path / "g").mkdir()
     (tmp_path / "g" / "task.toml").write_text("[")
     with pytest.raises(DataError, match=r"expected a task\.toml"):
+        read_task(tmp_path / "g")
+    (tmp_path / "g" / "task.toml").write_text("agent = 5")
+    (tmp_path / "g" / "instruction.md").write_text("do it")
+    with pytest.raises(DataError, match="5 where a table with timeout_sec is expected"):
         read_task(tmp_path / "g")
 
 

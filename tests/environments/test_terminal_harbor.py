@@ -277,3 +277,7 @@ def test_a_recorded_prefix_is_played_again_and_checked(tmp_path: Path) -> None:
     (tmp_path / "trajectory.json").write_text(json.dumps(document).replace("student", "teacher"))
     with pytest.raises(InputError, match="student played alone"):
         find_recorded(tmp_path, "do")
+    for strange in ({**document, "schema_version": "ATIF-v9"}, {**document, "steps": [{"source": "agent"}]}):
+        (tmp_path / "trajectory.json").write_text(json.dumps(strange))
+        with pytest.raises(InputError, match="0 trajectories"):
+            find_recorded(tmp_path, "do")

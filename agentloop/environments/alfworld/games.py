@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.reading import reading
 
 from ..task_specs import drawn, parse_spec, read_ids
 from .sources import Source
@@ -60,8 +62,9 @@ class Catalogue:
         if game_id not in self._texts:
             split = self._split(game_id)
             unread = (i for i, s in self._split_of.items() if s == split and i not in self._texts)
-            for record in self._source.read(split, {game_id, *islice(unread, READ_AHEAD)}):
-                self._texts[record.game_id] = zlib.compress(pickle.dumps(record), 1)
+            with _whole(split):
+                for record in self._source.read(split, {game_id, *islice(unread, READ_AHEAD)}):
+                    self._texts[record.game_id] = zlib.compress(pickle.dumps(record), 1)
             if game_id not in self._texts:
                 raise DataError(
                     f"{game_id}: it was in the index of {split} and is not there now; is the folder changing?"
@@ -88,5 +91,18 @@ class Catalogue:
 
     def _index(self, split: str) -> dict[str, str]:
         if split not in self._kinds:
-            self._kinds[split] = self._source.index(split)
+            with _whole(split):
+                self._kinds[split] = self._source.index(split)
         return self._kinds[split]
+
+
+@contextmanager
+def _whole(split: str) -> Iterator[None]:
+    """Files that are damaged, or hold something else than games, are a DataError."""
+    try:
+        with reading(f"a game of {split}", then="copy or download the games again"):
+            yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"a game of {split} is none ({type(error).__name__}: {error}): copy or download the games again"
+        ) from error

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.reading import reading
 
 from ..task_specs import data_folder
 
@@ -65,8 +66,9 @@ def read_questions(folder: Path) -> list[Question]:
     """All questions of the folder, sorted by id; DataError where a file is not what it should be."""
     packed = (folder / PACKED[0]).is_file()
     try:
-        questions = _packed(folder) if packed else _official(folder)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        with reading(f"HotpotQA in {folder}", then="copy it again"):
+            questions = _packed(folder) if packed else _official(folder)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise DataError(f"{folder}: not HotpotQA's columns ({type(error).__name__}: {error})") from error
     return sorted(questions, key=lambda question: question.question_id)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.reading import reading
 
 BLOCK = 50_000
 """Passages held as Python objects at a time while a file is read."""
@@ -98,19 +99,21 @@ def store(files: Sequence[Path], target: Path) -> str:
 
 
 def read_passages(file: Path) -> Iterator[Passage]:
-    """Passages of a .parquet or .jsonl file, one at a time."""
-    if file.suffix == ".parquet":
-        return _parquet(file)
-    if file.suffix in (".jsonl", ".json"):
-        return _jsonl(file)
-    raise InputError(f"corpus {file}: expected a .parquet file, or .jsonl as Search-R1's wiki-18")
+    """Passages of a .parquet or .jsonl file, one at a time; DataError where it is damaged."""
+    readers = {".parquet": _parquet, ".jsonl": _jsonl, ".json": _jsonl}
+    if file.suffix not in readers:
+        raise InputError(f"corpus {file}: expected a .parquet file, or .jsonl as Search-R1's wiki-18")
+    with reading(f"corpus {file}", then="expected the passages of a corpus"):
+        yield from readers[file.suffix](file)
 
 
 def _parquet(file: Path) -> Iterator[Passage]:
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(file)
-    for batch in table.iter_batches(columns=["doc_id", "title", "text"]):
+    table, columns = pq.ParquetFile(file), ["doc_id", "title", "text"]
+    if missing := sorted(set(columns) - set(table.schema_arrow.names)):
+        raise DataError(f"corpus {file} has no column {missing[0]}: expected {', '.join(columns)}")
+    for batch in table.iter_batches(columns=columns):
         for row in batch.to_pylist():
             yield Passage(str(row["doc_id"]), row["title"], row["text"])
 

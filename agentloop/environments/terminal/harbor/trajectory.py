@@ -97,16 +97,17 @@ def find_recorded(folder: Path, instruction: str) -> list[dict[str, Any]]:
         try:
             document = json.loads(file.read_text("utf-8"))
             agent = document["agent"]
-            if agent["name"] == NAME and agent["extra"]["instruction"] == instruction:
-                assert document["schema_version"] in VERSIONS
-                found.append([step for step in document["steps"] if step["source"] == "agent"])
-        except (OSError, ValueError, KeyError, TypeError):
+            ours = document["schema_version"] in VERSIONS and agent["name"] == NAME
+            if ours and agent["extra"]["instruction"] == instruction:
+                steps = [step for step in document["steps"] if step["source"] == "agent"]
+                found.append([(step, step["extra"]["author"]) for step in steps])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # another agent's
     if len(found) != 1:
         raise InputError(f"{folder}: {len(found)} trajectories of this task by this agent; expected one")
-    if not found[0] or any(step["extra"]["author"] != Author.STUDENT for step in found[0]):
+    if not found[0] or any(author != Author.STUDENT for _, author in found[0]):
         raise InputError(f"{folder}: expected a trajectory that the student played alone")
-    return found[0]
+    return [step for step, _ in found[0]]
 
 
 def recorded_policy(steps: Sequence[dict[str, Any]]) -> Policy:

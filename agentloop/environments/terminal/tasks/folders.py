@@ -142,14 +142,16 @@ def _terminal_bench(place: Path) -> Folder:
     yaml = imported("yaml", "terminal", "PyYAML")
     file = place / "task.yaml"
     try:
-        settings = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        with reading(file, then="expected YAML"):
+            settings = yaml.safe_load(file.read_text("utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
         raise DataError(f"{file}: {' '.join(str(error).split())}; expected YAML") from error
     if not isinstance(settings, dict):
         raise DataError(f"{file}: expected a mapping with an instruction")
     instruction = settings.get("instruction")
-    for description in settings.get("descriptions") or []:
-        if description.get("key") == "base":
+    descriptions = settings.get("descriptions")
+    for description in descriptions if isinstance(descriptions, list) else []:
+        if isinstance(description, dict) and description.get("key") == "base":
             instruction = instruction or description.get("description")
     if not isinstance(instruction, str):
         raise DataError(f"{file}: no instruction in it")
@@ -162,7 +164,9 @@ def _terminal_bench(place: Path) -> Folder:
     return Folder(place, TERMINAL_BENCH, instruction, agent_s, verifier_s, settings)
 
 
-def _seconds(settings: Mapping[str, Any], name: str, file: Path) -> float:
+def _seconds(settings: Any, name: str, file: Path) -> float:
+    if not isinstance(settings, dict):
+        raise DataError(f"{file}: {settings!r:.60} where a table with {name} is expected")
     value = settings.get(name, DEFAULT_S)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise DataError(f"{file}: {name} = {value!r}: expected seconds above 0")

@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentloop.environments.seeds import Scale, Which, seed_of_task, seed_tasks, shown
+from agentloop.environments.seeds import Scale, SeedEpisode, SeedTasks, Which
 from agentloop.http import open_session
 from agentloop.policies.tool_text import calls_in
-from agentloop.types import Environment, EnvironmentFailed, Message, Policy, Replay, Reply, Task
+from agentloop.types import Environment, EnvironmentFailed, Reply
 from occupancy.record.errors import InputError
 from occupancy.record.specs import Count, Few, Positive
 
@@ -76,12 +76,12 @@ def read_actions(schema: Any) -> Actions:
     )
 
 
-class OpenEnv:
+class OpenEnv(SeedEpisode):
     """One task over one WebSocket."""
 
     def __init__(self, socket: Any, seed: int, server: OpenEnvServer) -> None:
-        self._socket, self._seed, self._server = socket, seed, server
-        self._rewards: list[float] = []
+        super().__init__(seed, server.scale, server.system)
+        self._socket, self._server = socket, server
 
     async def reset(self, seed: int) -> Reply:
         """Begin the task anew; its seed is the task's own, and not the episode's."""
@@ -94,15 +94,6 @@ class OpenEnv:
         if action is None:
             return Reply("No JSON object was found: act with one.", parse_status="no_action", role=role)
         return self._reply(await self._ask("step", action), role)
-
-    def prompt(self, first: Reply) -> Sequence[Message]:
-        """How to act, and the first observation."""
-        system = Message("system", self._server.system, "task")
-        return (system, Message("user", first.observation, "environment"))
-
-    async def ask(self, question: str, **arguments: Any) -> Any:
-        """No server answers a scripted policy."""
-        raise EnvironmentFailed(f"a scripted policy asked {question!r}, which no OpenEnv server answers")
 
     async def _ask(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         import aiohttp
@@ -130,18 +121,12 @@ class OpenEnv:
                 told = json.dumps([{k: e.get(k) for k in ("loc", "msg")} for e in data.get("errors", ())])
                 return Reply(f"This is no action: {told}", parse_status="invalid_action", role=role)
             raise EnvironmentFailed(f"the server failed ({data.get('code')}: {data.get('message')})")
-        reward, done = data.get("reward"), bool(data.get("done"))
-        if isinstance(reward, int | float):
-            self._rewards.append(float(reward))
-        return Reply(
-            shown(data.get("observation")),
-            done,
-            self._server.scale.R(self._rewards) if done else None,
-            role=role,
-        )
+        reward = data.get("reward")
+        number = reward if isinstance(reward, int | float) else None
+        return self._stepped(data.get("observation"), number, bool(data.get("done")), role)
 
 
-class OpenEnvServer:
+class OpenEnvServer(SeedTasks):
     """The environments of the server at `url`; a task is a seed.
 
     Args:
@@ -155,8 +140,6 @@ class OpenEnvServer:
         reset: JSON object of further arguments of every reset.
         timeout_s: seconds for one answer of the server.
     """
-
-    replay, policies = Replay.CHECKED, ()
 
     def __init__(
         self,
@@ -181,47 +164,36 @@ class OpenEnvServer:
                 f"openenv:{url} with reset={reset}: expected openenv:http://HOST:PORT, and a JSON object"
             )
         self._url, self.timeout_s = url.rstrip("/"), timeout_s
-        self.scale = Scale(reward, reward_at_0, reward_at_1)
+        super().__init__(workers, T_max, Scale(reward, reward_at_0, reward_at_1))
         self.actions, told = read_actions(self._get("schema").get("action")), self._get("metadata")
         self.name = f"openenv {told.get('name', '')}".strip()
         self.version = f"{self.name} {told.get('version', '')} reward={reward} reset={reset}"
-        self.T_max, self.capacity = T_max, workers
         self.system = system or f"{told.get('description', '')}\n\n{self.actions.told}".strip()
         tool = {"name": "act", "description": "Act in the environment.", "parameters": self.actions.schema}
         self.tools = () if self.actions.text_field else ({"type": "function", "function": tool},)
-        self._free = asyncio.Semaphore(workers)
         self._session: Any = None
 
-    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
-        """Seeds: see `seed_tasks`."""
-        return seed_tasks(spec)
-
-    def policy(self, spec: str) -> Policy | None:
-        """None: servers bring no policies."""
-        return None
-
     @asynccontextmanager
-    async def open(self, task: Task) -> AsyncIterator[Environment]:
-        """A connection of its own for each task."""
+    async def opened(self, seed: int) -> AsyncIterator[Environment]:
+        """A connection of its own for one task."""
         import aiohttp
 
-        async with self._free:
-            if self._session is None:
-                self._session = open_session("agents")
-            address = f"ws{self._url.removeprefix('http')}/ws"
-            try:
-                async with asyncio.timeout(self.timeout_s):
-                    socket = await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise EnvironmentFailed(
-                    f"{address} cannot be reached ({type(error).__name__}: {error})"
-                ) from None
-            try:
-                yield OpenEnv(socket, seed_of_task(task), self)
-            finally:
-                with suppress(ConnectionError, aiohttp.ClientError):
-                    await socket.send_str('{"type": "close"}')
-                await socket.close()
+        if self._session is None:
+            self._session = open_session("agents")
+        address = f"ws{self._url.removeprefix('http')}/ws"
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                socket = await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise EnvironmentFailed(
+                f"{address} cannot be reached ({type(error).__name__}: {error})"
+            ) from None
+        try:
+            yield OpenEnv(socket, seed, self)
+        finally:
+            with suppress(ConnectionError, aiohttp.ClientError):
+                await socket.send_str('{"type": "close"}')
+            await socket.close()
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,31 +1,20 @@
-"""What environments share whose tasks are seeds and whose steps have rewards: OpenEnv, Gymnasium."""
+"""Benchmarks whose tasks are seeds and whose steps have rewards: what OpenEnv and Gymnasium share."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentloop.environments.task_specs import parse_spec
-from agentloop.types import EnvironmentFailed, Task
+from agentloop.types import Environment, EnvironmentFailed, Message, Policy, Replay, Reply, Task
 from occupancy.record.errors import InputError
 from occupancy.record.specs import check
 
 Which = Literal["last", "sum", "max"]
-
-
-def seed_tasks(spec: str) -> list[Task]:
-    """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`."""
-    part = parse_spec(spec, splits=("seeds",))
-    if part.stop is None:
-        raise InputError(f"--tasks {spec}: expected seeds:N or seeds:A-B, since seeds have no end")
-    return [Task(f"seeds/{n}", f"seeds/{n}", "seeds") for n in range(part.start, part.stop)]
-
-
-def seed_of_task(task: Task) -> int:
-    """The seed that a task is."""
-    return int(task.task_id.removeprefix("seeds/"))
 
 
 def shown(observation: Any) -> str:
@@ -68,3 +57,58 @@ class Scale:
             raise EnvironmentFailed("the episode is done and no step has had a reward")
         chosen = {"last": rewards[-1], "sum": sum(rewards), "max": max(rewards)}[self.reward]
         return (chosen - self.reward_at_0) / (self.reward_at_1 - self.reward_at_0)
+
+
+class SeedEpisode:
+    """One task: a kind of environment adds `reset` and `step`."""
+
+    def __init__(self, seed: int, scale: Scale, system: str) -> None:
+        self._seed, self._scale, self._system = seed, scale, system
+        self._rewards: list[float] = []
+
+    def prompt(self, first: Reply) -> Sequence[Message]:
+        """How to act, and the first observation."""
+        return (Message("system", self._system, "task"), Message("user", first.observation, "environment"))
+
+    async def ask(self, question: str, **arguments: Any) -> Any:
+        """No such environment answers a scripted policy."""
+        raise EnvironmentFailed(f"a scripted policy asked {question!r}: no environment of seeds answers that")
+
+    def _stepped(self, observation: Any, reward: float | None, done: bool, role: str = "user") -> Reply:
+        if reward is not None:
+            self._rewards.append(float(reward))
+        return Reply(shown(observation), done, self._scale.R(self._rewards) if done else None, role=role)
+
+
+class SeedTasks:
+    """The benchmark: a kind of it adds `name`, `version` and `opened`."""
+
+    replay, policies = Replay.CHECKED, ()
+
+    def __init__(self, workers: int, T_max: int, scale: Scale) -> None:
+        self.capacity, self.T_max, self.scale = workers, T_max, scale
+        self._free = asyncio.Semaphore(workers)
+
+    def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
+        """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`."""
+        part = parse_spec(spec, splits=("seeds",))
+        if part.stop is None:
+            raise InputError(f"--tasks {spec}: expected seeds:N or seeds:A-B, since seeds have no end")
+        return [Task(f"seeds/{n}", f"seeds/{n}", "seeds") for n in range(part.start, part.stop)]
+
+    def policy(self, spec: str) -> Policy | None:
+        """None: such benchmarks bring no policies."""
+        return None
+
+    def opened(self, seed: int) -> AbstractAsyncContextManager[Environment]:
+        """An environment of its own for one task."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        """One task; waits while `capacity` are open."""
+        async with self._free, self.opened(int(task.task_id.removeprefix("seeds/"))) as environment:
+            yield environment
+
+    async def close(self) -> None:
+        """Nothing to close: each task has closed its own."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from toy_runs import rows, run_of
 
-from agentloop.environments.seeds import Scale, seed_tasks, shown
+from agentloop.environments.seeds import Scale, shown
 from agentloop.policies.by_name import open_environments
 from agentloop.types import Answer, Ask, EnvironmentFailed, Usage
 from occupancy.record.errors import InputError
@@ -72,7 +72,8 @@ def test_words_arrays_and_what_does_not_close() -> None:
 
 
 def test_seeds_rewards_and_observations() -> None:
-    assert [task.task_id for task in seed_tasks("seeds:2-4")] == ["seeds/2", "seeds/3"]
+    worlds = open_environments("gym:gym_games:Words")
+    assert [task.task_id for task in worlds.tasks("seeds:2-4")] == ["seeds/2", "seeds/3"]
     assert Scale("sum", -1, 3).R([1, -1, 1]) == 0.5
     assert Scale("max").R([0, 1, 0]) == 1
     assert shown({"a": 1, "b": object}).startswith('{"a": 1, "b": "<class')

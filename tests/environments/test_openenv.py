@@ -18,7 +18,8 @@ from aiohttp import web
 from toy_runs import rows
 from toy_world import Corridor
 
-from agentloop.environments.openenv import read_actions, shown
+from agentloop.environments.openenv import read_actions
+from agentloop.environments.seeds import shown
 from agentloop.policies.by_name import open_environments, takes
 from agentloop.run.collect import Settings, Setup, collect
 from agentloop.types import Answer, Ask, OffersTools, Reply, Usage

@@ -18,12 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agentloop.ledger.budget import Budget
 from agentloop.ledger.metered import LocalBilling, Meter, metered
 from agentloop.ledger.store import Ledger
+from agentloop.run.settings import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, Message, PolicyFailed, Traits, Usage
 from occupancy.record.errors import BudgetStopped, RunError
-from occupancy.record.prices import Price
+from occupancy.record.prices import Price, PriceTable
 
 MOST = 100
 PRICE = Price(input=3, cached_input=1, output=7)
+PRICES = PriceTable("EUR", {"p": PRICE})
 KINDS = ("ok", "no_usage", "timeout", "unbilled", "billed_failure", "refused", "hang")
 
 
@@ -116,10 +118,8 @@ class Bursts(RuleBasedStateMachine):
         ledger = Ledger(self.folder / "ledger.sqlite")
         budget = Budget(self.limit, spent=ledger.charged(self.axis))
         billing = LocalBilling(ledger, "teacher", "p", budget=budget, axis=self.axis)
-        meter = Meter(
-            billing, "teacher", "p", price=PRICE, bounded=True, retries=1, backoff_s=0, patience=10**9
-        )
-        policy = metered(self.provider, meter)
+        spending = SpendingLimits(self.limit, self.axis, prices=PRICES, retries=1, backoff_s=0)
+        policy = metered(self.provider, Meter(billing, "teacher", "p", spending, patience=10**9))
         tasks = []
         for script in calls:
             self.number += 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentloop.ledger.budget import Budget
 from agentloop.ledger.store import CallKey, Charge, Ledger, key_of
 from agentloop.retries import Retries, WaitTooLong, retried
+from agentloop.run.settings import SpendingLimits
 from agentloop.types import (
     Answer,
     Ask,
@@ -112,19 +113,19 @@ class Meter:
     role: str
     name: str
     """The policy as the run remembers it."""
-    price: Price | None = None
-    bounded: bool = False
-    """There is a budget, so every call needs a bound on its cost."""
-    money: bool = False
-    """The budget is in money."""
-    turn_tokens: int | None = None
-    """Most output tokens of a call, where the policy itself has no limit."""
-    retries: int = 5
-    """Further attempts after a transient failure."""
-    backoff_s: float = 0.5
-    """Wait before the first retry; it doubles each time, up to a minute."""
+    spending: SpendingLimits = field(default_factory=SpendingLimits)
     patience: int = 10
     """Calls in a row that may fail after all their retries before the server counts as lost."""
+
+    @property
+    def money(self) -> bool:
+        """Whether the money of every call is limited."""
+        return self.spending.by_call and self.spending.axis == "money"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every call needs a bound on its cost."""
+        return self.money or (self.spending.by_call and self.role == "teacher")
 
 
 def metered(policy: Policy, meter: Meter) -> Policy:
@@ -132,7 +133,7 @@ def metered(policy: Policy, meter: Meter) -> Policy:
 
     InputError where a budget is set and nothing bounds what a call can cost.
     """
-    most_output = traits_of(policy).most_output or meter.turn_tokens
+    most_output = traits_of(policy).most_output or meter.spending.turn_tokens
     if meter.bounded:
         refuse_unbounded(meter.role, meter.name, most_output)
     return _Metered(policy, meter, most_output)
@@ -151,11 +152,13 @@ class _Metered:
     def __init__(self, policy: Policy, meter: Meter, most_output: int | None) -> None:
         self._policy, self._meter, self._most_output = policy, meter, most_output
         self.traits = traits_of(policy)
+        prices = meter.spending.prices
+        self._price = None if prices is None else prices.find(meter.name)
         self._who = f"{meter.role} {meter.name!r}"
         self._failed_in_a_row = 0
 
     async def __call__(self, ask: Ask) -> Answer:
-        retries = Retries(self._meter.retries, self._meter.backoff_s)
+        retries = Retries(self._meter.spending.retries, self._meter.spending.backoff_s)
         try:
             answer = await retried(lambda: self._attempt(ask), retries, seed=ask.seed, asked_wait=_asked_wait)
         except WaitTooLong as too_long:
@@ -179,7 +182,7 @@ class _Metered:
         return answer
 
     async def _attempt(self, ask: Ask) -> Answer:
-        billing, price, most = self._meter.billing, self._meter.price, self._most(ask)
+        billing, price, most = self._meter.billing, self._price, self._most(ask)
         reserved = await billing.reserve(key_of(ask), most)
         if isinstance(reserved, Answer):
             return reserved
@@ -212,7 +215,7 @@ class _Metered:
             )
 
     def _most(self, ask: Ask) -> Charge:
-        tokens, price = self._most_output, self._meter.price
+        tokens, price = self._most_output, self._price
         if tokens is None or price is None:
             return Charge(tokens)
         bound = prompt_bound(ask.context) + self.traits.more_prompt

@@ -194,14 +194,9 @@ def refuse_recipe(settings: Settings, environments: Environments) -> None:
         )
 
 
-def _limited(spending: SpendingLimits) -> bool:
-    """Whether the budget limits every call, not only whole continuations."""
-    return spending.budget is not None and not spending.by_continuation
-
-
 def refuse_budget(setup: Setup) -> None:
     """Refuse a budget that the teacher could exceed, before a folder is begun."""
-    if _limited(setup.spending):
+    if setup.spending.by_call:
         most = traits_of(setup.teacher).most_output or setup.spending.turn_tokens
         refuse_unbounded("teacher", setup.settings.teacher, most)
 
@@ -262,20 +257,7 @@ def with_meters(
 
 
 def _metered(role: str, setup: Setup, billing: Callable[[str], Billing]) -> Policy:
-    spending = setup.spending
-    name, policy = (setup.settings.student, setup.student)
+    name, policy = setup.settings.student, setup.student
     if role == "teacher":
-        name, policy = (setup.settings.teacher, setup.teacher)
-    limited = _limited(spending)
-    meter = Meter(
-        billing(role),
-        role,
-        name,
-        price=None if spending.prices is None else spending.prices.find(name),
-        bounded=limited and (role == "teacher" or spending.axis == "money"),
-        money=limited and spending.axis == "money",
-        turn_tokens=spending.turn_tokens,
-        retries=spending.retries,
-        backoff_s=spending.backoff_s,
-    )
-    return metered(policy, meter)
+        name, policy = setup.settings.teacher, setup.teacher
+    return metered(policy, Meter(billing(role), role, name, setup.spending))

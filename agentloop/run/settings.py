@@ -154,6 +154,11 @@ class SpendingLimits:
         """Whether the budget limits whole continuations and not single calls."""
         return self.budget is not None and (self.matched or self.axis == "training")
 
+    @property
+    def by_call(self) -> bool:
+        """Whether it limits every call."""
+        return self.budget is not None and not self.by_continuation
+
     def cost_of(self, rows: Rows) -> int:
         """What a unit with these rows takes out of a budget for whole continuations, in tokens."""
         if self.axis == "training":

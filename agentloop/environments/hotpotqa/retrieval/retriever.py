@@ -51,6 +51,11 @@ def open_retriever(spec: str, *, corpus: Sequence[Path], cache: Path | None = No
 
         made: Retriever = named(spec)()
         return made
+    return embedded(corpus, cache=cache)
+
+
+def embedded(corpus: Sequence[Path], *, cache: Path | None = None) -> Retriever:
+    """BM25 in this process."""
     index = open_bm25(corpus, cache=cache)
 
     async def search(query: str, k: int) -> Sequence[Passage]:

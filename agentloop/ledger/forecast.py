@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.types import Task
 from occupancy.record.errors import DataError
+from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF
 from occupancy.runs import Run
 from occupancy.statistics.clusters import clustered_ratio
@@ -134,7 +134,7 @@ def _total(
 def _verdicts(like: Run, psi: str) -> dict[_Key, bool]:
     """Verdict of a prefix filter on the rollout of each proposal, where the run says."""
     rows = like.read("proposals", columns=[*_KEY, "psi"]).to_pylist()
-    told = ((_key(row), json.loads(row["psi"]).get(psi)) for row in rows)
+    told = ((_key(row), read_cell(row["psi"], "filters", row["task_id"]).get(psi)) for row in rows)
     return {key: bool(verdict) for key, verdict in told if verdict is not None}
 
 

@@ -147,7 +147,7 @@ def offered_tools(context: Sequence[Message]) -> tuple[list[dict[str, Any]], Seq
     system, _, described = first.content.removesuffix(_TOOLS_END).rpartition(_TOOLS)
     try:
         tools = [json.loads(line) for line in described.split("\n") if line]
-    except ValueError:  # a system message that only looks like one of ours
+    except (ValueError, RecursionError):  # a system message that only looks like one of ours
         return [], context
     said = system.removesuffix("\n\n")
     return tools, ((replace(first, content=said),) if said else ()) + tuple(context[1:])

@@ -140,6 +140,15 @@ def test_a_damaged_index_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "indptr.npy").write_bytes(b"no array")
     with pytest.raises(DataError, match="delete it, and it is built again"):
         load_bm25(tmp_path)
+    for text, told in (
+        ("{}", "name=None"),
+        ("[]", "JSON object"),
+        ("{", "cannot be read"),
+        ("[" * 10**5, "deep"),
+    ):
+        (tmp_path / "index.json").write_text(text)
+        with pytest.raises(DataError, match=told):
+            load_bm25(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ def test_a_cell_with_another_value_is_one_line_of_every_command(
     run: Path, cell: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy, out = tmp_path / "run", tmp_path / "out"
+    like = ["collect", "--env", "toy_world:Corridors", "--student", "toy_world:drunk", "--tasks", "2"]
+    like += ["--teacher", "toy_world:expert", "--recipe", "op-critical", "--dry-run", "--like", str(copy)]
     shutil.copytree(run, copy)
     table, _, column = cell.partition(".")
     for file in copy.rglob(f"{table}.parquet"):
@@ -41,6 +43,7 @@ def test_a_cell_with_another_value_is_one_line_of_every_command(
         ("export", str(copy), "--format", "atif", "--out", str(out)),
         ("publish", str(copy), "--license", "mit", "--out", str(out)),
         ("cut", str(copy), "--recipe", "op-short", "--K", "2", "--budget", "20", "--out", str(out)),
+        (*like, "--set", "T_max=12", "--out", str(out)),
     ):
         code = main([*command])
         told = capsys.readouterr().err
@@ -51,4 +54,4 @@ def test_a_cell_with_another_value_is_one_line_of_every_command(
         elif out.is_dir():
             shutil.rmtree(out)
         else:
-            out.unlink()
+            out.unlink(missing_ok=True)

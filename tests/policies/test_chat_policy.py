@@ -19,7 +19,7 @@ from toy_runs import attempts, rows, run_of
 from agentloop.ledger.metered import ServerLost
 from agentloop.policies.chat import ChatPolicy, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec, address, identity, parse_chat
-from agentloop.policies.tool_text import calls_in, tool_messages, turn_text
+from agentloop.policies.tool_text import calls_in, offered_tools, tool_messages, turn_text, with_tools
 from agentloop.retries import retry_after
 from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Message
@@ -356,3 +356,10 @@ def test_a_server_that_is_not_there_has_billed_nothing() -> None:
 
     error = asyncio.run(main())
     assert (error.kind, error.retry, error.billed) == ("connection", True, "no")
+
+
+def test_a_system_message_that_only_looks_like_offered_tools_is_left_alone() -> None:
+    for tools in ("{", "[" * 100_000):
+        system = with_tools("Act.", []).replace("\n</tools>", f"\n{tools}\n</tools>")
+        context = (Message("system", system, "task"),)
+        assert offered_tools(context) == ([], context)

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import DataError, InputError, imported
+from occupancy.record.reading import reading
+from occupancy.record.specs import Size, check_entries
 
 from ...cache import cache_folder, made_once
 from .passages import Corpus, Passage, store, tell
@@ -94,17 +96,20 @@ def load_bm25(folder: Path) -> Bm25:
     import numpy as np
 
     stemmer = _stemmer()
-    try:
+    then = "delete it, and it is built again"
+    with reading(f"the index {folder}", then=then):
         made = json.loads((folder / "index.json").read_text("utf-8"))
         vocabulary = json.loads((folder / "vocabulary.json").read_text("utf-8"))
+        check_entries(made, {"name": str, "passages": Size, "stop_words": tuple[str, ...]}, of=f"{folder}")
+    try:
         scores = tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS)
         corpus = Corpus(folder / "passages.arrow")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder}: no usable index ({error}); delete it, and it is built again") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{folder}: no usable index ({error}); {then}") from error
     if len(corpus) != made["passages"] or len(scores[2]) < len(vocabulary) + 1:
         raise DataError(
             f"{folder}: {len(corpus)} passages and {len(scores[2])} offsets, expected {made['passages']} and "
-            f"more than {len(vocabulary)}; delete it, and it is built again"
+            f"more than {len(vocabulary)}; {then}"
         )
     return Bm25(corpus, made["name"], scores, vocabulary, stemmer, frozenset(made["stop_words"]))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from agentloop.environments.task_specs import data_folder
 from agentloop.types import Task
 from occupancy.record.errors import DataError
+from occupancy.record.reading import reading
 
 from ..sandbox.changes import find_changes
 from ..sandbox.images import Image, unpacked
@@ -182,11 +183,13 @@ def find_data() -> Path:
 
 def _lines(file: Path) -> list[Line]:
     found = []
-    for number, text in enumerate(file.read_text("utf-8").splitlines(), start=1):
+    with reading(file, then=HOW_TO_GET):
+        lines = file.read_text("utf-8").splitlines()
+    for number, text in enumerate(lines, start=1):
         try:
             raw = json.loads(text)
             line = Line(raw["id"], raw["fs"], raw["query"], raw["gold"], raw["usable"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{file}, line {number}: {error!r}; expected id, fs, query, gold, usable"
             ) from None

@@ -10,7 +10,7 @@ import pytest
 from browser import Elements
 from paper_page import page, se
 
-from agentloop.run.forecast import forecast
+from agentloop.ledger.forecast import forecast
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.types import Task
 from analysis.compare import compare

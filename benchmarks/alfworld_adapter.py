@@ -106,7 +106,7 @@ async def adapter(histories: dict[str, History], spec: str, *, expert: bool) -> 
     try:
         tasks = pool.tasks(spec)
         async with pool.open(pool.tasks("valid_unseen:1")[0]) as env:  # imports are no cost of an episode
-            pid = env.pid
+            pid = env.worker.pid
         for task in tasks:
             t0 = used(pid)
             async with pool.open(task) as env:

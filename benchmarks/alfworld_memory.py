@@ -31,9 +31,9 @@ async def one_worker(spec: str, *, every: int = 50) -> list[tuple[int, float, fl
                 how = EpisodeSettings(author=Author.TEACHER, most=10, T_max=50, seeds=lambda t: t)
                 part = await play(env, scripted_expert(), begin, how)
                 await replay(env, part.history, seed=0)
-                pids.add(env.pid)
+                pids.add(env.worker.pid)
                 if played % every == 0 or played == len(tasks):
-                    measured.append((played, memory_mb(env.pid), memory_mb(env.pid, "VmHWM")))
+                    measured.append((played, memory_mb(env.worker.pid), memory_mb(env.worker.pid, "VmHWM")))
     finally:
         await pool.close()
     if len(pids) > 1:

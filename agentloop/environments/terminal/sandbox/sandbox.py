@@ -56,13 +56,16 @@ class Ran:
 class Sandbox:
     """An open sandbox; made by `open_sandbox`."""
 
-    def __init__(self, folder: Path, layers: Layers, process: asyncio.subprocess.Process, pid: int) -> None:
-        self.folder, self.layers, self.pid = folder, layers, pid
+    def __init__(self, start: Start, process: asyncio.subprocess.Process, pid: int) -> None:
+        self.folder, self.layers, self.limits, self.group = (
+            start.folder,
+            start.layers,
+            start.limits,
+            start.group,
+        )
+        self._process, self.pid = process, pid
         """`pid` is the first process of the sandbox, as the machine counts."""
-        self._process = process
         self._namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
-        self.limits = Limits()
-        self.group: limits_of.Group | None = None
 
     @property
     def alive(self) -> bool:
@@ -302,9 +305,9 @@ async def open_sandbox(
     pid = None
     try:
         folder.chmod(0o755)
-        process, pid = await _start(folder, layers, limits=limits, group=group, cwd=cwd, network=network)
-        sandbox = Sandbox(folder, layers, process, pid)
-        sandbox.limits, sandbox.group = limits, group
+        start = Start(folder, layers, limits, group, cwd, network)
+        process, pid = await _start(start)
+        sandbox = Sandbox(start, process, pid)
         up = await sandbox.run("true", timeout_s=START_S)
         if up.code:
             raise SandboxFailed(f"the image cannot run a command: {up.output.decode(errors='replace')[:200]}")
@@ -317,15 +320,7 @@ async def open_sandbox(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _start(
-    folder: Path,
-    layers: Layers,
-    *,
-    limits: Limits,
-    group: limits_of.Group | None,
-    cwd: str,
-    network: bool,
-) -> tuple[asyncio.subprocess.Process, int]:
+async def _start(start: Start) -> tuple[asyncio.subprocess.Process, int]:
     ours: list[int] = []
     theirs: list[int] = []
     process, pid, ready, calls = None, None, None, None
@@ -340,9 +335,8 @@ async def _start(
             theirs.append(calls)
             os.write(calls, program)
             os.lseek(calls, 0, os.SEEK_SET)
-        start = Start(folder, layers, limits, group, info_end, ready, calls, cwd, network)
         process = await asyncio.create_subprocess_exec(
-            *launch_command(start),
+            *launch_command(start, info=info_end, ready=ready, calls=calls),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -176,7 +176,8 @@ class _Build:
     def _copy(self, step: Step) -> None:
         words = [self._filled(word) for word in shlex.split(step.rest) if not word.startswith("--")]
         if step.body:
-            return self._files({self._target(words[-1], "").strip("/"): step.body})
+            self._files({self._target(words[-1], "").strip("/"): step.body})
+            return
         *sources, target = words
         place, layer = self.context.resolve(), self._new()
         for source in sources:
@@ -197,7 +198,6 @@ class _Build:
                 else:
                     shutil.copy2(path, into)
         give_to_sandboxes(layer)
-        return None
 
     def _target(self, target: str, name: str) -> str:
         path = os.path.normpath(os.path.join(self.cwd, target))

@@ -188,8 +188,7 @@ class Ledger:
     async def settle(self, attempt_id: int, answer: Answer, *, cost: Charge) -> None:
         """Record the answer and its usage."""
         found = {"state": "settled", "billed": "yes", "finish_reason": answer.finish_reason}
-        text = json.dumps(asdict(answer) | {"usage": astuple(answer.usage)})
-        await self._end(attempt_id, found | {"answer": text}, answer.usage, cost)
+        await self._end(attempt_id, found | {"answer": _answer_json(answer)}, answer.usage, cost)
 
     async def fail(self, attempt_id: int, error: PolicyFailed | EnvironmentFailed, *, cost: Charge) -> None:
         """Record that the attempt got no answer, and whether it may have been billed all the same."""
@@ -314,6 +313,10 @@ class Ledger:
                 f"again; what was bought is kept"
             ) from error
         return results
+
+
+def _answer_json(answer: Answer) -> str:
+    return json.dumps(asdict(answer) | {"usage": astuple(answer.usage)})
 
 
 def _answer(text: str) -> Answer:

@@ -174,5 +174,5 @@ def test_files_that_are_no_plans_are_refused(tmp_path: Path, text: str, message:
     (tmp_path / "PLAN.toml").write_text(text)
     with pytest.raises(InputError, match=message):
         read_plan(tmp_path / "PLAN.toml")
-    with pytest.raises(InputError, match="part 'x'"):
+    with pytest.raises(InputError, match="part of the plan: name='x': expected one of"):
         Part("x", "op-short", INF, 1, 1, 1.0)

@@ -47,6 +47,10 @@ async def collect(
     Raises:
         BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget resumes it.
         RunError: A disk or a server failed: the same call resumes the run once that is repaired.
+
+    Example:
+        >>> settings = Settings(preset("op-short", K=3), student="small", teacher="big", tasks="train:40")
+        >>> run = await collect("RUN", Setup(settings, environments, student, teacher))
     """
     settings, spending = setup.settings, setup.spending
     refuse_budget(setup)

@@ -66,6 +66,8 @@ class PlanFile:
     """Most output tokens of a teacher's turn; None where the teacher's name says it."""
     pool_stated: bool = False
     """The pool is known, and not only the pilot's own tasks."""
+    beside: tuple[str, ...] = ()
+    """Run folders that every student is trained on too, as D_BC; paid for before the budget."""
     contenders: tuple[Mapping[str, Any], ...] = ()
     """Candidates that were not excluded, the most expected first: recipe, K, r_tokens, pilot_traces."""
 
@@ -120,7 +122,8 @@ def read_plan(file: str | Path) -> PlanFile:
         raise InputError(f"the plan {file} has no lists under parts and contenders: write it anew")
     if any(not isinstance(part, dict) or set(part) != entries for part in parts):
         raise InputError(f"the plan {file} has a part without {', '.join(entries)}, or more: write it anew")
-    return PlanFile(**given | {"parts": tuple(Part(**p) for p in parts), "contenders": tuple(contenders)})
+    read = {"parts": tuple(Part(**p) for p in parts), "contenders": tuple(contenders)}
+    return PlanFile(**given | read | {"beside": tuple(given.get("beside", ()))})
 
 
 def fill_collect(given: argparse.Namespace) -> None:
@@ -156,10 +159,10 @@ def _filled(given: list[str], by: Mapping[str, object]) -> list[str]:
 
 
 def fill_train(given: argparse.Namespace) -> None:
-    """Put the pilot's own traces that a plan trains on before the runs of `fewsteps train --plan`."""
+    """Put the pilot's own traces, and what else a plan trains on, before the runs of `fewsteps train`."""
     plan = read_plan(given.plan)
     folder = Path(given.plan).with_suffix("").with_name(f"{Path(given.plan).stem}-pilot")
     if not (folder / "run.json").exists():
         with whole_folder(folder) as draft:
             own_traces(open_run(plan.pilot), draft, success=plan.pilot_traces == "success")
-    given.runs = [str(folder), *given.runs]
+    given.runs = [str(folder), *plan.beside, *given.runs]

@@ -109,10 +109,10 @@ def next_trainings(
 
 def _as_expected(option: Option, trainings: Sequence[Training], facts: Facts) -> Training:
     tasks = int(np.mean([len(t.attempts) for t in trainings])) if trainings else EPISODES
-    x = features(option.arm, option.budget / facts.pilot)
+    x = features(option.arm, option.budget / facts.pilot, sunk=facts.sunk / facts.pilot)
     p = float(expit(x @ posterior(trainings, facts).mean))
     parts = (1 - option.arm.r) * option.budget, option.arm.r * option.budget
-    return Training(option.arm, *parts, option.seed, (p,) * tasks, (1,) * tasks)
+    return Training(option.arm, *parts, option.seed, (p,) * tasks, (1,) * tasks, sunk_tokens=facts.sunk)
 
 
 def worth(
@@ -138,15 +138,14 @@ def worth(
     """
     J, center = post.expected(arms, size), post.weights @ post.logits(arms, size)[0]
     slope = expit(center) * (1 - expit(center))
-    rows = np.array([features(arm, size, final=True) for arm in arms])
-    mean, V = post.mean, post.covariance
+    rows, mean, V = post.final(arms, size)[0], post.mean, post.covariance
     nodes, weights = np.polynomial.hermite_e.hermegauss(41)
     weights = weights / weights.sum()
     found = []
     for arm, cut in trainings:
-        x = features(arm, cut)
+        x = features(arm, cut, sunk=post.sunk)
         p = float(expit(x @ mean))
-        noise = 1 / (episodes * p * (1 - p)) + post.prior.unlike(cut)
+        noise = 1 / (episodes * p * (1 - p)) + post.prior.unlike(cut + post.sunk)
         step = slope * (rows @ (V @ x)) / np.sqrt(x @ V @ x + noise)
         found.append(max(float(weights @ (J[None] + nodes[:, None] * step[None]).max(1) - J.max()), 0.0))
     return np.array(found)

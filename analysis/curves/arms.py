@@ -1,6 +1,7 @@
 """Arms, the candidates that a budget can buy, and their features in the model of learning curves.
 
 The size of a data set is its teacher tokens (C_i), the pilot's own included, divided by those of the pilot.
+Data that every student is trained on beside it (D_BC) have a size of their own, `sunk`.
 """
 
 from __future__ import annotations
@@ -158,18 +159,24 @@ def hat(size: float) -> Array:
     return weights
 
 
-def features(arm: Arm, size: float, *, r: float | None = None, final: bool = False) -> Array:
+def features(
+    arm: Arm, size: float, *, sunk: float = 0.0, r: float | None = None, final: bool = False
+) -> Array:
     """[53] row x with logit J(arm, size) = x beta: effects at the four knots, and 1 / size where pilot
     traces are unfiltered.
+
+    The level is that of all data, at size + sunk; what an arm changes, it changes in its share of them.
 
     Args:
         arm: the arm.
         size: teacher tokens in units of the pilot's cost, > 0.
+        sunk: those of data that every student is trained on beside, in the same units.
         r: on-policy share of the tokens where it is not the arm's, as in a cut.
         final: a final student, trained on the pilot's own traces too; a small training is on a cut alone.
     """
     if not size > 0:
         raise ValueError(f"a size must be positive; got {size}")
-    own, at = effects(arm, r), hat(size)
-    unfiltered = 1 / size if final and arm.pilot_traces == "all" else 0.0
-    return np.concatenate([at * own[0], np.outer(at, own[1:]).ravel(), [unfiltered]])
+    every = size + sunk
+    own, at = effects(arm, r), hat(every)
+    unfiltered = 1 / every if final and arm.pilot_traces == "all" else 0.0
+    return np.concatenate([at * own[0], np.outer(at, own[1:] * size / every).ravel(), [unfiltered]])

@@ -29,12 +29,14 @@ class Posterior:
         weights: [C].
         means: [C, 53]; covariances: [C, 53, 53].
         prior: what it was conditioned from; knows how far candidates depart from their features.
+        sunk: data that every final student is trained on beside, in pilot costs.
     """
 
     weights: Array
     means: Array
     covariances: Array
     prior: Prior
+    sunk: float = 0.0
 
     @property
     def mean(self) -> Array:
@@ -48,11 +50,16 @@ class Posterior:
         within = np.einsum("c,cij->ij", self.weights, self.covariances)
         return np.asarray(within + np.einsum("c,ci,cj->ij", self.weights, d, d))
 
+    def final(self, arms: Sequence[Arm], size: float) -> tuple[Array, Array, float]:
+        """Of final students at a size: features [A, 53], departures from them [A], and their variance."""
+        X = np.array([features(arm, size, sunk=self.sunk, final=True) for arm in arms])
+        every = size + self.sunk
+        return X, np.array([self.prior.offset(arm, every) for arm in arms]), self.prior.lack_of_fit(every)
+
     def logits(self, arms: Sequence[Arm], size: float) -> tuple[Array, Array]:
         """Means [C, A] and standard deviations [C, A] of the logit of J of each arm at a size."""
-        X = np.array([features(arm, size, final=True) for arm in arms])
-        off = np.array([self.prior.offset(arm, size) for arm in arms])
-        variance = np.array([((X @ V) * X).sum(1) for V in self.covariances]) + self.prior.lack_of_fit(size)
+        X, off, lack = self.final(arms, size)
+        variance = np.array([((X @ V) * X).sum(1) for V in self.covariances]) + lack
         return self.means @ X.T + off, np.sqrt(np.maximum(variance, 1e-12))
 
     def expected(self, arms: Sequence[Arm], size: float) -> Array:
@@ -123,4 +130,10 @@ def posterior(trainings: Sequence[Training], facts: Facts, prior: Prior | None =
     known = shipped() if prior is None else prior
     seen = observations(trainings, known, pilot=facts.pilot)
     weights, means, covariances = conditioned(known, *seen, fact_vector(facts))
-    return Posterior(weights, means[:, :DIMENSION], covariances[:, :DIMENSION, :DIMENSION], known)
+    return Posterior(
+        weights,
+        means[:, :DIMENSION],
+        covariances[:, :DIMENSION, :DIMENSION],
+        known,
+        sunk=facts.sunk / facts.pilot,
+    )

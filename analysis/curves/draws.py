@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.curves.arms import DIMENSION, Arm, Array, features
+from analysis.curves.arms import DIMENSION, Arm, Array
 from analysis.curves.curves import Posterior
 
 LEVEL = 0.9
@@ -49,9 +49,7 @@ def drawn(
         seed: of the draws.
     """
     sizes = [(pilot + budget) / pilot for budget in budgets]
-    rows = np.array([[features(arm, size, final=True) for size in sizes] for arm in arms])
-    off = np.array([[post.prior.offset(arm, size) for size in sizes] for arm in arms])
-    lack = np.sqrt([post.prior.lack_of_fit(size) for size in sizes])
+    rows, off, lack = zip(*(post.final(arms, size) for size in sizes), strict=True)
     rng = np.random.default_rng(seed)
     normal, unfit = rng.standard_normal((DRAWS, DIMENSION)), _alike(arms, rng)
     beta = np.empty((DRAWS, DIMENSION))
@@ -61,7 +59,8 @@ def drawn(
         root = np.linalg.cholesky(cov + 1e-9 * np.trace(cov) / DIMENSION * np.eye(DIMENSION))
         beta[first:last] = mean + normal[first:last] @ root.T
         first = last
-    logits = np.einsum("df,abf->dab", beta, rows, optimize=True) + off + unfit[:, :, None] * lack
+    logits = np.einsum("df,baf->dab", beta, rows, optimize=True)
+    logits += np.transpose(off) + unfit[:, :, None] * np.sqrt(lack)
     return Draws(np.asarray(budgets, float), logits)
 
 

@@ -31,6 +31,8 @@ class Training:
     """[Q]"""
     seconds: float = 0.0
     """Of training and evaluation; what the trainer says, or wall clock."""
+    sunk_tokens: float = 0.0
+    """C_i of other data that it was trained on beside its cut, as D_BC."""
 
     def __post_init__(self) -> None:
         if not self.successes or len(self.successes) != len(self.attempts):
@@ -45,7 +47,7 @@ class Training:
 
     @property
     def tokens(self) -> float:
-        """C_i of all that it was trained on."""
+        """C_i of its cut."""
         return self.demo_tokens + self.continuation_tokens
 
     @property
@@ -66,7 +68,8 @@ class Training:
     def row(self, pilot: float) -> Array:
         """[53] its features, with the cut's real share of on-policy tokens."""
         size = self.size(pilot)
-        return features(self.arm, size, r=self.continuation_tokens / pilot / size)
+        r, sunk = self.continuation_tokens / pilot / size, self.sunk_tokens / pilot
+        return features(self.arm, size, sunk=sunk, r=r)
 
 
 def measured(training: Training) -> tuple[float, float]:
@@ -96,11 +99,11 @@ def observations(
     Evaluation noise averages out over trainings of one form. What they share does not: their subsets overlap
     where the pilot has no more to give, and the curve need not be a line between the knots.
     """
-    forms: dict[tuple[str, float, str, int, int], list[Training]] = {}
+    forms: dict[tuple[str, float, str, int, int, float], list[Training]] = {}
     for t in sorted(trainings, key=lambda t: (t.arm, t.size(pilot), t.seed, t.successes)):
         size, (recipe, K, _, own) = t.size(pilot), t.arm.form
         share = t.continuation_tokens / pilot / size
-        key = recipe, K, own, round(10 * share), round(float(np.log(size)) / 0.1)
+        key = recipe, K, own, round(10 * share), round(float(np.log(size)) / 0.1), t.sunk_tokens
         forms.setdefault(key, []).append(t)
     rows, logits, noise = np.zeros((len(forms), DIMENSION)), np.zeros(len(forms)), np.zeros(len(forms))
     for k, group in enumerate(forms.values()):
@@ -108,7 +111,8 @@ def observations(
         weight = 1 / seen[:, 1]
         rows[k] = weight @ np.array([t.row(pilot) for t in group]) / weight.sum()
         logits[k] = weight @ seen[:, 0] / weight.sum()
-        noise[k] = 1 / weight.sum() + prior.unlike(float(np.mean([t.size(pilot) for t in group])))
+        every = float(np.mean([t.size(pilot) + t.sunk_tokens / pilot for t in group]))
+        noise[k] = 1 / weight.sum() + prior.unlike(every)
     return rows, logits, noise
 
 
@@ -126,7 +130,7 @@ def distinguishable(
     if len(levels) < 2 or len(names) == len(levels):
         return 1.0
     y = np.array([measured(t)[0] for t in trainings])
-    u = np.log([t.size(pilot) for t in trainings])
+    u = np.log([t.size(pilot) + t.sunk_tokens / pilot for t in trainings])
     A = np.column_stack([np.ones(len(y)), u])[:, : 1 + int(np.ptp(u) > 1e-9)]
     residual = y - A @ np.linalg.lstsq(A, y, rcond=None)[0]
     group = np.array([levels.index(x) for x in names])

@@ -40,6 +40,7 @@ class Facts:
             demonstrations, of continuations, and of its own rollouts.
         turns_demo, turns_tail: mean teacher turns of a demonstration and of a whole continuation.
         pilot: teacher tokens (C_i) of the pilot, demonstrations and failures included: the unit of sizes.
+        sunk: teacher tokens of data that every final student is trained on beside (D_BC).
     """
 
     student: Count | None = None
@@ -58,6 +59,7 @@ class Facts:
     turns_demo: float | None = None
     turns_tail: float | None = None
     pilot: float = 1.0
+    sunk: float = 0.0
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -261,8 +261,8 @@ def _named(plan: Plan, c: Candidate) -> str:
 
 def _beyond_trainings(plan: Plan) -> str:
     """How far the forecast is from what was trained."""
-    largest = max(t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings)
-    asked = plan.recommended.cost_inference + plan.pilot["tokens"]
+    largest = max(t["demo_tokens"] + t["continuation_tokens"] + t["sunk_tokens"] for t in plan.trainings)
+    asked = plan.recommended.cost_inference + plan.pilot["tokens"] + plan.pilot["beside_tokens"]
     if asked < FAR_BEYOND * largest:
         return ""
     return (

@@ -49,7 +49,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         nargs="+",
         default=[],
         metavar="RUN",
-        help="runs whose data are sunk: not charged; name the pilot here if it is",
+        help="runs that are paid for, as D_BC: not charged, and trained on by every student; the pilot "
+        "may be one",
     )
     plan.add_argument(
         "--prices",
@@ -249,9 +250,12 @@ def bench_of(arguments: argparse.Namespace) -> Bench | None:
 
     run = open_run(arguments.run)
     if arguments.train is not None:
+        from pathlib import Path
+
         from analysis.plan.product import read_product
 
-        product = read_product(arguments.train, run)
+        beside = [one for one in arguments.already if Path(one).resolve() != run.folder.resolve()]
+        product = read_product(arguments.train, run, beside=bool(beside))
         return Bench(run, product, product.name)
     return Bench(run, named_trainer(arguments.trainer), arguments.trainer)
 

@@ -14,8 +14,11 @@ from analysis.plan.pilot import Episodes, Floats, Pilot, ratio
 from analysis.plan.reweigh import kept, proposed
 
 
-def facts_of(pilot: Pilot) -> Facts:
-    """What the model of learning curves reads, before anything is trained."""
+def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
+    """What the model of learning curves reads, before anything is trained.
+
+    sunk: teacher tokens of other runs that every student is trained on.
+    """
     contexts, at = pilot.contexts, pilot.recipe.success_at
     known = np.isfinite(contexts.teacher)
     early = contexts.t_prime <= contexts.T / 2
@@ -51,6 +54,7 @@ def facts_of(pilot: Pilot) -> Facts:
         turns_tail=float(tails.mean()),
         **pilot.surprise,
         pilot=float(pilot.tokens),
+        sunk=sunk,
     )
 
 

@@ -22,6 +22,7 @@ _ENTRIES = {
     "arm": Mapping[str, Any],
     "demo_tokens": NotNegative,
     "continuation_tokens": NotNegative,
+    "sunk_tokens": NotNegative,
     "seed": int,
     "seconds": NotNegative,
 }
@@ -60,7 +61,7 @@ def kept_trainings(run: Run, *, trainer: str | None = None) -> dict[str, Trainin
     for row in rows:
         name, made = row["training_id"], row["data"]
         where = f"the training {name} that {run.folder} has kept"
-        check_entries(made, _ENTRIES, of=where)
+        check_entries({"sunk_tokens": 0} | made, _ENTRIES, of=where)
         trained_on = made["demo_tokens"], made["continuation_tokens"]
         more = any(own > most for own, most in zip(trained_on, tokens, strict=True))
         if name in found or more or made.get("pilot", of_pilot(run)) != of_pilot(run):
@@ -179,4 +180,5 @@ def training_of(told: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) 
         successes=tuple(by_task["sum"].astype(float)),
         attempts=tuple(by_task["count"]),
         seconds=float(told["seconds"]),
+        sunk_tokens=int(told.get("sunk_tokens", 0)),
     )

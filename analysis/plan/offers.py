@@ -31,6 +31,8 @@ class Purchase:
     """The pilot's own price is part of the budget."""
     already_tokens: int = 0
     """Teacher tokens of the runs whose data are sunk."""
+    beside_tokens: int = 0
+    """Those of them that are not the pilot's: every student is trained on these data too."""
 
     def __post_init__(self) -> None:
         if self.axis not in AXES:

@@ -61,7 +61,8 @@ def plan(
         folder: the pilot, as `fewsteps collect --pilot` writes it.
         budget: teacher tokens (C_i), accepted ones on the training axis, money on the money axis.
         axis: inference, training or money.
-        already: run folders whose data are sunk; where `folder` is one of them its price is not charged.
+        already: run folders whose data are sunk, as D_BC is: every student is trained on them too. Where
+            `folder` is one of them, its price is not charged.
         prices: prices of a token, for the money axis.
         pool: tasks that the budget can be spread over. None: those of the pilot or, where these would be
             repeated more than MANY times, of its split, if its environment can be opened here.
@@ -86,9 +87,16 @@ def plan(
     if not least_gain > 0:
         raise InputError(f"--least-gain {least_gain}: expected pass@1 above 0, such as 0.001")
     check(what_if)
-    sunk, own = {Path(run).resolve() for run in already}, Path(folder).resolve()
-    paid = sum(sum(teacher_tokens(run)) for run in sunk)
-    purchase = Purchase(budget, axis=axis, prices=prices, charged=own not in sunk, already_tokens=paid)
+    paid = {run: sum(teacher_tokens(run)) for run in (Path(run).resolve() for run in already)}
+    beside = [run for run in paid if run != Path(folder).resolve()]
+    purchase = Purchase(
+        budget,
+        axis=axis,
+        prices=prices,
+        charged=len(beside) == len(paid),
+        already_tokens=sum(paid.values()),
+        beside_tokens=sum(paid[run] for run in beside),
+    )
     pilot = read_pilot(folder)
     pool_from = "the pilot's own; another number is given with --pool"
     if pool is not None:
@@ -96,6 +104,7 @@ def plan(
     if bench is None:
         trained = kept_of(open_run(folder), progress=progress)
     else:
+        bench = replace(bench, beside=tuple(beside))
         trained = measured(pilot, purchase, bench, effort, progress=progress)
     planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
     if pool is None and planned.recommended.n > MANY and (pool := split_pool(pilot, folder)):
@@ -104,7 +113,7 @@ def plan(
         planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
     again = lambda other, bought: plan_pilot(other, bought, trained, seed=seed, least_gain=least_gain)  # noqa: E731
     asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=planned, replan=again)
-    known = {"folder": str(folder), "pool_from": pool_from}
+    known = {"folder": str(folder), "pool_from": pool_from, "beside": [str(run) for run in beside]}
     return replace(planned, what_if=asked, pilot=planned.pilot | known)
 
 
@@ -116,7 +125,8 @@ def measured(
     every = offers(pilot, purchase, arms)
     arms = [offer.arm for offer in every if not offer.why_not]
     tokens = float(np.median([offer.inference for offer in every if not offer.why_not] or [1.0]))
-    return train_more([], bench, effort, facts=facts_of(pilot), arms=arms, tokens=tokens, progress=progress)
+    facts = facts_of(pilot, sunk=purchase.beside_tokens)
+    return train_more([], bench, effort, facts=facts, arms=arms, tokens=tokens, progress=progress)
 
 
 def plan_pilot(
@@ -128,7 +138,8 @@ def plan_pilot(
     least_gain: float = LEAST_GAIN,
 ) -> Plan:
     """Plan from a pilot in memory; draws are made with `seed`."""
-    facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max, depths=_depths(pilot))
+    facts = facts_of(pilot, sunk=purchase.beside_tokens)
+    arms = arms_of(pilot.recipe.T_max, depths=_depths(pilot))
     every = offers(pilot, purchase, arms)
     offered = [offer for offer in every if not offer.why_not]
     own_price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
@@ -304,6 +315,7 @@ def _told(training: Training) -> dict[str, Any]:
         "name": training.arm.name,
         "demo_tokens": training.demo_tokens,
         "continuation_tokens": training.continuation_tokens,
+        "sunk_tokens": training.sunk_tokens,
         "seed": training.seed,
         "pass_at_1": training.pass_at_1,
         "se": training.se,
@@ -322,6 +334,7 @@ def _about(pilot: Pilot, purchase: Purchase, own_price: float) -> dict[str, Any]
         "price": own_price,
         "charged": purchase.charged,
         "already_tokens": purchase.already_tokens,
+        "beside_tokens": purchase.beside_tokens,
         "tasks": len(pilot.clusters),
         "pool": pilot.pool,
         "pool_stated": pilot.pool_stated,

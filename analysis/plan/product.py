@@ -1,6 +1,7 @@
 """The product's own trainer, `fewsteps plan --train FILE.toml`: `fewsteps train`, then `fewsteps evaluate`.
 
-base = "HuggingFaceTB/SmolLM2-135M-Instruct"     # checkpoint to start from: the pilot's student
+base = "HuggingFaceTB/SmolLM2-135M-Instruct"     # what every training starts from: the pilot's student, or
+                                                 # pi_0 where the student was made of runs in --already
 preset = "alfworld"                              # of `fewsteps train`
 tasks = "valid_seen:140"                         # of the evaluation: none of the pilot's
 attempts = 1
@@ -77,8 +78,9 @@ class Product:
 
     def __call__(self, folders: list[Path], seed: int) -> Path:
         """The folder of an evaluation of a student trained on the folders; see `trainer.Trainer`."""
-        own = folders[0].parent
-        place, name = own.parent if own.name == "cells" else own, f"{folders[0].name}-{seed}"
+        own, rest = folders[0].parent, "".join(f"\n{folder.resolve()}" for folder in folders[1:])
+        beside = f"-{blake2b(rest.encode(), digest_size=4).hexdigest()}" if rest else ""
+        place, name = own.parent if own.name == "cells" else own, f"{folders[0].name}{beside}-{seed}"
         student, evaluation = place / "students" / name, place / "evaluations" / name
         log = place / "logs" / f"{name}.txt"
         if evaluation.exists() and not student.exists():
@@ -104,8 +106,11 @@ class Product:
         return ",".join(filter(None, (f"{self.engine}:{report['chosen']}", self.sampling)))
 
 
-def read_product(file: str | Path, pilot: Run) -> Product:
-    """The trainer of a TOML file; InputError where its student is not the pilot's."""
+def read_product(file: str | Path, pilot: Run, *, beside: bool = False) -> Product:
+    """The trainer of a TOML file; InputError where its student is not the pilot's.
+
+    beside: every training is on further runs too, from which the pilot's student was made: `base` is pi_0.
+    """
     given = read_toml(file, what="--train", error=InputError)
     known = {f.name for f in fields(Product)}
     wrong = sorted(set(given) - known) or sorted({"base", "preset", "tasks"} - set(given))
@@ -123,11 +128,11 @@ def read_product(file: str | Path, pilot: Run) -> Product:
         given.setdefault("engine", engine)
         given.setdefault("sampling", rest.partition(",")[2])
     product = Product(**given)
-    if Path(product.base).name not in student and not product.same_student:
+    if not beside and Path(product.base).name not in student and not product.same_student:
         raise InputError(
             f"--train {file} starts from {product.base}, and the pilot's student is {student}: trainings of "
-            f"another student say nothing of it; name its checkpoint, or set same_student = true if it is "
-            f"the same"
+            f"another student say nothing of it; name its checkpoint, set same_student = true if it is the "
+            f"same, or name the runs that it was made of in --already"
         )
     return product
 

@@ -36,6 +36,7 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         budget=plan.budget,
         axis=plan.axis,
         pilot_charged=made["charged"],
+        beside=tuple(made.get("beside", ())),
         pilot_traces=best.pilot_traces,
         r_tokens=best.r_tokens,
         environment=environment,

@@ -27,6 +27,7 @@ from analysis.curves.arms import PILOT_TRACES, Arm
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
 from analysis.plan.kept import evidence, kept_trainings, of_pilot, own_tasks, small_trainings, training_of
+from analysis.plan.read import teacher_tokens
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, FewstepsError, InputError, RunError
 from occupancy.record.recipe import INF
@@ -72,6 +73,13 @@ class Bench:
     trainer: Trainer
     name: str
     """Of the trainer: trainings of other trainers are not read."""
+    beside: tuple[Path, ...] = ()
+    """Runs that every student is trained on too, as D_BC."""
+
+    @cached_property
+    def beside_tokens(self) -> list[int]:
+        """Teacher tokens of each run beside."""
+        return [sum(teacher_tokens(run)) for run in self.beside]
 
     @cached_property
     def whole(self) -> Whole:
@@ -92,7 +100,7 @@ class Bench:
                 for seed in range(SEEDS)
                 if size * most >= 1
             ]
-        return [option for option in offered if _key(self.run, option, self.name) not in kept]
+        return [option for option in offered if self._key(option, self.name) not in kept]
 
     def most(self, arm: Arm) -> float:
         """Teacher tokens of the largest cut of an arm that the pilot can supply."""
@@ -132,7 +140,7 @@ class Bench:
         before, and the others of these, are kept.
         """
         with only_writer(self.run.folder):
-            keys = {option: _key(self.run, option, self.name) for option in options}
+            keys = {option: self._key(option, self.name) for option in options}
             kept = kept_trainings(self.run, trainer=self.name)
             found = {option: kept[key] for option, key in keys.items() if key in kept}
             cells = {option: self._cell(option) for option in options if option not in found}
@@ -154,7 +162,8 @@ class Bench:
             what = f"the trainer {self.name} on {option.arm.name} ({cells[option].folder}; trainings before "
             try:
                 with boundary(RunError, f"{what}are kept)"):
-                    return option, self.trainer([cells[option].folder], option.seed), time.monotonic() - began
+                    answer = self.trainer([cells[option].folder, *self.beside], option.seed)
+                    return option, answer, time.monotonic() - began
             except FewstepsError as error:
                 return option, error, time.monotonic() - began
 
@@ -174,6 +183,7 @@ class Bench:
             "arm": option.arm.to_dict(),
             "demo_tokens": made["demo_tokens"],
             "continuation_tokens": made["continuation_tokens"],
+            "sunk_tokens": sum(self.beside_tokens),
             "seed": option.seed,
             "cell": str(cell.folder.relative_to(self.run.folder)),
             "evaluation": str(answer) if isinstance(answer, str | Path) else None,
@@ -196,11 +206,25 @@ class Bench:
 
     def _cell(self, option: Option) -> Run:
         """The cut of an option: made once, under another name until it is whole."""
-        folder = self.run.folder / "trainings" / "cells" / _key(self.run, option, "")
+        folder = self.run.folder / "trainings" / "cells" / self._key(option)
         if not folder.exists():
             with whole_folder(folder) as draft:
                 self._write_cell(option, draft)
         return open_run(folder)
+
+    def _key(self, option: Option, trainer: str = "") -> str:
+        """16 hex digits of a cut and, where a trainer is named, of what else it trains on."""
+        content: dict[str, Any] = {
+            "recipe": option.arm.recipe_of(self.run.recipe).hash,
+            "own": option.arm.pilot_traces if option.arm.recipe == "pilot" else "",
+            "r": option.arm.r,
+            "budget": option.budget,
+            "seed": option.seed,
+            "trainer": trainer,
+        }
+        if trainer and self.beside:
+            content["beside"] = self.beside_tokens
+        return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def _write_cell(self, option: Option, folder: Path) -> None:
         if option.arm.recipe == "pilot":
@@ -277,16 +301,3 @@ def named_trainer(spec: str, *, of: str = "--trainer") -> Callable[..., Any]:
     if ":" not in spec:
         raise InputError(f"{of} {spec!r}: expected package.module:function")
     return named(spec)
-
-
-def _key(run: Run, option: Option, trainer: str) -> str:
-    """16 hex digits of what is trained on, with which seed, by whom."""
-    content = {
-        "recipe": option.arm.recipe_of(run.recipe).hash,
-        "own": option.arm.pilot_traces if option.arm.recipe == "pilot" else "",
-        "r": option.arm.r,
-        "budget": option.budget,
-        "seed": option.seed,
-        "trainer": trainer,
-    }
-    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()

@@ -25,11 +25,12 @@ from analysis.curves.arms import Arm
 from analysis.curves.curves import posterior
 from analysis.curves.draws import band, drawn
 from analysis.curves.evidence import Training
+from analysis.curves.prior import Facts
 from analysis.plan.facts import facts_of
 from analysis.plan.kept import kept_trainings
 from analysis.plan.offers import Purchase, offers
 from analysis.plan.pilot import Pilot
-from analysis.plan.read import read_pilot
+from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import finite
 from analysis.study.cells import SweepCell, cells_of
 from analysis.study.config import PURE_BC, StudyConfig, count
@@ -77,7 +78,8 @@ def register(folder: Path, config: StudyConfig) -> None:
     kept = kept_trainings(open_run(folder / "pilot"), trainer=bench_name(config))
     trainings = list(kept.values())
     cells = cells_of(config.sweep, choice)
-    predicted = _predictions(pilot, trainings, cells, seed=config.seed)
+    facts = facts_of(pilot, sunk=sum(teacher_tokens(folder / "demonstrations" / "first")))
+    predicted = _predictions(pilot, facts, trainings, cells, seed=config.seed)
     told = {
         "format": FORMAT,
         "study": config.name,
@@ -196,10 +198,9 @@ def _choice(config: StudyConfig, pilot: Pilot, budget: int, candidates: Sequence
 
 
 def _predictions(
-    pilot: Pilot, trainings: Sequence[Training], cells: Sequence[SweepCell], *, seed: int
+    pilot: Pilot, facts: Facts, trainings: Sequence[Training], cells: Sequence[SweepCell], *, seed: int
 ) -> dict[tuple[Arm, int], dict[str, float]]:
     """By arm and budget: pass@1 with its band, its lead on pure BC with its band, and both costs."""
-    facts = facts_of(pilot)
     arms = list(dict.fromkeys([PURE_BC, *(cell.arm for cell in cells)]))
     budgets = sorted({cell.budget for cell in cells})
     draws = drawn(posterior(trainings, facts), arms, budgets, pilot=facts.pilot, seed=seed)

@@ -135,7 +135,8 @@ async def _trainings(study: Study) -> None:
     def train(folders: list[Path], seed: int) -> Path:
         name, given = f"{folders[0].name}-{seed}", config.trainings
         out = study.folder / "work" / "trainings" / name
-        job = Student((study.first, *folders), seed, out, given.tasks, given.attempts, config.training)
+        cut, first = folders
+        job = Student((first, cut), seed, out, given.tasks, given.attempts, config.training)
         made = study.made(job, study.folder / "trainings" / name, "trainings")
         return asyncio.run_coroutine_threadsafe(made, loop).result()
 
@@ -143,7 +144,7 @@ async def _trainings(study: Study) -> None:
         return plan(
             pilot,
             budget=budget,
-            already=[pilot],
+            already=[pilot, study.first],
             pool=config.pool or None,
             seed=config.seed,
             bench=Bench(open_run(pilot), train, bench_name(config)),

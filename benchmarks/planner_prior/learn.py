@@ -7,6 +7,7 @@
    table that becomes the teacher: for each family its mean and its covariance, shrunk to that within all
    families of the kind; and a broad component with the mean and covariance of all worlds of the kind, in
    which facts bear on levels but not on differences between arms.
+3. A broad component again, for students that generalise at a rate that none of these worlds has: `steep`.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def learn(
     *,
     new: float = 0.5,
     tables: float = 0.25,
+    steep: tuple[float, float] = (0.1, 1.0),
     spread: float = 0.15,
     own: float = 10.0,
     shrink: tuple[float, float] = (0.5, 1.5),
@@ -107,6 +109,8 @@ def learn(
         worlds: of all families that may be used.
         new: prior probability of a family that was never seen.
         tables: probability that the student of such a family is a table, if any world has one.
+        steep: probability that it learns at a rate of its own, if it is no table, and the standard deviation
+            of that rate, in logits for each unit of log size.
         spread: a known family's mean may have moved by this fraction of the spread of family means.
         own: a family's covariance is shrunk to that within all families of its kind as by so many worlds.
         shrink: pseudo-counts that shrink the broad and the within-family covariance to their diagonals.
@@ -129,13 +133,15 @@ def learn(
         found = of_families(A[these], family[these], spread=spread, own=own, shrink=shrink[1])
         known, tabular = known + found, tabular + [kind] * len(found)
         broad.append((name, *of_all(A[these], shrink=shrink[0])))
+        if not kind:
+            broad.append(("new, steep", broad[0][1], steeper(broad[0][2], steep[1])))
     if len(known) < 2:
         raise SystemExit(
             f"worlds of {[name for name, *_ in known]} only: a prior needs three worlds of each of two "
             f"families or more"
         )
     weights = [(1 - new) / len(known)] * len(known)
-    weights += [new] if len(broad) == 1 else [new * (1 - tables), new * tables]
+    weights += [new * share for share in _shares(broad, tables, steep[0])]
     names, means, covariances = zip(*known, *broad, strict=True)
     return Prior(
         log_weights=np.log(weights),
@@ -184,6 +190,21 @@ def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
     broad[:q, q:] *= share[:, None]
     broad[q:, :q] *= share[None]
     return center, broad
+
+
+def steeper(S: Array, rate: float) -> Array:
+    """[65, 65] a covariance whose levels may turn around size 1 by `rate` logits for each unit of log size."""
+    turned = np.zeros(len(S))
+    turned[: len(KNOTS)] = KNOTS
+    return np.asarray(S + rate**2 * np.outer(turned, turned))
+
+
+def _shares(broad: Sequence[Component], tables: float, steep: float) -> list[float]:
+    """Probability of each broad component, given that the family was never seen."""
+    share = {"new": 1 - steep, "new, steep": steep, "new table": 1.0}
+    kinds = {"new": 1 - tables, "new, steep": 1 - tables, "new table": tables}
+    own = [share[name] * kinds[name] for name, *_ in broad]
+    return [one / sum(own) for one in own]
 
 
 def main(data: Path, out: Path, date: str = "", scores: Path | None = None) -> None:

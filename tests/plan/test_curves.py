@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
 from analysis.curves.acquisition import worth
 from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, features, hat
@@ -92,6 +93,39 @@ def test_pure_bc_is_level_alone() -> None:
 def test_unfiltered_traces_matter_less_with_size() -> None:
     gap = [features(Arm("pure-bc", INF, 0.0, "all"), s, final=True)[-1] for s in (2.0, 5.0, 20.0)]
     assert gap[0] > gap[1] > gap[2] > 0 == features(BC, 5.0, final=True)[-1]
+
+
+@given(st.floats(0.3, 4), st.floats(0, 4))
+def test_data_that_every_student_is_trained_on_count_as_data(size: float, sunk: float) -> None:
+    """More demonstrations beside demonstrations are more demonstrations; other arms differ by their share."""
+    assert np.allclose(features(BC, size, sunk=sunk), features(BC, size + sunk))
+    for arm in CANDIDATES:
+        lead, alone = (
+            features(arm, size, sunk=sunk) - features(BC, size, sunk=sunk),
+            features(arm, size + sunk) - features(BC, size + sunk),
+        )
+        assert np.allclose(lead, alone * size / (size + sunk))
+
+
+@settings(deadline=None, max_examples=25)
+@given(many, st.floats(0, 5))
+def test_the_unit_of_tokens_does_not_matter_with_data_beside(found: list[Training], sunk: float) -> None:
+    facts = replace(FACTS, sunk=sunk)
+    one = [replace(t, sunk_tokens=sunk) for t in found]
+    tokens = [
+        replace(
+            t,
+            demo_tokens=100 * t.demo_tokens,
+            continuation_tokens=100 * t.continuation_tokens,
+            sunk_tokens=100 * sunk,
+        )
+        for t in found
+    ]
+    a = posterior(one, facts, PRIOR)
+    b = posterior(tokens, replace(facts, pilot=100.0, sunk=100 * sunk), PRIOR)
+    assert np.allclose(a.expected(CANDIDATES, 5), b.expected(CANDIDATES, 5))
+    few = drawn(b, CANDIDATES, [400.0, 800.0], pilot=100.0)
+    assert np.allclose(expit(few.logits).mean(0)[:, 0], b.expected(CANDIDATES, 5), atol=0.03)
 
 
 @settings(deadline=None, max_examples=25)

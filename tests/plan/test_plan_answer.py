@@ -66,7 +66,7 @@ def test_no_budget_is_suggested_that_would_be_refused(found: Plan, price: float)
 def test_the_students_level_today_and_what_a_forecast_extrapolates_are_said(found: Plan) -> None:
     text = " ".join(sentences(replace(found, pilot=found.pilot | {"J_student": 0.48})))
     assert ", from 0.480 now" in text
-    trained = {"demo_tokens": 1000, "continuation_tokens": 500, "seconds": 60.0}
+    trained = {"demo_tokens": 1000, "continuation_tokens": 500, "sunk_tokens": 0, "seconds": 60.0}
     text = " ".join(sentences(replace(found, trainings=(trained,))))
     assert "The largest training had 1,500 teacher tokens: " in text
     assert " times beyond it." in text

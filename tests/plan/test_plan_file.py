@@ -128,6 +128,9 @@ def test_train_gets_the_pilots_own_traces(found: Plan, folder: Path, tmp_path: P
     again = argparse.Namespace(plan=str(file), runs=[])
     fill_train(again)
     assert again.runs == given.runs[:1]
+    file.write_text(replace(read_plan(file), beside=("D_BC",)).to_toml())
+    fill_train(again)
+    assert again.runs == [given.runs[0], "D_BC", given.runs[0]]
 
 
 def test_a_plan_from_a_served_pilot_is_served(found: Plan, folder: Path) -> None:

@@ -20,7 +20,8 @@ from analysis.curves.evidence import Training
 from analysis.plan.facts import facts_of
 from analysis.plan.kept import kept_trainings
 from analysis.plan.planner import plan
-from analysis.plan.read import read_pilot
+from analysis.plan.purchase import plan_file
+from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer, train_more
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
@@ -64,6 +65,21 @@ def test_a_training_is_kept_and_never_repeated(run: Run) -> None:
     assert [t.arm for t in kept_trainings(run, trainer="mine:train").values()] == [OPTION.arm]
     assert not kept_trainings(run, trainer="another:one")
     assert OPTION not in again.options([OPTION.arm])
+
+
+def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: Path) -> None:
+    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=24, seed=9).folder
+    bench, asked = bench_of(run)
+    alone = bench.train(OPTION)
+    found = plan(run.folder, budget=1e5, already=[run.folder, first], bench=bench, effort=Effort(2))
+    paid = sum(teacher_tokens(first))
+    assert [folders[1:] for folders, _ in asked[1:]] == [[first.resolve()]]
+    assert [t["sunk_tokens"] for t in found.trainings] == [0, paid]
+    assert found.pilot["beside_tokens"] == paid
+    assert not found.pilot["charged"]
+    assert plan_file(found, run.folder).beside == (str(first.resolve()),)
+    same = replace(bench, beside=(first,)).train(OPTION)
+    assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
 
 
 def test_a_plan_without_a_trainer_reads_what_was_kept_and_the_pilot_as_before(run: Run) -> None:

@@ -6,13 +6,14 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import printable, safe_console, say
 from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, amount, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
@@ -214,6 +215,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     from analysis.plan.trainer import Effort
 
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
+    beside = [run for run in arguments.already if Path(run).resolve() != Path(arguments.run).resolve()]
     found = plan(
         arguments.run,
         budget=arguments.budget,
@@ -222,7 +224,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         prices=_prices(arguments),
         seed=arguments.seed,
         what_if=arguments.what_if,
-        bench=bench_of(arguments),
+        bench=bench_of(arguments, beside=beside),
         effort=Effort(arguments.trainings, minutes),
         least_gain=arguments.least_gain,
         pool=arguments.pool,
@@ -241,8 +243,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
 
 
-def bench_of(arguments: argparse.Namespace) -> Bench | None:
-    """Where trainings are made; None without a trainer."""
+def bench_of(arguments: argparse.Namespace, *, beside: Sequence[str] = ()) -> Bench | None:
+    """Where trainings are made, on the runs beside too; None without a trainer."""
     if arguments.trainer is None and arguments.train is None:
         return None
     from analysis.plan.trainer import Bench, named_trainer
@@ -250,11 +252,8 @@ def bench_of(arguments: argparse.Namespace) -> Bench | None:
 
     run = open_run(arguments.run)
     if arguments.train is not None:
-        from pathlib import Path
-
         from analysis.plan.product import read_product
 
-        beside = [one for one in arguments.already if Path(one).resolve() != run.folder.resolve()]
         product = read_product(arguments.train, run, beside=bool(beside))
         return Bench(run, product, product.name)
     return Bench(run, named_trainer(arguments.trainer), arguments.trainer)

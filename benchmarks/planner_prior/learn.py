@@ -193,7 +193,7 @@ def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
 
 
 def steeper(S: Array, rate: float) -> Array:
-    """[65, 65] a covariance whose levels may turn around size 1 by `rate` logits for each unit of log size."""
+    """[65, 65] a covariance whose levels may turn around size 1, by `rate` logits a unit of log size."""
     turned = np.zeros(len(S))
     turned[: len(KNOTS)] = KNOTS
     return np.asarray(S + rate**2 * np.outer(turned, turned))

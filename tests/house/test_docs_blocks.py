@@ -13,7 +13,7 @@ import pytest
 from analysis.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("compare", "python", "report")
+PAGES = ("compare", "occupancy", "python", "report")
 """Pages whose blocks stand alone; others have tests of their own."""
 
 

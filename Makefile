@@ -72,11 +72,16 @@ $(READY): $(BASE) locks/torch.txt
 	$(PIP) -c locks/dev.txt -r locks/torch.txt
 	touch $@
 
-# Validators of what fewsteps writes and renders, in an environment of their own.
-validators: locks/validators.txt
+# Validators of what fewsteps writes and renders, in an environment of their own; verl's data sets in another,
+# which takes torch, pandas and ray from .venv.
+validators: locks/validators.txt locks/verl.txt $(READY)
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | grep '^$(HARBOR_PYTHON:python%=%)\.' | tail -1) \
 		$(HARBOR_PYTHON) -m venv --clear .venv-validators
 	.venv-validators/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/validators.txt
+	$(VENV)/bin/python -m venv .venv-validators/verl
+	.venv-validators/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r locks/verl.txt
+	$(VENV)/bin/python -c "import site; print(site.getsitepackages()[0])" \
+		> "$$(echo .venv-validators/verl/lib/python*/site-packages)/ours.pth"
 
 # What builds the site; the package's dependencies, for the notebook, are those of .venv.
 $(DOCS)/.ready: locks/docs.txt $(BASE)

@@ -1,8 +1,8 @@
 """Accepted traces in the formats of other trainers, with the per-turn mask as each of them can say it.
 
-    verl          messages with `trainable` false and `loss_mask` 0 on every message that is no target (its
-                  multi-turn SFT datasets read one of the two keys, by version; one that reads neither
-                  trains on every assistant turn: check before use)
+    verl          messages with `loss_mask` 0 and `trainable` false on every message that is no target. verl
+                  0.6 reads `loss_mask`; 0.7 to 0.9 read neither and train on every assistant turn, so
+                  that verl_dataset.py goes with the data
     axolotl       messages with `train` (type chat_template, roles_to_train [], message_field_training train)
     trl           one row a teacher turn, its context as `prompt` and the turn as `completion`: TRL has no
                   mask by turn, and trains on the whole completion
@@ -119,13 +119,15 @@ CONFIG = {
 mask_history: true
 train_on_prompt: false
 """,
-    "verl": "data.train_files={file} data.messages_key=messages data.truncation=error\n"
-    "# Each message has `trainable` and `loss_mask`: a verl that reads neither trains on every assistant\n"
-    "# turn. verl renders each message alone: for a template whose stop token begins the next message\n"
-    "# (GLM 4.5), or that rewrites earlier turns, use --format tokens.\n",
-    "verifiers": "# verifiers.v1.utils.trace_store.read_episodes(FOLDER, WireTrace) reads {file}. Ids of a "
-    "path of nodes\n# are a training row; `mask` is true for what is trained on.\n",
-    "tokens": "# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.\n",
+    "verl": """data.train_files={file} data.messages_key=messages data.truncation=error
+data.custom_cls.path=verl_dataset.py data.custom_cls.name=Messages
+# verl 0.7 to 0.9 train on every assistant turn without this class (0.6 reads `loss_mask` itself). It renders
+# each message alone: for a template that rewrites earlier turns, or whose stop token begins the next message
+# (GLM 4.5), use --format tokens.
+""",
+    "tokens": """# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.
+# In verl: data.train_files={file} data.custom_cls.path=verl_dataset.py data.custom_cls.name=Ids
+""",
 }
 """Settings under which the trainer trains on the same tokens."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,6 +81,8 @@ def write_traces(
                 handle.writelines(lines)
         told = CONFIG[form].format(file=name) + _warning(special)
         (draft / "how-to-train.txt").write_text(told, "utf-8")
+        if form in ("verl", "tokens"):
+            shutil.copyfile(Path(__file__).with_name("verl_dataset.py"), draft / "verl_dataset.py")
     written = {row["trace"] for row in rows}
     taught = [m for _, _, messages in traces for m in messages if m.train]
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.collect import show_run
 from agentloop.commands.recipes import (
@@ -24,7 +24,7 @@ from occupancy.record.specs import Count, Positive, Seed, option, settings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from agentloop.run.settings import Settings
     from agentloop.serve.desk import Desk, Harness
@@ -60,7 +60,16 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--tasks", type=option(Count), metavar="N", help="end after N tasks (default: when stopped or closed)"
     )
-    add("--rewards", metavar="KIND:PLACE", help="a framework's own records: verifiers:FOLDER of vf-eval")
+    add(
+        "--rewards",
+        metavar="KIND:PLACE",
+        help="a framework's own records: verifiers:FOLDER of vf-eval, harbor:JOBS",
+    )
+    add(
+        "--play",
+        metavar="COMMAND",
+        help="the harness's own command, repeated while the run needs episodes; {url} is this server's",
+    )
     add(
         "--idle",
         type=option(Positive),
@@ -125,28 +134,49 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
     from agentloop.commands.arguments import opened_policies
     from agentloop.listening import stop_on_signals
     from agentloop.run.types import Setup
-    from agentloop.serve.rewards import follow, read_spec
+    from agentloop.serve.play import END_S, play
+    from agentloop.serve.rewards import follow, records_of
     from agentloop.serve.run import serve
     from agentloop.serve.server import answering
 
     tokens = units = 0
-    records = read_spec(given.rewards) if given.rewards else None
+
+    def told(line: str) -> None:
+        say(f"serve: {line}")
+
+    records = records_of(given.rewards, told) if given.rewards else None
 
     async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
+        beside: list[asyncio.Task[None]] = []
+
+        def begin(coroutine: Coroutine[Any, Any, None]) -> None:
+            def ended(task: asyncio.Task[None]) -> None:
+                if not task.cancelled() and task.exception() is not None:
+                    stop.set()
+
+            beside.append(asyncio.create_task(coroutine))
+            beside[-1].add_done_callback(ended)
+
         def listens(address: str) -> None:
             say(f"serve: {given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
-
-        def told(line: str) -> None:
-            say(f"serve: {line}")
+            if given.play:
+                begin(play(given.play, address, desk))
 
         stop_on_signals(stop)
         unanswer = await answering(desk, serving, say=told, listens=listens)
-        following = None if records is None else asyncio.create_task(follow(desk, records, say=told))
+        if records is not None:
+            begin(follow(desk, records))
 
         async def end() -> None:
-            if following is not None:
-                following.cancel()
+            if given.play and not stop.is_set():
+                await asyncio.wait(beside[:1], timeout=END_S)  # what is played began first
+            for task in beside:
+                task.cancel()
+            ends = await asyncio.gather(*beside, return_exceptions=True)
             await unanswer()
+            for failure in ends:
+                if isinstance(failure, Exception):
+                    raise failure
 
         return end
 

@@ -27,7 +27,7 @@ from agentloop.run.collect import (
 from agentloop.run.folder import open_or_create, place, units_done
 from agentloop.run.types import NotOpened, Setup, Unit
 from agentloop.run.units import Committer, Progress
-from agentloop.serve.desk import OVER, SPENT, STOPPED, Desk, Harness, Seat
+from agentloop.serve.desk import CLOSED, OVER, SPENT, STOPPED, Desk, Harness, Seat
 from agentloop.serve.journal import Journal
 from agentloop.serve.settings import Serving
 from agentloop.types import Answer, Ask, Policy, Task, traits_of
@@ -98,12 +98,13 @@ class _Serving:
         flushed = asyncio.Event()
         often = asyncio.create_task(self._committer.flush_often(flushed))
         often.add_done_callback(self._flush_failed)
+        done = False
         try:
             unanswer = await answer(self._desk, self._stop)
             try:
                 done = await self._until_stopped()
             finally:
-                self._desk.refuse = self._desk.refuse or STOPPED
+                self._desk.refuse = self._desk.refuse or (CLOSED if done else STOPPED)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(END_S):
                         while self._failure is None and any(s.in_play for s in self._desk.sessions.values()):

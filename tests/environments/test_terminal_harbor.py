@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,39 @@ def test_what_an_agent_prepares_for_harbors_verifier_is_not_used(harbor: str, tm
     assert result["verifier_result"]["rewards"] == {"reward": 0.0}
     honest = trial(harbor, make_task(tmp_path / "honest"), tmp_path / "more", "oracle")
     assert honest["verifier_result"]["rewards"] == {"reward": 1.0}
+
+
+@pytest.mark.slow
+def test_harbors_own_terminus_plays_through_the_switching_endpoint(
+    harbor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job of one task and two attempts: the student's rollout, then the teacher's continuation."""
+    variables = {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_API_KEY": "none"}
+    for name, value in variables.items() | {("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")}:
+        monkeypatch.setenv(name, value)
+    task, jobs, out = make_task(tmp_path / "hello"), tmp_path / "jobs", tmp_path / "run"
+    job = [harbor, "run", "-p", str(task), "-k", "2", "-n", "2", "-a", "terminus-2", "-m", "openai/fewsteps"]
+    job += ["--ak", "api_base={url}/v1", "--ak", 'session_id_headers=["X-Session-ID"]']
+    job += ["--env", f"{PLUGIN}.environment:LocalSandbox", "--jobs-dir", str(jobs), "-y", "-q"]
+    command = ["serve", str(out), "--student=hello_policies:student", "--teacher=hello_policies:teacher"]
+    command += [
+        "--set=K=inf",
+        "--set=T_max=8",
+        "--seed=1",
+        "--tasks=1",
+        "--port=0",
+        f"--rewards=harbor:{jobs}",
+    ]
+    assert main([*command, f"--play={shlex.join(job)}"]) == 0
+    run = open_run(out)
+    found = {row["kind"]: row for row in run.read("episodes").to_pylist()}
+    assert {(kind, row["status"], row["R"]) for kind, row in found.items()} == {
+        ("rollout", "finished", 0.0),
+        ("continuation", "finished", 1.0),
+    }
+    assert "Write hello to out.txt" in found["rollout"]["prompt"]
+    taught = [row for row in run.read("turns").to_pylist() if row["kind"] == "continuation"]
+    assert {row["author"] for row in taught} == {"teacher"}
 
 
 def collect(tasks: Path, out: Path, environment: str, *more: str) -> dict[str, Any]:

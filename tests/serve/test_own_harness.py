@@ -23,9 +23,9 @@ from occupancy.runs import open_run
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own_harness.md").read_text("utf-8")
 HARNESS, PLAYERS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-SERVE, PLAY, LEDGER = [
+SERVE, PLAY, LEDGER, BOTH = [
     shlex.split(line) for line in re.findall(r"^    ((?:fewsteps|python) .*)", PAGE, re.M)
-][:3]
+][:4]
 
 
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
@@ -37,7 +37,8 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
 
     def command(words: list[str]) -> list[str]:
         start = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "analysis.cli"]
-        return [*start, *(port if word == "8333" else word for word in words[1:])]
+        rest = [port if word == "8333" else word for word in words[1:]]
+        return [*start, *(re.sub("^python ", f"{sys.executable} ", word) for word in rest)]
 
     def done(words: list[str]) -> subprocess.CompletedProcess[str]:
         how = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
@@ -65,4 +66,8 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     ledger = done(LEDGER)
     assert ledger.returncode == 0, ledger.stderr
     kinds = Counter(row["kind"] for row in rows(open_run(tmp_path / "RUN"), "episodes"))
+    assert kinds == {"rollout": 4, "continuation": 4}
+    again = done(BOTH)
+    assert again.returncode == 0, again.stderr
+    kinds = Counter(row["kind"] for row in rows(open_run(tmp_path / "AGAIN"), "episodes"))
     assert kinds == {"rollout": 4, "continuation": 4}

@@ -15,7 +15,7 @@ from corridor_harness import Client, served, setup_of
 from toy_runs import rows
 
 from agentloop.serve.calls import Failed
-from agentloop.serve.rewards import Records, end_of, follow, read_spec
+from agentloop.serve.rewards import Traces, Trials, end_of, end_of_trial, follow, records_of
 from agentloop.types import Reply
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import preset
@@ -31,17 +31,18 @@ def trace(key: str, score: float = 1.0, **changes: Any) -> dict[str, Any]:
 def test_a_trace_says_its_reward_or_why_it_has_none() -> None:
     assert end_of(trace("e")) == Reply("", done=True, reward=0.5)
     assert end_of(trace("e", errors=[{"type": "T", "message": "it\nbroke"}])) == Failed("it broke")
-    assert end_of(trace("e", 4.0)) == Failed("its reward 2 is outside 0 to 1")
+    assert end_of(trace("e", 4.0)) == Failed("its reward 2.0 is outside 0 to 1")
+    assert end_of(trace("e", rewards={})) == Failed("its trace has no reward")
     for spec in ("verifiers", "verifiers:", "elsewhere:x"):
         with pytest.raises(InputError, match="verifiers:FOLDER"):
-            read_spec(spec)
+            records_of(spec, print)
 
 
 def test_every_line_is_read_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
     file = tmp_path / "one" / "traces.jsonl"
     file.parent.mkdir()
     said: list[str] = []
-    records, line = Records(tmp_path, said.append), json.dumps({"traces": [trace("a"), trace("b")]})
+    records, line = Traces(tmp_path, said.append), json.dumps({"traces": [trace("a"), trace("b")]})
     assert list(records.new()) == []
     file.write_text(line + "\n" + line[:20])
     assert [key for key, _ in records.new()] == ["a", "b"]
@@ -52,13 +53,38 @@ def test_every_line_is_read_once_and_only_when_it_is_whole(tmp_path: Path) -> No
     assert len(said) == 2
 
 
+def test_trials_of_harbor_say_their_rewards_once(tmp_path: Path) -> None:
+    def result(rewards: Any, kind: str = "") -> dict[str, Any]:
+        told = {"exception_type": kind, "exception_message": "it\nbroke"} if kind else None
+        verdict = None if rewards is None else {"rewards": rewards}
+        return {"trial_name": "a__1", "exception_info": told, "verifier_result": verdict}
+
+    one = Reply("", done=True, reward=1.0)
+    assert end_of_trial(result({"reward": 1, "speed": 7})) == one
+    assert end_of_trial(result({"passed": 1.0})) == one
+    assert end_of_trial(result({"reward": 1}, "AgentTimeoutError")) == one
+    assert end_of_trial(result({"reward": 1}, "APIError")) == Failed("APIError: it broke")
+    assert end_of_trial(result({"a": 1, "b": 0})) == Failed(
+        "its rewards are a, b: expected one, or one named reward"
+    )
+    assert end_of_trial(result({"reward": "high"})) == Failed("its reward 'high' is outside 0 to 1")
+    assert end_of_trial(result(None)) == Failed("the trial has no reward")
+    trials, file = Trials(tmp_path, print), tmp_path / "job" / "a__1" / "result.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{")
+    assert list(trials.new()) == []
+    file.write_text(json.dumps(result({"reward": 1})))
+    assert list(trials.new()) == [("a__1__agent", one)]
+    assert list(trials.new()) == []
+
+
 def test_a_run_gets_them_while_it_is_served(tmp_path: Path) -> None:
     """Also of episodes that the run does not know, and with a line that is none."""
     file, said = tmp_path / "traces.jsonl", []
 
     async def run() -> None:
         async with served(tmp_path / "run", setup_of(RECIPE)) as harness:
-            following = asyncio.create_task(follow(harness.desk, tmp_path, say=said.append))
+            following = asyncio.create_task(follow(harness.desk, Traces(tmp_path, said.append)))
             file.write_text("no JSON\n")
             await asyncio.sleep(0.5)
             for n in range(2):

@@ -89,13 +89,14 @@ def _(mo):
 
 @app.cell
 def _(Path, pilot):
-    from tempfile import mkdtemp
+    from tempfile import TemporaryDirectory
 
     from agentloop.cuts.cut import Cell, cut
     from occupancy import preset
 
     cell = Cell(preset("op-short", K=3, T_max=50), r=0.5, budget=1500)
-    traces = cut(pilot, cell, Path(mkdtemp()) / "cut-3").read("traces").to_pandas()
+    with TemporaryDirectory() as folder:
+        traces = cut(pilot, cell, Path(folder) / "cut-3").read("traces").to_pandas()
     traces[["episode_id", "C_tr"]].tail(8)
     return
 

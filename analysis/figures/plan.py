@@ -59,7 +59,7 @@ def _curve(axes: Axes, plan: Plan) -> None:
     axes.set_xscale("log")
     tokens(axes)
     axes.set_ylim(0, 1)
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right", frameon=True, framealpha=1, edgecolor="none")
 
 
 def _cost(axes: Axes, plan: Plan) -> None:

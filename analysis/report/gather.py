@@ -187,7 +187,7 @@ def _decision(
     if planned is not None:
         yield from sentences(planned)
     for name, verdict in verdicts.items():
-        yield f"{name}: {verdict['said']}."
+        yield f"{Path(name).name}: {verdict['said']}."
     if compared is not None:
         names = {rate.arm: rate.arm for rate in compared.rates}
         yield from (said(difference, names) for difference in compared.differences)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.cli import main
+from analysis.cli import main, parser
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("compare", "occupancy", "python", "report")
@@ -44,3 +44,20 @@ def test_pictures_and_linked_pages_exist(page: Path) -> None:
     named = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     missing = [name for name in named if not (DOCS / name).exists()]
     assert not missing, f"{page.name} links to {missing}"
+
+
+def commands(page: Path) -> list[str]:
+    """Commands of a page in indented or fenced blocks, without marks of what may be left out."""
+    text = re.sub(r"\\\n\s*", " ", page.read_text("utf-8"))
+    fenced = "\n".join(re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL))
+    lines = re.findall(r"^ {4}(fewsteps .*)$", text, flags=re.MULTILINE)
+    lines += re.findall(r"^(fewsteps .*)$", fenced, flags=re.MULTILINE)
+    return [re.sub(r"[][]|\|\w+|…", "", line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "page", [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda p: p.stem
+)
+def test_every_command_that_is_printed_is_one(page: Path) -> None:
+    for line in commands(page):
+        parser().parse_args(shlex.split(line, comments=True)[1:])

@@ -21,7 +21,7 @@ from analysis.study.jobs import Collect, Evaluate, Job, Student, Train
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe
-from occupancy.record.rows import Row, Rows, evaluation_row
+from occupancy.record.rows import Row, evaluation_row
 from occupancy.runs import create_run
 from simulate.pilots.playing import PilotSize, pilot_rows
 from simulate.pilots.trainer import WorldTrainer
@@ -29,7 +29,6 @@ from simulate.pipelines.outcome import chances_of
 from simulate.worlds.types import Float64, World
 from simulate.worlds.worldfile import load_world
 
-_NAMED = ("task_id", "cluster_id", "episode_id", "parent")
 _SPEC = re.compile(r"(?P<split>\w+):(?:(?P<start>\d+)-)?(?P<stop>\d+)", re.ASCII)
 _LAW = "law.npy"
 
@@ -74,17 +73,20 @@ class Laboratory:
         split, start, n = _slice(job.tasks)
         size = PilotSize(
             tasks=n,
-            rollouts=1 if bc else job.recipe.n,
+            rollouts=0 if bc else job.recipe.n,
             demos=n if bc else int(job.settings.get("demo_tasks", 40)) if pilot else 0,
             handback=tuple(job.settings.get("handback", (0, 1, 2, 3, 5))) if pilot else (),
             replicates=int(job.settings.get("replicates", 1)),
         )
         seed = seed_of("laboratory", job.seed, split, start) % 2**32
         law = np.load(job.student / _LAW) if isinstance(job.student, Path) else None
-        _, info, rows = pilot_rows(self.world, size=size, student=law, seed=seed)
+        # Every part of a split has other tasks.
+        at = f"{split}/{start}-"
+        recipe, info, rows = pilot_rows(
+            self.world, size=size, student=law, seed=seed, recipe=job.recipe, prefix=at
+        )
         own = {"tasks": job.tasks, "n_tasks": n, "kind": "pilot" if pilot else "collect"}
-        run = create_run(folder, job.recipe, info | own)
-        run.commit(_renamed(rows, f"{split}/{start}-", job.recipe, only_demos=bc))
+        create_run(folder, recipe, info | own).commit(rows)
 
     def _evaluate(self, job: Evaluate | Student, folder: Path) -> None:
         if isinstance(job, Student):
@@ -125,17 +127,3 @@ def _slice(spec: str) -> tuple[str, int, int]:
         raise InputError(f"tasks {spec!r}: a laboratory expects split:N or split:A-B")
     start = int(found["start"] or 0)
     return found["split"], start, int(found["stop"]) - start
-
-
-def _renamed(rows: Rows, prefix: str, recipe: Recipe, *, only_demos: bool) -> Rows:
-    """The rows on tasks of their own: every part of a split has other tasks."""
-    named: Rows = {}
-    for table, part in rows.items():
-        kept = [row for row in part if not only_demos or row.get("kind") == "demo"]
-        named[table] = [
-            row
-            | {name: prefix + row[name] for name in _NAMED if row.get(name)}
-            | ({"recipe_hash": recipe.hash} if "recipe_hash" in row else {})
-            for row in kept
-        ]
-    return {table: part for table, part in named.items() if part}

@@ -14,13 +14,10 @@ from analysis.validate.judge import Guess
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
-from occupancy.record.rows import Rows
 from occupancy.runs import create_run, open_run
 from simulate.pilots.playing import PilotSize, pilot_rows
 from simulate.pilots.trainer import WorldTrainer
 from simulate.worlds.types import World
-
-_NAMED = ("task_id", "cluster_id", "episode_id", "parent")
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,12 @@ class WorldBuyer:
         tasks = 40
         while True:
             size = PilotSize(tasks=tasks, demos=tasks if bc else 0, handback=())
-            whole, info, rows = pilot_rows(self.trainer.world, size=size, student=student, seed=1000 + seed)
+            whole, info, rows = pilot_rows(
+                self.trainer.world, size=size, student=student, seed=1000 + seed, prefix=f"round-{seed}-"
+            )
             with TemporaryDirectory() as folder:
                 run = create_run(Path(folder) / "whole", whole, info)
-                run.commit(_renamed(rows, f"round-{seed}-"))
+                run.commit(rows)
                 try:
                     with whole_folder(out) as draft:
                         cut(run, Cell(recipe, r=float(not bc), budget=budget, seed=seed), draft)
@@ -66,11 +65,3 @@ def in_rounds(world: World, pilot: Path, budget: int, seed: int, folder: Path) -
     chosen = Guess(Arm.from_dict(last["arm"]), last["pass_at_1"], last["low"], last["high"])
     spent = state["spent"] + sum(teacher_tokens(pilot))
     return chosen, J, float(spent)
-
-
-def _renamed(rows: Rows, prefix: str) -> Rows:
-    """The rows on tasks of their own: every purchase buys other tasks."""
-    return {
-        table: [row | {name: prefix + row[name] for name in _NAMED if row.get(name)} for row in part]
-        for table, part in rows.items()
-    }

@@ -26,6 +26,7 @@ from occupancy.record.rows import (
     trace_row,
     turn_row,
 )
+from occupancy.record.specs import Few, Size, check
 from occupancy.runs import Run, create_run
 from simulate.pipelines.outcome import Owned
 from simulate.worlds.types import Float64, World
@@ -40,28 +41,20 @@ POOL = 100_000
 class PilotSize:
     """How many episodes of each kind a pilot holds; the defaults are the smallest supported design."""
 
-    tasks: int = 60
-    rollouts: int = 1
+    tasks: Few = 60
+    rollouts: Size = 1
     """Student rollouts a task, each with one continuation from a uniformly drawn turn."""
-    demos: int = 40
+    demos: Size = 40
     """Demonstrations, on the first tasks."""
-    base_rollouts: int = 0
+    base_rollouts: Size = 0
     """Rollouts a task of pi_0, beside those of another student."""
     handback: tuple[int, ...] = (0, 1, 2, 3, 5)
     """Teacher turns k after which the student finishes."""
-    replicates: int = 2
+    replicates: Few = 2
     """Hand-backs for each continuation and k."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("tasks", 1),
-            ("rollouts", 1),
-            ("demos", 0),
-            ("base_rollouts", 0),
-            ("replicates", 1),
-        ):
-            if getattr(self, name) < least:
-                raise InputError(f"{name}={getattr(self, name)}: expected at least {least}")
+        check(self)
         if any(k < 0 for k in self.handback):
             raise InputError(f"handback={self.handback}: expected teacher turns k >= 0")
 
@@ -103,13 +96,18 @@ def pilot_rows(
     student: Any = None,
     seed: int = 0,
     pool: int = POOL,
+    recipe: Recipe | None = None,
+    prefix: str = "",
 ) -> tuple[Recipe, dict[str, Any], Rows]:
-    """Recipe, run.json and rows of the tables of such a pilot, without a folder."""
-    player = _Player(world, student)
+    """Recipe, run.json and rows of the tables of such a pilot, without a folder.
+
+    recipe: by default op-short with whole continuations. prefix: of the names of tasks.
+    """
+    player = _Player(world, student, recipe or preset("op-short", K="inf", T_max=world.horizon))
     parts: list[Rows] = [{"episodes": [], "turns": [], "proposals": [], "traces": []}]
     for q in range(size.tasks):
         rng = np.random.default_rng([seed, q])
-        task, start = f"task-{q:05d}", int(rng.choice(world.S, p=world.start))
+        task, start = f"{prefix}task-{q:05d}", int(rng.choice(world.S, p=world.start))
         for i in range(size.rollouts):
             parts += _attempt(player, size, Key("rollout", task, rollout=i), start, rng)
         for i in range(size.base_rollouts):
@@ -201,9 +199,8 @@ def _demo(player: _Player, task: str, start: int, rng: Any) -> Rows:
 class _Player:
     """A world and a student, ready to be played turn by turn."""
 
-    def __init__(self, world: World, student: Any) -> None:
-        self.world = world
-        self.recipe = preset("op-short", K="inf", T_max=world.horizon)
+    def __init__(self, world: World, student: Any, recipe: Recipe) -> None:
+        self.world, self.recipe = world, recipe
         self.name = "pi_0" if student is None else "pi_1"
         self.student = world.base if student is None else np.asarray(student, np.float64)
         self.policies = {

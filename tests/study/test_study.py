@@ -20,7 +20,10 @@ from analysis.study.config import read_study, record_of
 from analysis.study.jobs import Equipment, Job, Train, Workshop
 from analysis.study.laboratory import Laboratory, open_workshop
 from occupancy.record.errors import RunError
+from occupancy.runs import open_run
 from sft.settings import preset
+from simulate.pilots.trainer import WorldTrainer
+from simulate.worlds.worldfile import load_world
 
 CONFIG = """
 name = "tiny"
@@ -131,6 +134,15 @@ def test_a_study_goes_from_demonstrations_to_a_verdict(whole: Path) -> None:
     parts = [len(list((place / "parts").iterdir())) for place in whole.glob("cells/*/")]
     assert set(parts) == {1}, "an evaluation is kept as one part"
     assert sum(file.stat().st_size for place in whole.glob("cells/*/") for file in place.rglob("*")) < 500_000
+
+
+def test_demonstrations_teach_pi_1(whole: Path) -> None:
+    """D_BC holds the demonstrations as traces, and nothing else."""
+    run = open_run(whole / "demonstrations" / "first")
+    assert run.read("traces")["episode_id"].to_pylist() == run.read("episodes")["episode_id"].to_pylist()
+    assert set(run.read("episodes")["kind"].to_pylist()) == {"demo"}
+    world = load_world("short/7")
+    assert abs(WorldTrainer(world).law([run.folder]) - world.base).max() > 0.1
 
 
 def test_a_machine_may_vanish_after_any_job_and_another_goes_on_elsewhere(

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from occupancy.record.errors import InputError
-from occupancy.record.specs import Count, NotNegative, Positive, Range, Seed, Size, check
-
-Fraction = Annotated[float, Range(0, below=1)]
+from occupancy.record.specs import Count, Fraction, NotNegative, Positive, Range, Seed, Size, check
 
 
 @dataclass(frozen=True)

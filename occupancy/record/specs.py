@@ -52,6 +52,7 @@ Few = Annotated[int, Range(1, 10**6)]
 """Of things that are done one after another, or held in memory: rounds, attempts, machines."""
 Size = Annotated[int, Range(0, MOST)]
 Share = Annotated[float, Range(0, 1)]
+Fraction = Annotated[float, Range(0, below=1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
 Seed = Annotated[int, Range(0, 2**64 - 1)]
@@ -138,11 +139,11 @@ def value_of(text: str, kind: Any, name: str = "") -> Any:
     return value
 
 
-def check(record: Any, *, of: str = "") -> None:
+def check(record: Any, *, of: str = "", error: type[InputError] = InputError) -> None:
     """Refuse a dataclass with a field that its annotation does not allow; call it in `__post_init__`."""
     kinds: Mapping[str, Any] = parameters(record.__class__)
     for name, kind in kinds.items():
-        _refuse(name, getattr(record, name), kind, of)
+        _refuse(name, getattr(record, name), kind, of, error)
 
 
 def checked(function: Function) -> Function:
@@ -277,9 +278,9 @@ def _is_one(value: Any, base: Any) -> bool:
     return isinstance(value, base) if isinstance(base, type) and (base is str or is_dataclass(base)) else True
 
 
-def _refuse(name: str, value: Any, kind: Any, of: str) -> None:
+def _refuse(name: str, value: Any, kind: Any, of: str, error: type[InputError] = InputError) -> None:
     if not _fits(value, kind):
-        raise InputError(f"{of + ': ' if of else ''}{name}={value!r}: expected {described(kind)}")
+        raise error(f"{of + ': ' if of else ''}{name}={value!r}: expected {described(kind)}")
 
 
 def _names(known: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from occupancy.record.specs import Few, Fraction, Share
 from simulate.worlds.hardships import Draft, Hardships, described, finished
 from simulate.worlds.types import Int64, World, WorldError
 
@@ -21,28 +22,23 @@ ACTIONS, TROUBLE, WIDTH = 6, 3, 64
 class Desk(Hardships):
     """Knobs of a desk world."""
 
-    requests: int = 18
+    requests: Few = 18
     """Kinds of requests."""
-    steps: int = 4
+    steps: Few = 4
     """Steps that solve one."""
-    wordings: int = 5
+    wordings: Few = 5
     """Contexts of each request, step and trouble."""
-    shared: float = 0.5
+    shared: Share = 0.5
     """Fraction of right turns that are the same for all requests at a step and trouble."""
-    luck: float = 0.04
+    luck: Fraction = 0.04
     """Chance that the client leaves in a turn, whatever is done."""
-    horizon: int = 10
+    horizon: Few = 10
     """T_max, turns."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.requests, self.steps, self.wordings) < 1 or self.horizon < self.steps:
-            raise WorldError(
-                f"requests={self.requests}, steps={self.steps}, wordings={self.wordings}, "
-                f"horizon={self.horizon}: expected at least 1 of each, and a horizon of at least the steps"
-            )
-        if not 0 <= self.shared <= 1 or not 0 <= self.luck < 1:
-            raise WorldError(f"shared={self.shared}, luck={self.luck}: expected probabilities, luck below 1")
+        if self.horizon < self.steps:
+            raise WorldError(f"horizon={self.horizon}: expected at least as many turns as steps={self.steps}")
 
 
 def desk_world(knobs: Desk, *, name: str = "desk") -> World:

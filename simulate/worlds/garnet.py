@@ -7,9 +7,11 @@ mixture of the teacher's policy and a random one. Nothing in them favours any K.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from occupancy.record.specs import Few, Range, Share, check
 from simulate.worlds.types import Float64, Int64, World, WorldError
 
 
@@ -17,41 +19,34 @@ from simulate.worlds.types import Float64, Int64, World, WorldError
 class Garnet:
     """Knobs of a random world."""
 
-    states: int = 200
-    actions: int = 4
-    branches: int = 3
+    states: Annotated[int, Range(2)] = 200
+    actions: Annotated[int, Range(2)] = 4
+    branches: Few = 3
     """Successors of a state and action."""
-    goals: float = 0.05
+    goals: Share = 0.05
     """Share of states with an action that succeeds; at least one state has it."""
-    traps: float = 0.02
+    traps: Share = 0.02
     """Chance that a turn ends in failure."""
-    student: float = 0.45
+    student: Share = 0.45
     """Weight of the teacher's policy in pi_0."""
-    teacher: float = 0.95
+    teacher: Share = 0.95
     """Weight of the optimal action in pi_e; the rest is uniform."""
-    starts: int = 20
+    starts: Few = 20
     """States that an episode can start in, under a Zipf law of exponent 1."""
-    features: int = 64
+    features: Few = 64
     """D"""
-    tokens: int = 100
+    tokens: Annotated[int, Range(2)] = 100
     """Mean tokens of a teacher turn; each state's lies within half of it."""
-    horizon: int = 25
+    horizon: Few = 25
     """T_max, turns."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("states", 2), ("actions", 2), ("branches", 1), ("features", 1), ("horizon", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise WorldError(f"{name}={value!r}: expected a whole number of at least {least}")
-        if not 1 <= self.starts <= self.states or self.branches > self.states or self.tokens < 2:
+        check(self, error=WorldError)
+        if max(self.starts, self.branches) > self.states:
             raise WorldError(
-                f"starts={self.starts}, branches={self.branches}, states={self.states}, tokens={self.tokens}"
-                ": starts and branches are at most the number of states, tokens at least 2"
+                f"starts={self.starts}, branches={self.branches}: expected at most states={self.states}"
             )
-        for name in ("goals", "traps", "student", "teacher"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise WorldError(f"{name}={getattr(self, name)}: expected a probability")
 
 
 def garnet_world(knobs: Garnet, *, name: str = "garnet") -> World:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from occupancy.record.specs import Fraction, NotNegative, Range, Share, check
 from simulate.pipelines.outcome import chances_of
 from simulate.worlds.students import LogLinear, softmax
 from simulate.worlds.types import Float64, Int32, Int64, World, WorldError
@@ -27,29 +28,23 @@ STRONGEST = 12.0
 class Hardships:
     """Knobs that these kinds of worlds share."""
 
-    hopeless: float = 0.15
+    hopeless: Fraction = 0.15
     """Fraction of tasks that nobody can solve; nothing in them tells which."""
-    errors: float = 1.0
+    errors: NotNegative = 1.0
     """Factor on the teacher's chance of a wrong turn, which is the kind's own in each state."""
-    convictions: float = 0.5
+    convictions: Share = 0.5
     """Fraction of the teacher's errors that are convictions: contexts where it nearly always plays the same
     wrong turn. The rest are slips, drawn anew each time. Convictions are learned; slips average out."""
-    features: int = 64
+    features: Annotated[int, Range(2)] = 64
     """D. Fewer: the student saturates sooner, and what is learned in one context moves more of the others."""
-    student: float = 0.45
+    student: Fraction = 0.45
     """pass@1 of pi_0 over that of the teacher, where knowledge of the right turns can bring it there."""
-    uneven: float = 1.0
+    uneven: NotNegative = 1.0
     """How much pi_0's knowledge differs between regions of contexts; 0: the same everywhere."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("hopeless", "convictions", "student"):
-            if not 0 <= getattr(self, name) < 1 and not (name == "convictions" and self.convictions == 1):
-                raise WorldError(f"{name}={getattr(self, name)}: expected a fraction from 0 below 1")
-        if not isinstance(self.features, int) or self.features < 2:
-            raise WorldError(f"features={self.features!r}: expected a whole number of at least 2")
-        if self.errors < 0 or self.uneven < 0:
-            raise WorldError(f"errors={self.errors}, uneven={self.uneven}: expected numbers of at least 0")
+        check(self, error=WorldError)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,11 @@ The teacher is unsure in fog, and its ways lead through cells where the student 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from occupancy.record.specs import Few, Fraction, Range, Share
 from simulate.worlds.hardships import Draft, Hardships, finished
 from simulate.worlds.types import Float64, Int64, World, WorldError
 
@@ -22,33 +24,26 @@ DISCOUNT, SWEEPS = 0.97, 80
 class Maze(Hardships):
     """Knobs of a maze world."""
 
-    side: int = 10
+    side: Annotated[int, Range(4)] = 10
     """Cells along a side."""
-    goals: int = 7
-    walls: float = 0.15
+    goals: Few = 7
+    walls: Share = 0.15
     """Fraction of cells that are walls."""
-    pits: float = 0.04
+    pits: Share = 0.04
     """Fraction of cells that end the episode in failure."""
-    slip: float = 0.07
+    slip: Fraction = 0.07
     """Chance that a move goes sideways."""
-    fog: float = 0.35
+    fog: Share = 0.35
     """Fraction of cells where the teacher is unsure."""
-    horizon: int = 34
+    horizon: Few = 34
     """T_max, turns."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.side < 4 or self.goals < 1 or self.horizon < 1:
-            raise WorldError(
-                f"side={self.side}, goals={self.goals}, horizon={self.horizon}: expected a side of "
-                f"at least 4, at least 1 goal and 1 turn"
-            )
-        if self.walls + self.pits > 0.4 or min(self.walls, self.pits) < 0:
+        if self.walls + self.pits > 0.4:
             raise WorldError(
                 f"walls={self.walls}, pits={self.pits}: expected fractions that sum to at most .4"
             )
-        if not 0 <= self.slip < 1 or not 0 <= self.fog <= 1:
-            raise WorldError(f"slip={self.slip}, fog={self.fog}: expected probabilities, slip below 1")
 
 
 def maze_world(knobs: Maze, *, name: str = "maze") -> World:

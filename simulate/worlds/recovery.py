@@ -12,9 +12,11 @@ the policies see is a partially observed process.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from occupancy.record.specs import Few, Fraction, NotNegative, Range, Seed, Share, Size, check
 from simulate.worlds.types import Float64, Int32, Int64, World, WorldError
 
 
@@ -22,87 +24,78 @@ from simulate.worlds.types import Float64, Int32, Int64, World, WorldError
 class Recovery:
     """The knobs of a recovery world; each string says what it does to the best K."""
 
-    tracks: int = 30
+    tracks: Few = 30
     """Kinds of tasks. More of them: everything is rarer; the best K hardly moves."""
     path: tuple[int, int] = (4, 8)
     """Fewest and most right turns that solve a task. Longer: more of a long continuation is on the track,
     where the student is already better, and the best K falls."""
-    zipf: float = 0.8
+    zipf: NotNegative = 0.8
     """Exponent of the laws of tasks, of first repairs and of the student's favourite errors. Larger: contexts
     repeat, coverage saturates sooner, and K matters less."""
-    actions: int = 5
+    actions: Annotated[int, Range(3)] = 5
     """Turns to choose from; the last one gives up. Scale only."""
-    errors: int = 2
+    errors: Few = 2
     """Errors behind each track turn. More: student and teacher meet more different errors; the best K falls
     a little."""
-    first_repairs: int = 150
+    first_repairs: Few = 150
     """Contexts of the first repair, shared by all errors under the Zipf law. More: a budget covers fewer of
     them, and short continuations lose their lead."""
-    repairs: int = 4
+    repairs: Size = 4
     """Right turns from an error back to the track; 0: a wrong turn changes nothing, and any K is as good.
     Several hard and specific ones in a row need a large K (see `student_repair`, `generic`)."""
-    generic: float = 3.0
+    generic: Annotated[float, Range(1)] = 3.0
     """How many times fewer contexts each further repair step has. Near 1: every step is specific and the
     best K grows; large: later steps are learned from a few examples, and only the first is worth buying."""
-    student_track: float = 0.8
+    student_track: Share = 0.8
     """pi_0's chance of the right turn on the track. Lower: errors are frequent, first repairs are met often
     and the best K falls; below about .65 r = 1 loses, because pi_0 does not get far enough."""
-    student_repair: tuple[float, ...] = (0.12, 0.35, 0.6, 0.8)
+    student_repair: tuple[Share, ...] = (0.12, 0.35, 0.6, 0.8)
     """pi_0's chance of the right turn at each repair step, the last entry repeated. The strongest knob: the
     best K is 1 where only the first step is weak, and large where the last one is."""
-    teacher_track: float = 0.98
+    teacher_track: Share = 0.98
     """pi_e's chance of the right turn on the track."""
-    teacher_repair: float = 0.92
+    teacher_repair: Share = 0.92
     """pi_e's chance of the right turn at a repair. Lower: its errors are learned too, and K matters less."""
-    spread: float = 0.5
+    spread: NotNegative = 0.5
     """Standard deviation between contexts of pi_0's log-odds of the right turn."""
-    setback: float = 0.2
+    setback: Share = 0.2
     """Chance that a wrong repair turn goes back to the first repair instead of changing nothing. Larger:
     late mistakes cost more, and the best K grows."""
-    loop: float = 0.1
+    loop: Share = 0.1
     """Chance that a wrong turn changes nothing. Larger: rollouts are longer and repeat themselves; the best K
     hardly moves."""
-    dead: float = 0.03
+    dead: Share = 0.03
     """Chance that a wrong turn leads to a dead end. Larger: a repaired episode is lost later all the same, so
     K matters less; the teacher pays for lost episodes, and filters reject more."""
-    give_up: float = 0.05
+    give_up: Share = 0.05
     """Fraction of pi_0's wrong turns off the track that give up. Larger: it seldom gets deep into a repair,
     so only longer continuations go there, and the best K grows."""
-    aliasing: float = 0.0
+    aliasing: Share = 0.0
     """Fraction of first-repair contexts that stand for two errors with right turns of their own. Larger: the
     student cannot learn the first repair, so later turns count for more."""
-    sharing: float = 0.5
+    sharing: Share = 0.5
     """How alike contexts of one kind are: weight of the kind in their features, and the chance that they
     share its right turn. Larger: a log-linear student learns from fewer examples."""
-    kinds: int = 12
+    kinds: Few = 12
     """Kinds of contexts for each repair step and for the track."""
-    features: int = 64
+    features: Annotated[int, Range(2)] = 64
     """D, the capacity of a log-linear student. Smaller: tokens on one context cost others."""
-    tokens_track: int = 100
+    tokens_track: Few = 100
     """Mean tokens of a teacher turn on the track. More: the best K falls, for the tail is on the track."""
-    tokens_repair: tuple[int, ...] = (100,)
+    tokens_repair: tuple[Few, ...] = (100,)
     """Mean tokens of a teacher turn at each repair step, the last one repeated. An expensive first step
     raises the best K: the tail is cheap."""
-    token_spread: float = 0.2
+    token_spread: Fraction = 0.2
     """Half-width of the tokens' uniform spread between states, as a fraction of the mean."""
-    horizon: int = 30
+    horizon: Few = 30
     """T_max, turns."""
-    seed: int = 0
+    seed: Seed = 0
     """Draws the right turns, features, jitters and error laws."""
 
     def __post_init__(self) -> None:
         for name in ("path", "student_repair", "tokens_repair"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        least = {"tracks": 1, "errors": 1, "first_repairs": 1, "repairs": 0, "kinds": 1, "features": 2}
-        for name, bound in (least | {"horizon": 1, "seed": 0, "actions": 3, "tokens_track": 1}).items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
-                raise WorldError(f"{name}={value!r}: expected a whole number of at least {bound}")
-        chances = ("student_track", "teacher_track", "teacher_repair", "setback", "loop", "dead", "give_up")
-        for name in (*chances, "aliasing", "sharing", "student_repair"):
-            value = getattr(self, name)
-            if not all(0 <= p <= 1 for p in (value if isinstance(value, tuple) else (value,))):
-                raise WorldError(f"{name}={value}: expected a probability")
+        check(self, error=WorldError)
         if self.loop + self.dead > 1:
             raise WorldError(
                 f"loop={self.loop} and dead={self.dead} sum above 1: a wrong turn does one thing"
@@ -111,16 +104,8 @@ class Recovery:
             raise WorldError(
                 f"path={self.path}: expected fewest and most turns, at most horizon={self.horizon}"
             )
-        if not self.student_repair or not self.tokens_repair or min(self.tokens_repair) < 1:
-            raise WorldError(
-                f"student_repair={self.student_repair}, tokens_repair={self.tokens_repair}: expected at "
-                f"least one entry each, tokens of at least 1"
-            )
-        if self.generic < 1 or self.spread < 0 or self.zipf < 0 or not 0 <= self.token_spread < 1:
-            raise WorldError(
-                f"generic={self.generic}, spread={self.spread}, zipf={self.zipf}, token_spread="
-                f"{self.token_spread}: expected generic >= 1, spread and zipf >= 0, token_spread in [0, 1)"
-            )
+        if not self.student_repair or not self.tokens_repair:
+            raise WorldError("student_repair and tokens_repair: expected at least one entry each")
 
 
 def recovery_world(knobs: Recovery, *, name: str = "recovery") -> World:

@@ -7,12 +7,13 @@ has to clear. Answering early is a guess.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from occupancy.record.specs import Few, Range, Share
 from simulate.worlds.hardships import Draft, Hardships, described, finished
-from simulate.worlds.types import Int64, World, WorldError
+from simulate.worlds.types import Int64, World
 
 ACTIONS, ANSWER, LEVELS, WIDTH = 6, 5, 4, 64
 GUESS = np.array([0.92, 0.25, 0.08, 0.03])
@@ -23,31 +24,19 @@ GUESS = np.array([0.92, 0.25, 0.08, 0.03])
 class Search(Hardships):
     """Knobs of a search world."""
 
-    questions: int = 45
+    questions: Few = 45
     """Kinds of questions."""
-    wordings: int = 3
+    wordings: Few = 3
     """Contexts of each question and what was found."""
-    finds: float = 0.85
+    finds: Share = 0.85
     """Chance that the right query finds the next piece."""
-    misled: float = 0.6
+    misled: Share = 0.6
     """Chance that a wrong query brings something misleading."""
-    shared: float = 0.5
+    shared: Share = 0.5
     """Fraction of right queries that are the same for all questions of a type."""
-    types: int = 6
-    horizon: int = 5
+    types: Few = 6
+    horizon: Annotated[int, Range(4)] = 5
     """T_max, turns."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.questions, self.wordings, self.types, self.horizon - 3) < 1:
-            raise WorldError(
-                f"questions={self.questions}, wordings={self.wordings}, types={self.types}, "
-                f"horizon={self.horizon}: expected at least 1 of each and a horizon of at least 4"
-            )
-        if not all(0 <= p <= 1 for p in (self.finds, self.misled, self.shared)):
-            raise WorldError(
-                f"finds={self.finds}, misled={self.misled}, shared={self.shared}: expected probabilities"
-            )
 
 
 def search_world(knobs: Search, *, name: str = "search") -> World:

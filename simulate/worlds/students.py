@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from occupancy.record.errors import InputError
+from occupancy.record.specs import Few, Fraction, NotNegative, Positive, check
 from occupancy.record.types import Float64
 
 LEAST_CHANCE = 1e-9
@@ -26,14 +26,13 @@ class Tabular:
     With alpha = 1, g = n / (n + kappa): the posterior mean under a Dirichlet prior of weight kappa at pi_0.
     """
 
-    kappa: float = 1.5
+    kappa: Positive = 1.5
     """Turns in a context after which half of it is learned (alpha = 1)."""
-    alpha: float = 1.0
+    alpha: Positive = 1.0
     """Exponent of the learning curve; smaller learns the rest more slowly."""
 
     def __post_init__(self) -> None:
-        if not self.kappa > 0 or not self.alpha > 0:
-            raise InputError(f"kappa={self.kappa}, alpha={self.alpha}: expected positive numbers")
+        check(self)
 
     @property
     def in_tokens(self) -> bool:
@@ -56,21 +55,17 @@ class LogLinear:
     makes the student the teacher: it saturates.
     """
 
-    steps: int = 200
+    steps: Few = 200
     """Gradient steps of a training (epochs, as the batch is the data set)."""
-    rate: float = 20.0
+    rate: Positive = 20.0
     """Step size on the token-mean loss, for features of norm 1."""
-    momentum: float = 0.0
+    momentum: Fraction = 0.0
     """Fraction of the last step that the next one keeps."""
-    ridge: float = 0.0
+    ridge: NotNegative = 0.0
     """Weight of the penalty ridge / (2 tokens) |W|^2, tokens: it matters while data are few."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or not self.rate > 0 or not 0 <= self.momentum < 1 or not self.ridge >= 0:
-            raise InputError(
-                f"steps={self.steps}, rate={self.rate}, momentum={self.momentum}, ridge={self.ridge}: "
-                f"expected at least 1 step, a rate above 0, momentum from 0 below 1 and a ridge of at least 0"
-            )
+        check(self)
 
     @property
     def in_tokens(self) -> bool:

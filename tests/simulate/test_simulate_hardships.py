@@ -82,10 +82,10 @@ def test_convictions_are_always_the_same_wrong_turn_and_slips_are_not(name):
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [
-        (Hardships, {"hopeless": 1.0}, "hopeless=1.0: expected a fraction"),
+        (Hardships, {"hopeless": 1.0}, "hopeless=1.0: expected a number of at least 0, below 1"),
         (Hardships, {"features": 1}, "features=1: expected a whole number"),
         (Hardships, {"errors": -1.0}, "errors=-1.0"),
-        (Desk, {"horizon": 2}, "horizon=2: expected at least 1 of each"),
+        (Desk, {"horizon": 2}, "horizon=2: expected at least as many turns as steps=4"),
         (Desk, {"luck": 1.0}, "luck=1.0"),
         (Maze, {"side": 2}, "side=2"),
         (Maze, {"walls": 0.5}, "walls=0.5"),

@@ -113,10 +113,10 @@ def test_families_come_in_equal_shares_and_seeds_do_not_overlap():
     [
         ({"loop": 0.7, "dead": 0.6}, "sum above 1"),
         ({"path": (5, 3)}, r"path=\(5, 3\)"),
-        ({"student_track": 1.2}, "student_track=1.2: expected a probability"),
+        ({"student_track": 1.2}, "student_track=1.2: expected a number of at least 0, of at most 1"),
         ({"tracks": 0}, "tracks=0"),
         ({"generic": 0.5}, "generic=0.5"),
-        ({"tokens_repair": (0,)}, "tokens of at least 1"),
+        ({"tokens_repair": (0,)}, r"tokens_repair=\(0,\)"),
     ],
 )
 def test_impossible_knobs_are_refused(knobs, message):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.sft_step import noted
+from benchmarks.sft_step import SHAPES, config_of, noted, random_rows
 from occupancy.record.errors import InputError, RunError
 from sft import attention, checkpoint
 from sft.model import DevicePack, load, prepare
@@ -29,36 +29,15 @@ from sft.settings import Settings
 from sft.train import train
 from sft.world import World, join, leave
 
-VOCABULARY = 512
 CPU = World(0, 1, torch.device("cpu"))
 FP32, HALF = 2e-5, 4e-2
-
-
-def config(**changes: Any) -> Any:
-    """A Llama of 1.2 million parameters, with heads as wide as the fast kernels want them."""
-    from transformers import LlamaConfig
-
-    shape = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 256,
-        "intermediate_size": 512,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 64,
-        "max_position_embeddings": 1024,
-        "tie_word_embeddings": True,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-    }
-    return LlamaConfig(**(shape | changes))
 
 
 def sliding() -> Any:
     """A Gemma 3 whose window is shorter than most documents."""
     from transformers import Gemma3TextConfig
 
-    shape = config().to_dict()
+    shape = config_of("check").to_dict()
     names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     kept = {k: shape[k] for k in (*names, "num_key_value_heads", "head_dim")}
     return Gemma3TextConfig(**kept, sliding_window=32, query_pre_attn_scalar=64)
@@ -68,15 +47,8 @@ def rows_of(n: int, seed: int = 0) -> TrainingRows:
     """Rows of 16 to 255 ids, about 40 % of them targets."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(16, 256, n)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    targets = rng.random(offsets[-1]) < 0.4
-    targets[offsets[1:] - 1] = True
-    targets[offsets[:-1]] = False
-    ids = rng.integers(2, VOCABULARY, len(targets)).astype(np.int32)
-    zero = np.zeros(len(targets), np.int32)
-    return TrainingRows(
-        ids, targets, targets.astype(np.int16), zero, offsets, ("all",), tuple(str(i) for i in range(n))
-    )
+    targets = rng.random(lengths.sum()) < 0.4
+    return random_rows(rng, lengths, targets, least=2, vocabulary=SHAPES["check"][1])
 
 
 def settings(**changes: Any) -> Settings:
@@ -205,7 +177,7 @@ def flash_version() -> str | None:
 
 
 def checks(world: World, folder: Path) -> list[tuple[str, Callable[[], dict[str, Any]]]]:
-    llama, gemma = save(config(), folder / "llama"), save(sliding(), folder / "gemma")
+    llama, gemma = save(config_of("check"), folder / "llama"), save(sliding(), folder / "gemma")
     flash = f"flash-attn {flash_version() or '(absent)'}"
 
     def one(base: Path, limit: float, **changes: Any) -> Callable[[], dict[str, Any]]:

@@ -41,6 +41,7 @@ ROWS_A_STEP = 64
 SHAPES = {
     "3b": ("Qwen2Config", 151_936, 2048, 11_008, 36, 16, 2, 32_768),  # Qwen2.5-3B
     "135m": ("LlamaConfig", 49_152, 576, 1536, 30, 9, 3, 8192),  # SmolLM2-135M
+    "check": ("LlamaConfig", 512, 256, 512, 2, 4, 2, 1024),  # heads as wide as fast kernels want them
     "tiny": ("LlamaConfig", 512, 64, 128, 2, 4, 2, LENGTH),
 }
 """Of published models: ids, hidden and intermediate size, layers, heads, key-value heads, positions."""
@@ -67,20 +68,21 @@ def make_rows(n: int, *, vocabulary: int, share: float, seed: int = 0) -> Traini
     """Rows of 200 to 4,096 ids, 1,000 on average; turns of 40 ids, of which about `share` are targets."""
     rng = np.random.default_rng(seed)
     lengths = np.clip(np.exp(rng.normal(6.7, 0.65, n)), 200, LENGTH).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    turns = rng.random(int(offsets[-1]) // 40 + 1) < share
-    targets = np.repeat(turns, 40)[: offsets[-1]].copy()
+    turns = rng.random(int(lengths.sum()) // 40 + 1) < share
+    targets = np.repeat(turns, 40)[: lengths.sum()].copy()
+    return random_rows(rng, lengths, targets, least=5, vocabulary=vocabulary)
+
+
+def random_rows(
+    rng: np.random.Generator, lengths: Any, targets: Any, *, least: int, vocabulary: int
+) -> TrainingRows:
+    """Rows of random ids; the last of each is a target, the first is none."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     targets[offsets[1:] - 1] = True
     targets[offsets[:-1]] = False
-    return TrainingRows(
-        rng.integers(5, vocabulary, offsets[-1]).astype(np.int32),
-        targets,
-        targets.astype(np.int16),
-        np.zeros(len(targets), np.int32),
-        offsets,
-        ("all",),
-        tuple(str(i) for i in range(n)),
-    )
+    ids = rng.integers(least, vocabulary, len(targets)).astype(np.int32)
+    zero, clusters = np.zeros(len(targets), np.int32), tuple(map(str, range(len(lengths))))
+    return TrainingRows(ids, targets, targets.astype(np.int16), zero, offsets, ("all",), clusters)
 
 
 def ours(

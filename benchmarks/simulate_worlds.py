@@ -40,6 +40,9 @@ def name(K: float) -> str:
     return "inf" if K == INF else str(int(K))
 
 
+DEPTHS = [f"K={name(K)}" for K in K_ALL]
+
+
 def curve(world: World, budget: int, *, r=(0.5, 1.0), seeds: int = 48) -> np.ndarray:
     """[K, seeds] pass@1 of op-short, for each K at the r that is best for it."""
     rows = []
@@ -48,6 +51,22 @@ def curve(world: World, budget: int, *, r=(0.5, 1.0), seeds: int = 48) -> np.nda
         runs = [truth(world, recipe, budget=budget, r=x, seeds=seeds, workers=2).J for x in r]
         rows.append(max(runs, key=np.mean))
     return np.array(rows)
+
+
+def points(gap: np.ndarray, digits: int = 2) -> str:
+    """Mean of paired differences of pass@1, in points, with its standard error."""
+    return f"{100 * gap.mean():+.{digits}f} ±{100 * gap.std(ddof=1) / math.sqrt(len(gap)):.{digits}f}"
+
+
+def line(*cells: object) -> None:
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def head(title: str, *cells: str) -> None:
+    """A title, and the first two lines of its table."""
+    print(f"\n### {title}\n")
+    line(*cells)
+    line(*["---"] * len(cells))
 
 
 def not_worse(J: np.ndarray) -> list[str]:
@@ -59,13 +78,8 @@ def not_worse(J: np.ndarray) -> list[str]:
 
 
 def families(count: int = 10, budget: int = 128_000) -> None:
-    print(f"\n### Families: {count} drawn worlds each, {budget:,} tokens, better of r = .5 and 1\n")
-    print(
-        "| family | J student | J teacher | "
-        + " | ".join(f"K={name(K)}" for K in K_ALL)
-        + " | best K of the worlds |"
-    )
-    print("|---|---|---|" + "---|" * (len(K_ALL) + 1))
+    title = f"Families: {count} drawn worlds each, {budget:,} tokens, better of r = .5 and 1"
+    head(title, "family", "J student", "J teacher", *DEPTHS, "best K of the worlds")
     for family in (*MIXED, "weak", "garnet"):
         worlds = [FAMILIES[family].draw(10_000 + i) for i in range(count)]
         J = np.array([curve(w, budget) for w in worlds])
@@ -76,12 +90,7 @@ def families(count: int = 10, budget: int = 128_000) -> None:
         teacher = np.mean([a.J_teacher for a in exact])
         spread = np.ptp(J.mean(axis=2), axis=1).mean()
         tally = ", ".join(f"{K}: {n}" for K, n in sorted(best.items(), key=lambda item: float(item[0])))
-        print(
-            f"| {family} | {student:.2f} | {teacher:.2f} | "
-            + " | ".join(cells)
-            + f" | {tally} (spread {spread:.3f}) |",
-            flush=True,
-        )
+        line(family, f"{student:.2f}", f"{teacher:.2f}", *cells, f"{tally} (spread {spread:.3f})")
 
 
 KNOBS = {
@@ -106,18 +115,15 @@ KNOBS = {
 
 
 def knobs(budget: int = 64_000) -> None:
-    print(f"\n### Knobs: one at a time from the defaults, {budget:,} tokens; J(K=1) - J(K=inf) in points\n")
-    print("| knob | value | best K, not worse | J(1) - J(inf) | value | best K, not worse | J(1) - J(inf) |")
-    print("|---|---|---|---|---|---|---|")
+    title = f"Knobs: one at a time from the defaults, {budget:,} tokens; J(K=1) - J(K=inf) in points"
+    head(title, "knob", *("value", "best K, not worse", "J(1) - J(inf)") * 2)
     for knob, values in {"(defaults)": (None,), **KNOBS}.items():
         cells = [knob]
         for value in values:
             changed = Recovery() if value is None else replace(Recovery(), **{knob: value})
             J = curve(recovery_world(changed), budget)
-            gap = J[0] - J[-1]
-            cells += [str(value), ", ".join(not_worse(J))]
-            cells.append(f"{100 * gap.mean():+.1f} ±{100 * gap.std(ddof=1) / math.sqrt(len(gap)):.1f}")
-        print("| " + " | ".join(cells) + " |", flush=True)
+            cells += [str(value), ", ".join(not_worse(J)), points(J[0] - J[-1], 1)]
+        line(*cells)
 
 
 @dataclass(frozen=True)
@@ -145,9 +151,8 @@ class Case:
 
 
 def paired(frame: pd.DataFrame, one: dict, other: dict) -> str:
-    """Mean difference of J between two recipes, in points, with its paired standard error."""
-    gap = pick(frame, one) - pick(frame, other)
-    return f"{100 * gap.mean():+.2f} ±{100 * gap.std(ddof=1) / math.sqrt(len(gap)):.2f}"
+    """Difference of J between two recipes."""
+    return points(pick(frame, one) - pick(frame, other))
 
 
 def pick(frame: pd.DataFrame, where: dict) -> np.ndarray:
@@ -177,36 +182,20 @@ def findings() -> None:
     FIGURES.mkdir(parents=True, exist_ok=True)
     log_linear = LogLinear(rate=20.0)
     budgets = (32_000, 128_000, 512_000)
-    weak_log = Case(WEAK, log_linear, budgets).play()
-    weak_tab = Case(WEAK, Tabular(), budgets).play()
-    short_tab = Case(SHORT, Tabular(), budgets).play()
-    middle_tab = Case(MIDDLE, Tabular(), budgets).play()
-    long_tab = Case(LONG, Tabular(), budgets).play()
-    any_tab = Case(ANY, Tabular(), budgets).play()
-    played = {
-        "short, tabular": short_tab,
-        "weak, tabular": weak_tab,
-        "weak, log-linear": weak_log,
-        "middle, tabular": middle_tab,
-        "long, tabular": long_tab,
-        "any, tabular": any_tab,
-    }
-    print("\n### Short continuations against pure BC: best op-short with K <= 3, minus pure BC\n")
-    print("| world, student | " + " | ".join(f"{b:,}" for b in budgets) + " |\n|---|" + "---|" * len(budgets))
+    worlds = {"short": SHORT, "weak": WEAK, "middle": MIDDLE, "long": LONG, "any": ANY}
+    played = {f"{who}, tabular": Case(world, Tabular(), budgets).play() for who, world in worlds.items()}
+    played["weak, log-linear"] = Case(WEAK, log_linear, budgets).play()
+    by_budget = ("world, student", *(f"{b:,}" for b in budgets))
+    head("Short continuations against pure BC: best op-short with K <= 3, minus pure BC", *by_budget)
     for who, frame in played.items():
         few = frame[(frame["recipe"] == "op-short") & frame["K"].isin(["1", "2", "3"]) & (frame["r"] > 0)]
         cells = []
         for b in budgets:
             best = top(few, budget=b)
             cells.append(f"{paired(frame, best, {'recipe': 'pure-bc', 'budget': b})} ({label(best)})")
-        print(f"| {who} | " + " | ".join(cells) + " |")
-    print("\n### J by K at 128,000 tokens, r = .5 and r = 1\n")
-    print(
-        "| world, student, r | "
-        + " | ".join(f"K={name(K)}" for K in K_ALL)
-        + " | best - K=1 | best - K=inf |"
-    )
-    print("|---|" + "---|" * (len(K_ALL) + 2))
+        line(who, *cells)
+    title = "J by K at 128,000 tokens, r = .5 and r = 1"
+    head(title, "world, student, r", *DEPTHS, "best - K=1", "best - K=inf")
     for who, frame in played.items():
         for r in (0.5, 0.75, 1.0):
             at = {"recipe": "op-short", "budget": 128_000, "r": r}
@@ -214,25 +203,23 @@ def findings() -> None:
             best = at | {"K": name(K_ALL[int(np.argmax([j.mean() for j in J]))])}
             cells = [f"{j.mean():.4f}" for j in J]
             ends = [paired(frame, best, at | {"K": K}) for K in ("1", "inf")]
-            print(f"| {who}, r={r} | " + " | ".join(cells + ends) + " |")
-    print("\n### Best r by budget, and its lead on r = 0 and on r = 1 (same K)\n")
-    print("| world, student | " + " | ".join(f"{b:,}" for b in budgets) + " |\n|---|" + "---|" * len(budgets))
+            line(f"{who}, r={r}", *cells, *ends)
+    head("Best r by budget, and its lead on r = 0 and on r = 1 (same K)", *by_budget)
     for who, frame in played.items():
         cells = []
         for b in budgets:
             best = top(frame[frame["recipe"] == "op-short"], budget=b)
             ends = [paired(frame, best, best | {"r": r}) for r in (0.0, 1.0)]
             cells.append(f"{label(best)}: {ends[0]}; {ends[1]}")
-        print(f"| {who} | " + " | ".join(cells) + " |")
+        line(who, *cells)
     filters(IMPERFECT, "imperfect teacher, dead ends")
     equal_contexts(WEAK, log_linear, contexts=600, demos=64_000)
     equal_contexts(WEAK, Tabular(), contexts=600, demos=64_000)
     filters(Recovery(tracks=24, dead=0.0, teacher_repair=0.98), "teacher that always succeeds")
-    K_curves(short_tab).savefig(FIGURES / "worlds_K_short.png", dpi=100)
-    r_curves(weak_tab).savefig(FIGURES / "worlds_r_weak.png", dpi=100)
-    r_curves(weak_log).savefig(FIGURES / "worlds_r_weak_log_linear.png", dpi=100)
-    K_curves(middle_tab).savefig(FIGURES / "worlds_K_middle.png", dpi=100)
-    K_curves(long_tab).savefig(FIGURES / "worlds_K_long.png", dpi=100)
+    for who in ("short", "middle", "long"):
+        K_curves(played[f"{who}, tabular"]).savefig(FIGURES / f"worlds_K_{who}.png", dpi=100)
+    r_curves(played["weak, tabular"]).savefig(FIGURES / "worlds_r_weak.png", dpi=100)
+    r_curves(played["weak, log-linear"]).savefig(FIGURES / "worlds_r_weak_log_linear.png", dpi=100)
     imperfect = recovery_world(IMPERFECT, name="imperfect teacher")
     names = ("pure-bc", "op-short", "op-success", "op-critical")
     costs = Case(imperfect, Tabular(), (32_000, 64_000, 128_000), recipes=names, r=(0.5,)).play()
@@ -242,8 +229,8 @@ def findings() -> None:
 
 def equal_contexts(world: World, student: Student, *, contexts: int, demos: int, seeds: int = 64) -> None:
     """The same number of contexts for every K, so that a longer K only adds data."""
-    print(f"\n### {contexts} contexts for every K, {demos:,} BC tokens: {world.name}, {student}\n")
-    print("| K | J | K=1 minus it | D_OP tokens |\n|---|---|---|---|")
+    title = f"{contexts} contexts for every K, {demos:,} BC tokens: {world.name}, {student}"
+    head(title, "K", "J", "K=1 minus it", "D_OP tokens")
     first = None
     for K in K_ALL:
         recipe = preset("op-short", K=K, T_max=world.horizon)
@@ -251,20 +238,15 @@ def equal_contexts(world: World, student: Student, *, contexts: int, demos: int,
         budget = demos + own
         out = sweep(world, recipes=[recipe], budgets=[budget], r=[own / budget], seeds=seeds, student=student)
         first = out.J if first is None else first
-        gap = first - out.J
-        error = gap.std(ddof=1) / math.sqrt(seeds)
-        print(
-            f"| {name(K)} | {out.J.mean():.4f} | {100 * gap.mean():+.2f} ±{100 * error:.2f} | {own:,} |",
-            flush=True,
-        )
+        line(name(K), f"{out.J.mean():.4f}", points(first - out.J), f"{own:,}")
 
 
 def filters(given: Recovery, title: str) -> None:
     world = recovery_world(given, name=title)
     recipes = ("pure-bc", "op-short", "op-success", "op-critical", "oec", "leap")
     case = Case(world, Tabular(), (64_000,), recipes=recipes, r=(0.5,), seeds=64)
-    print(f"\n### Filters, {title}: J minus that of op-short K=inf, in points, 64,000 tokens, r = .5\n")
-    print("| recipe | same C_i | same C_tr | C_i where C_tr is matched |\n|---|---|---|---|")
+    said = f"Filters, {title}: J minus that of op-short K=inf, in points, 64,000 tokens, r = .5"
+    head(said, "recipe", "same C_i", "same C_tr", "C_i where C_tr is matched")
     frames = {axis: case.play(axis) for axis in ("inference", "training")}
     for recipe in ("op-success", "op-critical", "oec", "leap"):
         cells = []
@@ -274,26 +256,22 @@ def filters(given: Recovery, title: str) -> None:
             cells.append(paired(frame, at, {"recipe": "op-short", "K": "inf", "r": 0.5}))
         matched = frames["training"]
         cost = matched[matched["recipe"] == recipe]["C_i"].mean()
-        print(f"| {recipe} | {cells[0]} | {cells[1]} | {cost:,.0f} |", flush=True)
+        line(recipe, *cells, f"{cost:,.0f}")
 
 
 def rounds(budget: int = 40_000, seeds: int = 64) -> None:
-    print(f"\n### Rounds: {budget:,} tokens, r = 1, J and its lead on one round\n")
-    print("| world | K | 1 round | 2 rounds | 4 rounds |\n|---|---|---|---|---|")
+    title = f"Rounds: {budget:,} tokens, r = 1, J and its lead on one round"
+    head(title, "world", "K", "1 round", "2 rounds", "4 rounds")
     deep = Recovery(tracks=4, repairs=5, student_repair=(0.02,), generic=1.0, first_repairs=30)
-    for title, world in (("five repairs that pi_0 never passes", recovery_world(deep)), ("any", ANY)):
+    for said, world in (("five repairs that pi_0 never passes", recovery_world(deep)), ("any", ANY)):
         for K in (1, 2, INF):
             recipe = preset("op-short", K=K, T_max=world.horizon)
             J = [
                 truth(world, recipe, budget=budget, r=1, rounds=n, seeds=seeds, workers=2).J
                 for n in (1, 2, 4)
             ]
-            cells = [f"{J[0].mean():.4f}"]
-            for later in J[1:]:
-                gap = later - J[0]
-                error = 100 * gap.std(ddof=1) / math.sqrt(seeds)
-                cells.append(f"{later.mean():.4f} ({100 * gap.mean():+.2f} ±{error:.2f})")
-            print(f"| {title} | {name(K)} | " + " | ".join(cells) + " |", flush=True)
+            later = (f"{more.mean():.4f} ({points(more - J[0])})" for more in J[1:])
+            line(said, name(K), f"{J[0].mean():.4f}", *later)
 
 
 PARTS = {"families": families, "knobs": knobs, "findings": findings, "rounds": rounds}

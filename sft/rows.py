@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from agentloop.render import Codec, LengthRule
 from agentloop.render.traces import RenderCounts, Rendering, RunTrace, count, render_run
 from occupancy.record.errors import DataError
-from occupancy.record.rows import trained_turn_row
+from occupancy.record.reading import read_json
 from occupancy.runs import open_run
 from sft.packing import TrainingRows, rows_of
 
@@ -97,12 +96,7 @@ def on_policy(trace: RunTrace) -> bool:
 
 def read_classes(file: str | Path) -> Classes:
     """Classes of contexts from a JSON file {episode_id: [class of each teacher turn, ...]}."""
-    try:
-        found = json.loads(Path(file).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{file} cannot be read as JSON ({error}): expected {{episode_id: [class, ...]}}"
-        ) from error
+    found = read_json(file, then="expected {episode_id: [class, ...]}")
     if not isinstance(found, dict) or not all(isinstance(classes, list) for classes in found.values()):
         raise DataError(f"{file}: expected one JSON object {{episode_id: [class, ...]}}")
     return {episode: [str(name) for name in classes] for episode, classes in found.items()}
@@ -131,18 +125,19 @@ def turn_rows(
             for j, n in zip(depths.tolist(), targets.tolist(), strict=True):
                 turn = (trace.episode_id, j)
                 rows.append(
-                    trained_turn_row(
-                        training_id,
-                        {"episode_id": trace.episode_id, **trace.key},
-                        cluster_id=trace.cluster_id,
-                        t=trace.turns[j - 1],
-                        depth=j,
-                        context_class=classes[j - 1],
-                        targets=n,
-                        held_out=turn in last,
-                        nll_before=first.get(turn),
-                        nll=last.get(turn),
-                    )
+                    {
+                        "training_id": training_id,
+                        "episode_id": trace.episode_id,
+                        **trace.key,
+                        "cluster_id": trace.cluster_id,
+                        "t": trace.turns[j - 1],
+                        "depth": j,
+                        "context_class": classes[j - 1],
+                        "targets": n,
+                        "held_out": turn in last,
+                        "nll_before": first.get(turn),
+                        "nll": last.get(turn),
+                    }
                 )
     return rows
 

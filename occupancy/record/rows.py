@@ -254,35 +254,6 @@ def evaluation_row(
     }
 
 
-def trained_turn_row(
-    training_id: str,
-    key: Mapping[str, Any],
-    *,
-    cluster_id: str,
-    t: int,
-    depth: int,
-    context_class: str,
-    targets: int,
-    held_out: bool,
-    nll_before: float | None,
-    nll: float | None,
-) -> Row:
-    """A row of `trained_turns`; `key` holds episode_id and the key columns. NLLs in nats a target."""
-    names = ("episode_id", "task_id", "rollout", "proposal", "continuation", "replicate")
-    return {
-        "training_id": training_id,
-        **{name: key[name] for name in names},
-        "cluster_id": cluster_id,
-        "t": t,
-        "depth": depth,
-        "context_class": context_class,
-        "targets": targets,
-        "held_out": held_out,
-        "nll_before": nll_before,
-        "nll": nll,
-    }
-
-
 def merged(*parts: Mapping[str, Sequence[Row]]) -> Rows:
     """Rows of several parts, table by table."""
     names = dict.fromkeys(name for part in parts for name in part)

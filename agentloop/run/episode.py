@@ -29,6 +29,11 @@ from occupancy.record.errors import FewstepsError, frame_of
 from occupancy.record.finish import is_target
 from occupancy.record.rows import ContextHash, storable
 
+LOST = (Status.HORIZON, Status.TURN_LENGTH, Status.CONTEXT, Status.BAD_PARSE)
+"""Ends of an episode that has failed its task: R = 0. T_max is part of the task."""
+NO_DATA = tuple(str(status) for status in Status if status not in (Status.FINISHED, *LOST))
+"""Ends that say nothing about the policy: no R, and no attempt that counts where these are left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -67,9 +72,7 @@ class Episode:
         """R in [0, 1], or None: an episode that was capped or ended in an error has no terminal reward."""
         if self.status is Status.FINISHED:
             return self.history.turns[-1].reply.reward
-        # T_max is part of the task: an episode that has not finished by then has failed.
-        failed = (Status.HORIZON, Status.TURN_LENGTH, Status.CONTEXT, Status.BAD_PARSE)
-        return 0.0 if self.status in failed else None
+        return 0.0 if self.status in LOST else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,8 @@ def _cautions(scores: pd.DataFrame, scored: bool) -> list[str]:
             + ("are left out." if scored else "count as failures.")
         )
     for arm, rows in scores.groupby("arm", sort=False):
-        tasks, shared = rows["task_id"].nunique(), len(_by_training(rows, 1))
+        used = rows[~rows["no_data"]] if scored else rows
+        tasks, shared = rows["task_id"].nunique(), len(_by_training(used, 1))
         if shared < tasks:
             said.append(
                 f"{arm}: {tasks - shared} of {tasks} tasks were not evaluated for every training, and are "

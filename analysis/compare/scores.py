@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.plan.read import NO_DATA
+from agentloop.run.episode import NO_DATA
 from occupancy.record.errors import DataError, InputError
 from occupancy.runs import open_run
 

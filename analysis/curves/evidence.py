@@ -26,7 +26,7 @@ class Training:
     seed: int
     """Of subset and optimiser."""
     successes: tuple[float, ...]
-    """[Q] sum of rewards of each evaluation task."""
+    """[Q] successful attempts at each evaluation task; a fraction where an outcome is expected."""
     attempts: tuple[int, ...]
     """[Q]"""
     seconds: float = 0.0
@@ -52,7 +52,7 @@ class Training:
 
     @property
     def pass_at_1(self) -> float:
-        """Mean reward over attempts."""
+        """Fraction of attempts that succeed."""
         return float(np.sum(self.successes) / np.sum(self.attempts))
 
     @property

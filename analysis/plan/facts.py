@@ -59,11 +59,11 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
 
 
 def pass_at_1(pilot: Pilot, episodes: Episodes) -> tuple[float, float]:
-    """Mean reward of the pilot's rollouts or demonstrations and its standard error; NaN without rewards."""
+    """Success of the pilot's rollouts or demonstrations and its standard error; NaN without rewards."""
     known = np.isfinite(episodes.R)
     if not known.any():
         return math.nan, math.nan
-    own, cluster = episodes.R[known], episodes.cluster[known]
+    own, cluster = (episodes.R[known] >= pilot.recipe.success_at).astype(float), episodes.cluster[known]
     mean, se = ratio(own, np.ones(len(own)), cluster=cluster, n_clusters=len(pilot.clusters))
     return float(mean), float(se)
 

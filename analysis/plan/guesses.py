@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.plan.read import NO_DATA
+from agentloop.run.episode import NO_DATA
 from occupancy.importers.rows import WORDS
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from agentloop.run.episode import NO_DATA
 from analysis.curves.arms import Arm
 from analysis.curves.evidence import Training
-from analysis.plan.read import NO_DATA, teacher_tokens
+from analysis.plan.read import teacher_tokens
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 from occupancy.record.specs import NotNegative, check_entries
@@ -71,7 +72,8 @@ def kept_trainings(run: Run, *, trainer: str | None = None) -> dict[str, Trainin
             )
         own = [attempt for attempt in attempts if attempt["training_id"] == name]
         try:
-            found[name] = training_of(made, believed(own, own_tasks=tasks, said=f"{where} has"))
+            scored = believed(own, own_tasks=tasks, said=f"{where} has")
+            found[name] = training_of(made, scored, success_at=run.recipe.success_at)
         except InputError as error:
             raise DataError(str(error) if where in str(error) else f"{where} has {error}") from error
     return found
@@ -169,9 +171,13 @@ def _evaluation(folder: Path, like: Run, said: str) -> list[dict[str, Any]]:
     ]
 
 
-def training_of(told: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Training:
+def training_of(
+    told: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]], *, success_at: float
+) -> Training:
     """A small training, from what is kept of it and its attempts."""
-    by_task = pd.DataFrame(attempts).groupby("cluster_id")["score"].agg(["sum", "count"])
+    frame = pd.DataFrame(attempts)
+    won = (frame["score"] >= success_at).astype(float)
+    by_task = won.groupby(frame["cluster_id"]).agg(["sum", "count"])
     return Training(
         arm=Arm.from_dict(told["arm"]),
         demo_tokens=int(told["demo_tokens"]),

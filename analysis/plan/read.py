@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from agentloop.run.episode import NO_DATA
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.importers.rows import WORDS
 from occupancy.record.errors import DataError, InputError
@@ -19,8 +20,6 @@ from occupancy.record.recipe import Recipe
 from occupancy.record.tables import TABLES
 from occupancy.runs import Run, open_run
 
-NO_DATA = ("environment_error", "replay_desync", "budget_stopped")
-"""Statuses whose reward, if there is one, says nothing about a policy."""
 UNPAID = ("replay_desync", "budget_stopped")
 """Statuses of continuations that are not a draw of what one context costs."""
 

@@ -202,7 +202,7 @@ class Bench:
             "held_out_nll": json.dumps(None),
         }
         self.run.commit({"trainings": [row], "evaluations": [one | {"training_id": key} for one in rows]})
-        return training_of(told, rows)
+        return training_of(told, rows, success_at=self.run.recipe.success_at)
 
     def _cell(self, option: Option) -> Run:
         """The cut of an option: made once, under another name until it is whole."""

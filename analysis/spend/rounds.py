@@ -358,8 +358,9 @@ def _final(rounds: Rounds, state: State) -> State:
     folders += [run.folder for run in _open(rounds, ("demos", "contexts"))]
     answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
     rows = evidence(answer, own_tasks=frozenset(), like=rounds.pilot, trainer=rounds.trainer_name)
-    scores, tasks = [row["score"] for row in rows], [row["cluster_id"] for row in rows]
-    mean, se = (float(each) for each in clustered_ratio(scores, np.ones(len(rows)), cluster=tasks))
+    won = [row["score"] >= rounds.pilot.recipe.success_at for row in rows]
+    tasks = [row["cluster_id"] for row in rows]
+    mean, se = (float(each) for each in clustered_ratio(won, np.ones(len(rows)), cluster=tasks))
     hoped = _decision(state)
     told: State = {"price": 0.0, "folders": [str(folder) for folder in folders], "pass_at_1": mean, "se": se}
     told |= {"evaluation": str(answer)} if isinstance(answer, str | Path) else {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import numpy as np
 import pilots
 import pytest
 
@@ -17,7 +18,7 @@ from analysis.cli import main
 from analysis.curves.acquisition import FIRST, Option
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.evidence import Training
-from analysis.plan.facts import facts_of
+from analysis.plan.facts import facts_of, pass_at_1
 from analysis.plan.kept import kept_trainings
 from analysis.plan.planner import plan
 from analysis.plan.purchase import plan_file
@@ -80,6 +81,18 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     assert plan_file(found, run.folder).beside == (str(first.resolve()),)
     same = replace(bench, beside=(first,)).train(OPTION)
     assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
+
+
+def test_pass_at_1_is_success_and_not_the_mean_reward(run: Run) -> None:
+    """As `evaluate` and `compare` have it: rewards below the threshold are failures."""
+    partly = {f"new-{q}": [0.9, 1.0, 0.4, 0.0] for q in range(10)}
+    made = bench_of(run, partly)[0].train(OPTION)
+    kept = kept_trainings(run, trainer="mine:train")
+    assert made.pass_at_1 == 0.25
+    assert [training.pass_at_1 for training in kept.values()] == [0.25]
+    pilot = read_pilot(run.folder)
+    half = replace(pilot.rollouts, R=np.where(pilot.rollouts.R == 1, 1.0, 0.9))
+    assert pass_at_1(pilot, half)[0] == pytest.approx(pass_at_1(pilot, pilot.rollouts)[0])
 
 
 def test_a_plan_without_a_trainer_reads_what_was_kept_and_the_pilot_as_before(run: Run) -> None:

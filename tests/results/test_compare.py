@@ -6,6 +6,8 @@ import asyncio
 import json
 from itertools import combinations
 from math import comb, isfinite, sqrt
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_world import Corridors, drunk, expert
 
-from agentloop.run.evaluate import Evaluation, evaluate
+from agentloop.run.episode import NO_DATA
+from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
 from analysis.cli import main
 from analysis.compare import compare
 from analysis.compare.paired import compare_scores, holm, pass_at_k
 from analysis.compare.scores import read_scores
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.recipe import Recipe
+from occupancy.runs import create_run, open_run
 
 A = {"q1": [1, 0, 0, 1], "q2": [0, 0, 0, 0], "q3": [1, 1, 0, 1], "q4": [0, 1, 0, 0]}
 B = {"q1": [1, 1, 0, 1], "q2": [0, 1, 0, 0], "q3": [1, 1, 1, 1], "q4": [0, 0, 0, 1]}
@@ -255,3 +260,37 @@ def test_bad_input_is_one_line(folders: dict[str, str], capsys: pytest.CaptureFi
         error = capsys.readouterr().err
         assert said in error
         assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("status", NO_DATA)
+def test_every_attempt_without_a_reward_counts_as_evaluate_counts_it(tmp_path: Path, status: str) -> None:
+    """Its row has the score 0: `--scored` leaves it out, and it is told otherwise."""
+    settings, arms = Evaluation("drunk", "4", 2), []
+    for name, policy in (("a", drunk), ("b", expert)):
+        asyncio.run(evaluate(tmp_path / name, settings, environments=Corridors(), policy=policy))
+        run, bad = open_run(tmp_path / name), create_run(tmp_path / f"bad-{name}", *_like(tmp_path / name))
+        tables = {table: run.read(table).to_pylist() for table in ("episodes", "evaluations")}
+        for row in tables["evaluations"][::3]:
+            row |= {"status": status, "score": 0.0}
+        for row in tables["episodes"][::3]:
+            row |= {"status": status, "R": None}
+        bad.commit(tables)
+        arms.append(bad)
+    told = summarise_evaluation(arms[0])
+    for scored, name in ((False, "success"), (True, "success_of_scored")):
+        found = compare([run.folder for run in arms], scored=scored)
+        assert found.rates[0].attempts == told[name]["n"]
+        assert "ended in an error" in found.cautions[0]
+    assert (told["success"]["n"], told["success_of_scored"]["n"]) == (8, 5)
+
+
+def _like(folder: Path) -> tuple[Recipe, dict[str, Any]]:
+    run = open_run(folder)
+    return run.recipe, run.info
+
+
+def test_tasks_that_scored_attempts_leave_out_are_told() -> None:
+    frame = read_scores({"a": [A, A], "b": B})
+    frame["no_data"] = (frame["arm"] == "a") & (frame["training"] == 1) & (frame["task_id"] == "q3")
+    found = compare_scores(frame, scored=True)
+    assert any("1 of 4 tasks were not evaluated for every training" in one for one in found.cautions)

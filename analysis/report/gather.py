@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sources:
-    """The folders of a report by what they are, each by its name."""
+    """The folders of a report by what they are, each by its path below the folder that holds them all."""
 
     pilots: dict[str, Run] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
@@ -76,8 +77,10 @@ class Report:
 def read_sources(folders: Sequence[str | Path]) -> Sources:
     """Folders by what they are; DataError for one that is none of the kinds that are reported."""
     found = Sources()
-    for folder in map(Path, folders):
-        name = str(folder)
+    paths = [Path(os.path.abspath(folder)) for folder in folders]
+    above = os.path.commonpath([path.parent for path in paths]) if paths else ""
+    for folder, path in zip(map(Path, folders), paths, strict=True):
+        name = str(path.relative_to(above))
         if (folder / "verdict.json").is_file():
             found.studies[name] = folder
         elif (folder / "run.json").is_file():
@@ -114,10 +117,15 @@ def report_of(
         DataError: A folder that cannot be read or is of no kind that is reported.
     """
     sources = read_sources(folders)
-    source = None if budget is None else _source_of_plan(sources)
-    planned = plan(source, budget=budget, pool=pool) if source in sources.pilots and budget else None
-    designed = _designed(source, budget, pool) if source and budget and planned is None else ()
-    compared = compare(list(sources.evaluations)) if len(sources.evaluations) > 1 else None
+    planned, designed = None, tuple[str, ...]()
+    if budget is not None:
+        source = _source_of_plan(sources)
+        if sources.pilots:
+            planned = plan(source.folder, budget=budget, pool=pool)
+        else:
+            designed = _designed(source, budget, pool)
+    evaluated = {name: run.folder for name, run in sources.evaluations.items()}
+    compared = compare(evaluated) if len(evaluated) > 1 else None
     verdicts = {name: _verdict(folder / "verdict.json") for name, folder in sources.studies.items()}
     evidence, left_out = [], []
     for name, make in _figures(sources, planned, compared, verdicts):
@@ -157,20 +165,20 @@ def _verdict(file: Path) -> dict[str, Any]:
     return found
 
 
-def _source_of_plan(sources: Sources) -> str:
+def _source_of_plan(sources: Sources) -> Run:
     """The pilot to plan from, else the run whose figures design a pilot."""
     if len(sources.pilots) == 1:
-        return next(iter(sources.pilots))
+        return next(iter(sources.pilots.values()))
     if not sources.pilots and len(sources.runs) == 1:
-        return next(iter(sources.runs))
+        return next(iter(sources.runs.values()))
     raise InputError(
         f"a budget, {len(sources.pilots)} pilots and {len(sources.runs)} runs: expected exactly one pilot "
         f"to plan from, or one run to design a pilot from"
     )
 
 
-def _designed(source: str, budget: float, pool: int | None) -> tuple[str, ...]:
-    guesses, names = from_run(source, Guesses())
+def _designed(source: Run, budget: float, pool: int | None) -> tuple[str, ...]:
+    guesses, names = from_run(source.folder, Guesses())
     found = design(budget=budget, pool=pool, guesses=guesses, run=names)
     command = (f"The pilot's command: {found.command}",) if found.command else ()
     return (*design_sentences(found), *command)
@@ -187,7 +195,7 @@ def _decision(
     if planned is not None:
         yield from sentences(planned)
     for name, verdict in verdicts.items():
-        yield f"{Path(name).name}: {verdict['said']}."
+        yield f"{name}: {verdict['said']}."
     if compared is not None:
         names = {rate.arm: rate.arm for rate in compared.rates}
         yield from (said(difference, names) for difference in compared.differences)
@@ -210,7 +218,7 @@ def _figures(
     for name, verdict in verdicts.items():
         yield f"{name}: predictions", lambda name=name, verdict=verdict: _predictions(name, verdict)
     for name, run in sources.pilots.items():
-        yield f"{name}: hand-backs", lambda name=name: _handbacks(name)
+        yield f"{name}: hand-backs", lambda name=name, run=run: _handbacks(name, run)
         yield f"{name}: coverage", lambda name=name, run=run: _coverage(name, run)
     for name, run in sources.runs.items():
         yield f"{name}: occupancy by turn", lambda name=name, run=run: _by_turn(name, run)
@@ -260,8 +268,8 @@ def _predictions(name: str, verdict: dict[str, Any]) -> Evidence:
     return Evidence(f"{name}: predicted and measured", results.prediction_figure(table), alt)
 
 
-def _handbacks(name: str) -> Evidence:
-    depth, switch = frames.hand_backs(read_pilot(name))
+def _handbacks(name: str, run: Run) -> Evidence:
+    depth, switch = frames.hand_backs(read_pilot(run.folder))
     if depth.empty or switch.empty:
         raise DataError("the pilot has no continuation with a reward")
     told = ", ".join(f"{K:g}: {u:.2f}" for K, u in zip(depth["K"], depth["value"], strict=True))
@@ -338,11 +346,11 @@ def _run(name: str, run: Run) -> dict[str, Any]:
 
 
 def _versions(sources: Sources) -> Iterator[dict[str, Any]]:
-    for name, run in (sources.runs | sources.evaluations).items():
+    for run in (sources.runs | sources.evaluations).values():
         info = run.info
         made = info.get("made_with") or {}
         yield {
-            "folder": name,
+            "folder": str(run.folder),
             "kind": info.get("kind", "run"),
             "recipe": f"{run.recipe.name} {run.recipe.hash}",
             "environment": info.get("environment", "-"),
@@ -351,5 +359,5 @@ def _versions(sources: Sources) -> Iterator[dict[str, Any]]:
             "seed": info.get("seed", "-"),
             "made with": ", ".join(f"{package} {version}" for package, version in made.items()) or "-",
         }
-    for name in (*sources.trainings, *sources.studies):
-        yield {"folder": name, "kind": "training" if name in sources.trainings else "study"}
+    for kind, folders in (("training", sources.trainings), ("study", sources.studies)):
+        yield from ({"folder": str(folder), "kind": kind} for folder in folders.values())

@@ -91,6 +91,13 @@ def test_a_run_that_is_no_pilot_designs_one(folders: dict[str, Path]) -> None:
     assert "Buy no pilot" in report_of([folders["run"]], budget=10).decision[0]
 
 
+def test_folders_are_called_by_what_tells_them_apart(folders: dict[str, Path]) -> None:
+    found = report_of([folders["drunk"], folders["expert"]])
+    assert found.comparison is not None
+    assert [rate.arm for rate in found.comparison.rates] == ["drunk", "expert"]
+    assert [made["folder"] for made in found.versions] == [str(folders["drunk"]), str(folders["expert"])]
+
+
 def test_what_cannot_be_shown_is_named(folders: dict[str, Path]) -> None:
     empty = folders["training"].parent / "empty"
     empty.mkdir(exist_ok=True)

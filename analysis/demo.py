@@ -1,7 +1,8 @@
 """`fewsteps demo`: a plan from a real pilot with its small trainings, and what the sweep measured afterwards.
 
-The pilot in analysis/pilot/ is the one of the study in benchmarks/studies/alfworld; analysis/measured.json is
-what that study registered and measured at its largest budget. benchmarks/studies/pack.py writes both.
+The pilot in analysis/pilot/ is the one of the study in benchmarks/studies/alfworld, and analysis/demonstrations/
+the D_BC that every student there was trained on; analysis/measured.json is what that study registered and
+measured at its largest budget. benchmarks/studies/pack.py writes them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from occupancy.record.show import add_json, show, table
 
 PILOT = Path(__file__).parent / "pilot"
+D_BC = PILOT.with_name("demonstrations")
 MEASURED = Path(__file__).parent / "measured.json"
 BUDGET = 10_000
 """Teacher output tokens, beside the pilot's own."""
@@ -45,7 +47,7 @@ def _demo(given: argparse.Namespace) -> int:
 
     folder, measured = Path(given.out), read_json(MEASURED)
     folder.mkdir(parents=True, exist_ok=True)
-    found = plan(PILOT, budget=BUDGET, already=[PILOT], pool=POOL)
+    found = plan(PILOT, budget=BUDGET, already=[PILOT, D_BC], pool=POOL)
     figure, page = plan_figure(found, folder / "plan.png"), plan_page(found, folder / "plan.html")
     report = {"plan": found.to_dict(), "measured": measured, "figure": str(figure), "page": str(page)}
     show(

@@ -135,13 +135,17 @@ class Played:
         self.pool, self.price, self.shape = pool_of(pilot), pilot.price, (self.world.X, self.world.A)
         self.owned = {"plan": pilot.owned, "plan-success": pilot.owned_success, "rule": None}
 
+    def fitted(self, base: Any, world: Any, counts: np.ndarray) -> np.ndarray:
+        """[X, A] the student trained on counts [X, A] of teacher turns."""
+        return student(base, world, counts)
+
     def J(self, counts: np.ndarray) -> float:
         """Exact pass@1 of a student trained on counts [X, A] of teacher turns."""
-        return float(self.world.J(student(self.base, self.world, counts)[self.world.ctx]))
+        return float(self.world.J(self.fitted(self.base, self.world, counts)[self.world.ctx]))
 
     def table(self, budget: float, owned: Any, count: int, *key: int) -> list[list[float]]:
         """[count, 45] pass@1 of the options, `owned` being trained on beside what is bought."""
-        fit, seeds = partial(student, self.base), [[*self.key, *key, k] for k in range(count)]
+        fit, seeds = partial(self.fitted, self.base), [[*self.key, *key, k] for k in range(count)]
         runs = [self.base.pipelines(self.world, budget, owned, s, None, fit)[0] for s in seeds]
         return [[round(run[o], 5) for o in self.base.OPTIONS] for run in runs]
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analysis.plan.read import teacher_tokens
 from analysis.publish.croissant import croissant
 from analysis.publish.scan import Scan
 from analysis.study.config import read_study
@@ -171,13 +172,17 @@ def evaluations(study: Path) -> pd.DataFrame:
 
 
 def demo(study: Path, out: Path) -> None:
-    """The pilot as one part, and what the sweep measured at the target, for `fewsteps demo`."""
-    copied = study.parent / "pilot"
-    shutil.copytree(study / "pilot", copied)
-    (copied / "ledger.sqlite").unlink(missing_ok=True)
-    shutil.rmtree(out, ignore_errors=True)
-    move_compact(open_run(copied), out)
-    without_place(out)
+    """Pilot and D_BC as one part each, and what the sweep measured at the target, for `fewsteps demo`."""
+    first = study / "demonstrations" / "first"
+    for run, place in ((study / "pilot", out), (first, out.with_name("demonstrations"))):
+        copied = study.parent / place.name
+        shutil.copytree(run, copied)
+        for name in ("ledger.sqlite", "job.json"):
+            (copied / name).unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+        move_compact(open_run(copied), place)
+        without_place(place)
+    with_sunk(out, sum(teacher_tokens(first)))
     verdict = json.loads((study / "verdict.json").read_text("utf-8"))
     target = verdict["target"]
     arms = [
@@ -189,6 +194,15 @@ def demo(study: Path, out: Path) -> None:
     told = {name: verdict[name] for name in kept} | {"regret": verdict["regret"][str(target)], "arms": arms}
     told["cells"] = {name: told["cells"][name] for name in ("registered", "evaluated")}
     (out.parent / "measured.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+
+
+def with_sunk(pilot: Path, tokens: int) -> None:
+    """Say of trainings that do not say it themselves that they were on D_BC too, of so many tokens."""
+    for file in pilot.glob("parts/*/trainings.parquet"):
+        table = pq.read_table(file)
+        told = [json.dumps({"sunk_tokens": tokens} | json.loads(row)) for row in table["data"].to_pylist()]
+        at = table.schema.get_field_index("data")
+        pq.write_table(table.set_column(at, table.schema.field(at), pa.array(told, pa.large_string())), file)
 
 
 def without_place(run: Path) -> None:

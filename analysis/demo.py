@@ -1,8 +1,8 @@
 """`fewsteps demo`: a plan from a real pilot with its small trainings, and what the sweep measured afterwards.
 
-The pilot in analysis/pilot/ is the one of the study in benchmarks/studies/alfworld, and analysis/demonstrations/
-the D_BC that every student there was trained on; analysis/measured.json is what that study registered and
-measured at its largest budget. benchmarks/studies/pack.py writes them.
+analysis/pilot/ is the pilot of the study in benchmarks/studies/alfworld, analysis/demonstrations/ the D_BC
+that every student there was trained on; analysis/measured.json is what that study registered and measured at
+its largest budget. benchmarks/studies/pack.py writes them.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def _told(measured: dict[str, Any]) -> Iterator[Any]:
     pi_1, pilot = (f"{measured['references'][name]:.3f}" for name in ("pi_1", "pilot"))
     yield (
         f"\nWhat the sweep measured. The prediction was registered on {measured['registered'][:10]}, by that "
-        f"day's fewsteps; then {measured['cells']['evaluated']} students were trained, and each played 274 "
-        f"validation games twice. pi_1 wins {pi_1} of them, with the pilot's successes {pilot}, and with "
+        f"day's fewsteps, which did not count D_BC as the plan above does; then "
+        f"{measured['cells']['evaluated']} students were trained, and each played 274 validation games "
+        f"twice. pi_1 wins {pi_1} of them, with the pilot's successes {pilot}, and with "
         f"{measured['target']:,} teacher tokens beside the pilot:"
     )
     rows = [

@@ -271,13 +271,24 @@ def _beyond_trainings(plan: Plan) -> str:
     )
 
 
+def _beside(plan: Plan) -> str:
+    """The data that every student is trained on, and their name if nobody has given one."""
+    tokens = plan.pilot["beside_tokens"]
+    unnamed = "" if plan.pilot.get("beside") else "; name their run in --already, for `train` and `spend`"
+    told = (
+        f" Every student, the last too, is trained on {number(tokens)} teacher tokens of other runs as well"
+    )
+    return f"{told}{unnamed}." if tokens else ""
+
+
 def _evidence(plan: Plan) -> str:
     made = len(plan.trainings)
     if made:
         seconds = sum(t["seconds"] for t in plan.trainings)
         return (
             f"Evidence: {made} small training{'s' if made > 1 else ''} on cuts of the pilot "
-            f"({seconds / 60:,.1f} minutes), and a prior over recipes.{_beyond_trainings(plan)}"
+            f"({seconds / 60:,.1f} minutes), and a prior over recipes."
+            f"{_beside(plan)}{_beyond_trainings(plan)}"
         )
     return (
         "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; no small training "

@@ -106,6 +106,10 @@ def plan(
     else:
         bench = replace(bench, beside=tuple(beside))
         trained = measured(pilot, purchase, bench, effort, progress=progress)
+    if not beside:
+        # Students are compared with those that were measured: what these were trained on, the final one is.
+        sunk = max((training.sunk_tokens for training in trained), default=0)
+        purchase = replace(purchase, beside_tokens=int(sunk))
     planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
     if pool is None and planned.recommended.n > MANY and (pool := split_pool(pilot, folder)):
         pilot, pool_from = with_pool(pilot, pool), f"the split {pilot.task_spec.partition(':')[0]!r}"

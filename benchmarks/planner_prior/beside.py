@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from analysis.curves.curves import posterior
-from benchmarks.feature_worlds_rounds import worlds_of
 from benchmarks.planner_prior import families
 from benchmarks.planner_prior.cuts import pool_of, student
 from benchmarks.planner_prior.designs import DESIGNS, chosen, made
-from benchmarks.planner_prior.generate import Played, facts, play
+from benchmarks.planner_prior.generate import Played, facts, play, worlds_of
 from benchmarks.planner_prior.judge import bands
 from benchmarks.planner_prior.stored import BOTH, VARIED, facts_of, truth
 from occupancy import RunError

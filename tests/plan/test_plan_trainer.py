@@ -18,6 +18,7 @@ from analysis.cli import main
 from analysis.curves.acquisition import FIRST, Option
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.evidence import Training
+from analysis.plan.answer import sentences
 from analysis.plan.facts import facts_of, pass_at_1
 from analysis.plan.kept import kept_trainings
 from analysis.plan.planner import plan
@@ -79,6 +80,11 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     assert found.pilot["beside_tokens"] == paid
     assert not found.pilot["charged"]
     assert plan_file(found, run.folder).beside == (str(first.resolve()),)
+    again = plan(run.folder, budget=1e5)
+    assert again.pilot["beside_tokens"] == paid, (
+        "the final student is trained as those were that were measured"
+    )
+    assert "name their run in --already" in "".join(sentences(again))
     same = replace(bench, beside=(first,)).train(OPTION)
     assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
 

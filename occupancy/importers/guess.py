@@ -30,7 +30,7 @@ _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("tau-bench", lambda r: isinstance(r.get("traj"), list)),
     ("tau-bench", lambda r: isinstance(r.get("simulations"), list)),
     ("sharegpt", lambda r: "conversations" in r),
-    ("chat", lambda r: "messages" in r),
+    ("chat", lambda r: "messages" in r or isinstance(r.get("trajectory"), list)),
     (
         "verifiers",
         lambda r: {"prompt", "completion"} <= set(r) or "nodes" in r or {"task", "traces"} <= set(r),

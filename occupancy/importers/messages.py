@@ -13,11 +13,11 @@ from typing import Any
 
 from occupancy.importers.episodes import ImportedTurn, ImportSettings, author_of
 from occupancy.importers.files import Place, json_text, mapping, parse
+from occupancy.importers.speakers import with_roles
 from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.finish import read_finish
 from occupancy.record.usage import read_counts
 
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _TEXT = ("text", "input_text", "output_text", "summary_text")
 _IDS = (
     "id",
@@ -33,7 +33,10 @@ _IDS = (
     "status",
 )
 """Fields of a message that only tie it to others."""
+_MASKS = ("weight", "loss", "loss_weight", "loss_mask", "loss_scale", "train", "trainable", "train_on_turn")
+"""Fields that leave a turn out of training with 0 or false."""
 _KEPT = {
+    *_MASKS,
     "role",
     "content",
     "author",
@@ -47,15 +50,12 @@ _KEPT = {
     "usage",
     "finish_reason",
     "stop_reason",
-    "weight",
-    "loss",
-    "loss_weight",
-    "loss_mask",
-    "train",
-    "trainable",
     "error",
 }
-_REFUSED = ("audio", "images", "videos", "image", "video")
+MEDIA = ("audio", "audios", "images", "videos", "image", "video")
+"""Fields of what cannot be imported."""
+_ELSEWHERE = ("text", "parts", "value", "data", "function_calls")
+"""Where other formats have a message's text or calls: Vercel's, SWE-agent's, LangChain's, OLMo's."""
 
 Prompt = tuple[tuple[str, str], ...]
 
@@ -80,11 +80,8 @@ def read_messages(
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise place.refuse("no messages: expected a list of {role, content}")
     before, turns = list(prompt), list[ImportedTurn]()
-    for number, message in enumerate(messages, start=1):
-        here = place.within(f"message {number}")
-        if not isinstance(message, Mapping) or message.get("role") not in ROLES:
-            role = message.get("role") if isinstance(message, Mapping) else message
-            raise here.refuse(f"role {role!r}: expected one of {', '.join(ROLES)}")
+    for message, here in with_roles(messages, place):
+        tools = [message.pop(name, None) for name in ("tools", "functions") if message["role"] == "system"]
         count_left_out(message, settings, here)
         if message["role"] == "assistant":
             turns.append(_turn(message, model, settings, here))
@@ -95,7 +92,7 @@ def read_messages(
         if turns:
             turns[-1] = replied(turns[-1], text, role)
         else:
-            before.append((role, text))
+            before = [*before, *with_tools(((role, text),), next(filter(None, tools), None), here)]
     if not turns:
         raise place.refuse("no assistant message: an episode has a turn at least")
     return tuple(before), tuple(turns)
@@ -213,12 +210,16 @@ def with_tools(prompt: Prompt, tools: Any, place: Place) -> Prompt:
 
 
 def count_left_out(message: Mapping[str, Any], settings: ImportSettings, place: Place) -> None:
-    """Refuse media beside a message's content, and count the fields that no table has a place for."""
+    """Refuse what is said elsewhere than in a message's content, and count fields without a place."""
     for name, value in message.items():
         if value is None or value == [] or name in _KEPT or name in _IDS:
             continue
-        if name in _REFUSED:
+        if name in MEDIA:
             raise place.refuse(f"{name}: only text can be imported")
+        if name in _ELSEWHERE and not message.get("content"):
+            raise place.refuse(
+                f"what is said is in {name!r}: expected it in 'content', and calls in 'tool_calls'"
+            )
         settings.left_out[f"message field {name!r}"] += 1
 
 
@@ -254,7 +255,7 @@ def _thought(value: Any, settings: ImportSettings, place: Place) -> str:
 
 
 def _trained(message: Mapping[str, Any], place: Place) -> bool:
-    for name in ("weight", "loss", "loss_weight", "loss_mask", "train", "trainable"):
+    for name in _MASKS:
         value = message.get(name)
         if value is not None:
             if value not in (0, 1):

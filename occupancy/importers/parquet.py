@@ -18,7 +18,7 @@ from occupancy.importers.records import episode_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TRL = ("prompt", "completion", "extra_info", "data_source", "trace")
+_TRL = ("trajectory", "prompt", "completion", "extra_info", "data_source", "trace")
 _VERL = ("prompt", "responses", "extra_info", "data_source", "trace")
 
 
@@ -28,8 +28,8 @@ def read_trl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         row = _unpacked(raw)
         if {"chosen", "rejected"} & set(row):
             raise place.refuse("a preference pair (chosen, rejected) has two endings: export one of them")
-        if row.get("messages") is not None:
-            messages = row["messages"]
+        if (messages := row.get("messages", row.get("trajectory"))) is not None:
+            pass
         elif row.get("prompt") is not None and row.get("completion") is not None:
             messages = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
         else:

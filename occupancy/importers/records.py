@@ -7,7 +7,7 @@ from typing import Any
 
 from occupancy.importers.episodes import REWARDS, ImportedEpisode, ImportSettings, reward_of, task_of
 from occupancy.importers.files import Place
-from occupancy.importers.messages import Prompt, content_text, read_messages, with_tools
+from occupancy.importers.messages import MEDIA, Prompt, content_text, read_messages, with_tools
 
 _USED = {"system", "tools", "functions", "model", "messages", *REWARDS}
 
@@ -37,9 +37,16 @@ def episode_of(
         messages, settings, place, model=str(record.get("model") or ""), prompt=before
     )
     prompt = with_tools(prompt, record.get("tools") or record.get("functions"), place)
+    if record.get("label") is False and "completion" in record and settings.reward != "label":
+        raise place.refuse(
+            "a row of KTO, whose `label` says whether its completion is wanted: give --reward label, or keep "
+            "the rows whose label is true"
+        )
     for name, value in record.items():
+        if name in MEDIA and value:
+            raise place.refuse(f"{name}: only text can be imported")
         known = name in _USED or name in used or name in (settings.task, settings.reward)
-        if not known and value is not None and not settings.task.startswith(f"{name}."):
+        if not known and value not in (None, []) and not settings.task.startswith(f"{name}."):
             settings.left_out[f"record field {name!r}"] += 1
     more.setdefault("task_id", None)
     if more["task_id"] is None:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from occupancy.record.drafts import open_file, sync, whole_folder, write_whole
-from occupancy.record.errors import DataError, RunError
+from occupancy.record.errors import DataError, RecipeError, RunError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
@@ -254,8 +254,11 @@ def open_run(folder: str | Path) -> Run:
             f"{folder} has schema version {version!r}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; "
             f"use the release that wrote it"
         )
-    with reading(folder / "recipe.toml"):
-        recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
+    try:
+        with reading(folder / "recipe.toml"):
+            recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
+    except RecipeError as error:
+        raise DataError(f"{folder}/recipe.toml: {error}; restore it") from error
     if recipe.hash != info.get("recipe_hash"):
         raise DataError(
             f"{folder}/recipe.toml has hash {recipe.hash}, but run.json was written for "

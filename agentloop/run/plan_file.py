@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from agentloop.cuts.cut import own_traces
+from agentloop.ledger.budget import AXES
 from agentloop.policies.chat_spec import identity
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
-from occupancy.record.specs import Count, Few, Positive, check
+from occupancy.record.specs import Count, Few, Positive, Share, check
 from occupancy.runs import open_run
 
 FORMAT = 1
@@ -44,21 +45,21 @@ class PlanFile:
 
     pilot: str
     """The pilot's run folder."""
-    budget: float
+    budget: Positive
     axis: str
     pilot_charged: bool
     """The pilot's own cost is part of the budget."""
-    pilot_traces: str
+    pilot_traces: Literal["all", "success"]
     """Which of the pilot's traces are trained on: all, or success."""
-    r_tokens: float
+    r_tokens: Share
     environment: str
     student: str
     teacher: str
     tasks: str
     """Split, as the environment reads it."""
-    pool: int
-    T_max: int
-    success_at: float
+    pool: Count
+    T_max: Count
+    success_at: Share
     parts: tuple[Part, ...]
     env_set: Mapping[str, str] = field(default_factory=dict)
     """Settings of the environment, as `--env-set` gave them to the pilot."""
@@ -73,6 +74,8 @@ class PlanFile:
 
     def __post_init__(self) -> None:
         check(self, of="the plan")
+        if self.axis not in AXES:
+            raise InputError(f"the plan: axis={self.axis!r}: expected one of {', '.join(AXES)}")
 
     def part(self, name: str | None) -> Part:
         """The part of a name; the only one where none is named."""

@@ -22,9 +22,10 @@ from agentloop.run.types import Setup
 from analysis.plan.offers import proposal_tokens
 from analysis.plan.pilot import Pilot
 from analysis.plan.product import Product
-from analysis.spend.rounds import charged
+from analysis.spend.state import charged
 from occupancy.record.drafts import write_whole
-from occupancy.record.errors import BudgetStopped, InputError
+from occupancy.record.errors import BudgetStopped, DataError, InputError
+from occupancy.record.reading import reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Rows
 from occupancy.record.show import progress
@@ -54,28 +55,18 @@ class ProductBuyer:
         self, recipe: Recipe, budget: float, seed: int, out: Path, demonstrations: list[Path]
     ) -> None:
         """Collect into `out`, or go on with it; stops at the budget."""
-        tasks, file = out.with_suffix(".tasks"), out.with_suffix(".recipe.toml")
-        if not tasks.exists():
-            free = self._unused(out)
-            if not free:
-                raise InputError(
-                    f"every task of {self.plan.tasks!r} was bought on already: name a larger split in the "
-                    f"plan's `tasks`"
-                )
-            random.Random(seed).shuffle(free)
-            n = max(math.ceil(MORE * budget / max(proposal_tokens(self.pilot, recipe) * len(free), 1.0)), 1)
-            write_whole(file, Recipe.from_dict(recipe.to_dict() | {"n": n}).to_toml())
-            write_whole(tasks, "\n".join(free) + "\n")
+        tasks = self._tasks(out, seed)
+        n = math.ceil(MORE * budget / max(proposal_tokens(self.pilot, recipe) * len(tasks), 1.0))
         student = self.plan.student
         if demonstrations:
             log = out.with_suffix(".log")
             student = self.product.train(demonstrations, out.with_name("pi_1"), seed=0, log=log)
         teacher = self.plan.teacher
         settings = Settings(
-            Recipe.from_toml(file.read_text("utf-8")),
+            Recipe.from_dict(recipe.to_dict() | {"n": max(n, 1)}),
             student=identity(student),
             teacher=identity(teacher),
-            tasks=f"@{tasks}",
+            tasks=f"@{_list_of(out)}",
             seed=seed,
             served_by={"student": address(student), "teacher": address(teacher)},
             env=self.plan.environment,
@@ -103,12 +94,37 @@ class ProductBuyer:
                 setup = Setup(settings, environments, own, teacher, limits)
                 await collect(out, setup, progress=committed)
 
-    def _unused(self, out: Path) -> list[str]:
-        used: set[str] = set()
-        for folder in (Path(self.plan.pilot), *(file.parent for file in out.parent.glob("*/run.json"))):
-            used |= set(open_run(folder).read("episodes", columns=["task_id"])["task_id"].to_pylist())
-        ids = partial(task_ids, self.plan.environment, self.plan.env_set)
-        return [task for task in ids(self.plan.tasks) if task not in used.union(ids(self.product.tasks))]
+    def _tasks(self, out: Path, seed: int) -> list[str]:
+        """Tasks of a purchase, in order: none that the pilot, another purchase or the evaluation has."""
+        file, ids = _list_of(out), partial(task_ids, self.plan.environment, self.plan.env_set)
+        taken = _played(Path(self.plan.pilot)).union(ids(self.product.tasks))
+        split = [task for task in ids(self.plan.tasks) if task not in taken]
+        if not file.exists():
+            if out.exists():
+                raise DataError(f"{file} is missing, and {out} was bought on its tasks: restore it")
+            bought = set[str]().union(*(_played(each.parent) for each in out.parent.glob("*/run.json")))
+            free = [task for task in split if task not in bought]
+            if not free:
+                raise InputError(
+                    f"every task of {self.plan.tasks!r} was bought on already: name a larger split in the "
+                    f"plan's `tasks`"
+                )
+            random.Random(seed).shuffle(free)
+            write_whole(file, "\n".join(free) + "\n")
+        with reading(file):
+            drawn = [task for task in file.read_text("utf-8").split("\n") if task]
+        if not drawn or set(drawn) - set(split):
+            raise DataError(f"{file} holds no tasks, or others than {out.name} can be bought on: restore it")
+        return drawn
+
+
+def _played(folder: Path) -> set[str]:
+    """Tasks of a run."""
+    return set(open_run(folder).read("episodes", columns=["task_id"])["task_id"].to_pylist())
+
+
+def _list_of(out: Path) -> Path:
+    return out.with_suffix(".tasks")
 
 
 def _free_memory() -> None:

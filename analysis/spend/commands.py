@@ -12,6 +12,7 @@ from occupancy.record.specs import Few, Seed, amount, option
 
 if TYPE_CHECKING:
     from agentloop.run.plan_file import PlanFile
+    from analysis.plan.pilot import Pilot
     from analysis.plan.trainer import Trainer
     from analysis.spend.rounds import Buyer
 
@@ -62,6 +63,7 @@ def _spend(arguments: argparse.Namespace) -> int:
     from agentloop.run.plan_file import read_plan
     from analysis.curves.arms import Arm
     from analysis.plan.product import Product
+    from analysis.plan.read import read_pilot
     from analysis.plan.trainer import Effort
     from analysis.spend.rounds import Rounds, spend
     from occupancy.record.errors import InputError
@@ -70,9 +72,11 @@ def _spend(arguments: argparse.Namespace) -> int:
     plan = _at(read_plan(arguments.plan), arguments)
     if plan.axis != "inference":
         raise InputError(
-            f"{arguments.plan} is on the {plan.axis} axis: rounds are bought on the inference axis"
+            f"{arguments.plan} is on the {plan.axis} axis, and rounds are bought on the inference axis: plan "
+            f"with --axis inference, or buy all at once with `fewsteps collect --plan {arguments.plan}`"
         )
-    arguments.run = plan.pilot
+    arguments.run, pilot = plan.pilot, read_pilot(plan.pilot)
+    _refuse_other(arguments.plan, plan, pilot)
     bench = bench_of(arguments)
     if bench is None:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
@@ -82,7 +86,7 @@ def _spend(arguments: argparse.Namespace) -> int:
         open_run(plan.pilot),
         Path(arguments.out),
         plan.budget if arguments.budget is None else arguments.budget,
-        _buyer(arguments, plan, bench.trainer),
+        _buyer(arguments, plan, pilot, bench.trainer),
         bench.trainer,
         bench.name,
         effort=Effort(arguments.trainings, minutes),
@@ -119,10 +123,32 @@ def _at(plan: PlanFile, arguments: argparse.Namespace) -> PlanFile:
     return plan
 
 
-def _buyer(arguments: argparse.Namespace, plan: PlanFile, trainer: Trainer) -> Buyer:
+def _refuse_other(file: str, plan: PlanFile, pilot: Pilot) -> None:
+    """InputError where the pilot in the plan's folder is not the one that the plan was made from."""
+    from agentloop.policies.chat_spec import identity
+    from agentloop.run.collect import environment_of
+    from occupancy.record.errors import InputError
+    from occupancy.runs import open_run
+
+    environment, env_set = environment_of(open_run(plan.pilot).info)
+    for name, planned, own in (
+        ("environment", plan.environment, environment),
+        ("env_set", plan.env_set, env_set),
+        ("student", identity(plan.student), identity(pilot.student)),
+        ("teacher", identity(plan.teacher), identity(pilot.teacher)),
+        ("T_max", plan.T_max, pilot.recipe.T_max),
+        ("success_at", plan.success_at, pilot.recipe.success_at),
+    ):
+        if planned != own:
+            raise InputError(
+                f"{file} has {name}={planned!r}, and its pilot {plan.pilot} {own!r}: plan from this pilot "
+                f"again with `fewsteps plan {plan.pilot} --budget {plan.budget:.10g} --out {file}`"
+            )
+
+
+def _buyer(arguments: argparse.Namespace, plan: PlanFile, pilot: Pilot, trainer: Trainer) -> Buyer:
     """A buyer of the user's own, or the product's."""
     from analysis.plan.product import Product
-    from analysis.plan.read import read_pilot
     from analysis.plan.trainer import named_trainer
     from analysis.spend.buyer import ProductBuyer
     from occupancy.record.errors import InputError
@@ -134,4 +160,4 @@ def _buyer(arguments: argparse.Namespace, plan: PlanFile, trainer: Trainer) -> B
             "--trainer alone: the rollouts that are bought last come from a student trained on "
             "demonstrations, which fewsteps makes with --train FILE.toml only; give that, or a --buyer"
         )
-    return ProductBuyer(plan, read_pilot(plan.pilot), trainer, arguments.workers)
+    return ProductBuyer(plan, pilot, trainer, arguments.workers)

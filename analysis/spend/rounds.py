@@ -13,20 +13,16 @@ OUT/spend.json before the next one begins; the same call on the same folder goes
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from agentloop.cuts.cut import own_traces
+from agentloop.cuts.cut import Cell, cut, own_traces
 from agentloop.cuts.pooled import pooled
-from agentloop.ledger.store import Ledger
 from agentloop.run.episode import boundary
 from analysis.curves.arms import Arm, arms_of
 from analysis.curves.curves import posterior
@@ -40,10 +36,11 @@ from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.pool import with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
-from occupancy.record.drafts import whole_folder, write_whole
+from analysis.spend.state import PURCHASES, State, begin, charged, decision, done, steps_of, winner
+from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, K_text, Recipe, preset
-from occupancy.runs import Run, open_run
+from occupancy.runs import Run, only_writer, open_run
 from occupancy.statistics.clusters import clustered_ratio
 
 Buyer = Callable[[Recipe, float, int, Path, list[Path]], object]
@@ -58,7 +55,6 @@ CLEAR = 0.95
 """Probability of beating the best of every other recipe from which on the first purchase is left out."""
 DUST = 0.002
 """Share of the budget below which the rest is not spent: it buys less than an episode."""
-State = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,25 @@ class Rounds:
         """Teacher tokens to buy beside the pilot."""
         return self.budget - (self.facts.pilot if self.charged else 0.0)
 
+    @property
+    def asked(self) -> State:
+        """What a record in the folder must have been begun with."""
+        return {
+            "pilot": str(self.pilot.folder.resolve()),
+            "pilot_tokens": self.facts.pilot,
+            "budget": self.budget,
+            "charged": self.charged,
+            "pool": self.pool,
+            "trainer": self.trainer_name,
+            "seed": self.seed,
+        }
+
+    @property
+    def demonstrations(self) -> Recipe:
+        """The recipe that buys demonstrations."""
+        like = self.pilot.recipe
+        return preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
+
 
 def spend(rounds: Rounds) -> State:
     """Carry the rounds out, or go on with them; returns the record in OUT/spend.json.
@@ -120,60 +135,33 @@ def spend(rounds: Rounds) -> State:
         `spent` teacher tokens and `steps`: each with its price, what came of it (`said`) and the decision.
 
     Raises:
-        RunError: A purchase or a training failed; what is finished is kept, and the same call goes on.
+        DataError: The folder holds something else, or what is in it is damaged or of another purchase.
+        RunError: Another process writes the folder, or a purchase or a training failed; what is finished is
+            kept, and the same call goes on.
     """
-    state = _begin(rounds)
-    if state["steps"]:
-        rounds.progress(f"spend: goes on after: {', '.join(state['steps'])}")
-    _step(rounds, state, "plan", lambda: _decide(rounds, [rounds.pilot]))
-    if not state["steps"]["plan"]["clear"]:
-        _step(rounds, state, "first purchase", lambda: _first_purchase(rounds))
-        _step(rounds, state, "decide", lambda: _decide(rounds, [rounds.pilot, *_pool(rounds)]))
-    if _winner(state).r < 1:
-        _step(rounds, state, "demonstrations", lambda: _buy_part(rounds, state, "demonstrations"))
-    if _winner(state).r:
-        _step(rounds, state, "continuations", lambda: _buy_part(rounds, state, "continuations"))
-    _step(rounds, state, "final student", lambda: _final(rounds, state))
+    rounds.folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(rounds.folder):
+        state = begin(rounds.folder, rounds.asked)
+        work = {
+            "plan": lambda: _decide(rounds, [rounds.pilot]),
+            "first purchase": lambda: _first_purchase(rounds),
+            "decide": lambda: _decide(rounds, [rounds.pilot, _pool(rounds)]),
+            "demonstrations": lambda: _buy_demonstrations(rounds, state),
+            "continuations": lambda: _buy_continuations(rounds, state),
+            "final student": lambda: _final(rounds, state),
+        }
+        if state["steps"]:
+            rounds.progress(f"spend: goes on after: {', '.join(state['steps'])}")
+        for name in steps_of(state):
+            if name in state["steps"]:
+                continue
+            rounds.progress(f"spend: {name} begins")
+            found = work[name]()
+            done(rounds.folder, state, name, found)
+            left = max(rounds.left - state["spent"], 0.0)
+            cost = f"; it cost {found['price']:,.0f} teacher tokens" if found["price"] else ""
+            rounds.progress(f"spend: {name}: {found['said']}{cost}; {left:,.0f} teacher tokens are left")
     return state
-
-
-def _begin(rounds: Rounds) -> State:
-    file = rounds.folder / "spend.json"
-    asked = {
-        "pilot": str(rounds.pilot.folder.resolve()),
-        "budget": rounds.budget,
-        "charged": rounds.charged,
-        "trainer": rounds.trainer_name,
-        "seed": rounds.seed,
-    }
-    if not file.exists():
-        rounds.folder.mkdir(parents=True, exist_ok=True)
-        return {**asked, "pilot_tokens": rounds.facts.pilot, "spent": 0.0, "steps": {}}
-    try:
-        state: State = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise DataError(f"{file} is not JSON ({error}): restore it, or name a new folder") from error
-    other = [name for name, value in asked.items() if state.get(name) != value]
-    if other:
-        raise DataError(
-            f"{file} is of another purchase ({other[0]}={state.get(other[0])!r}, and {asked[other[0]]!r} was "
-            f"asked): go on with the same settings, or name a new folder"
-        )
-    return state
-
-
-def _step(rounds: Rounds, state: State, name: str, work: Callable[[], State]) -> None:
-    """Do a step once: its record is on the disk before the next one begins."""
-    if name in state["steps"]:
-        return
-    rounds.progress(f"spend: {name} begins")
-    found = work()
-    state["steps"][name] = found
-    state["spent"] = sum(step.get("price", 0.0) for step in state["steps"].values())
-    write_whole(rounds.folder / "spend.json", json.dumps(state, indent=2) + "\n")
-    left = max(rounds.left - state["spent"], 0.0)
-    cost = f"; it cost {found['price']:,.0f} teacher tokens" if found["price"] else ""
-    rounds.progress(f"spend: {name}: {found['said']}{cost}; {left:,.0f} teacher tokens are left")
 
 
 def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
@@ -238,130 +226,121 @@ def _first_purchase(rounds: Rounds) -> State:
     """Demonstrations and whole continuations of pi_0, in the pilot's proportion."""
     share = min(FIRST_SHARE * rounds.left, MOST_FIRST * rounds.facts.pilot)
     demos = rounds.read.demo_turns.output.sum() / rounds.facts.pilot
-    like = rounds.pilot.recipe
-    bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
-    price = 0.0
-    for recipe, part, name in (
-        (bc, demos * share, "first-demos"),
-        (like, (1 - demos) * share, "first-contexts"),
-    ):
-        price += _bought(rounds, recipe, part, name, [])
-    return {
-        "price": price,
-        "folders": ["first-demos", "first-contexts"],
-        "said": _holds(rounds, "first-demos", "first-contexts"),
-    }
+    price = _bought(rounds, rounds.demonstrations, demos * share, "first-demos", [])
+    price += _bought(rounds, rounds.pilot.recipe, (1 - demos) * share, "first-contexts", [])
+    return _purchase(rounds, "first purchase", price)
+
+
+def _purchase(rounds: Rounds, step: str, price: float, of: str = "") -> State:
+    """The record of a purchase, what was bought in words."""
+    kinds = [
+        kind
+        for run in _open(rounds, PURCHASES[step])
+        for kind in run.read("episodes", columns=["kind"])["kind"].to_pylist()
+    ]
+    bought = {"demonstrations": kinds.count("demo"), "continuations": kinds.count("continuation")}
+    said = " and ".join(f"{n:,} {what}" for what, n in bought.items() if n) or "nothing"
+    return {"price": price, "folders": list(PURCHASES[step]), "said": f"{said}{of}"}
 
 
 def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrations: list[Path]) -> float:
     """Buy into OUT/name; returns what it cost, which is never more than the budget."""
     if budget < max(DUST * rounds.left, 1.0):
         return 0.0
-    seed = rounds.seed + 1 + sorted(("first-demos", "first-contexts", "demos", "contexts")).index(name)
+    folder, names = rounds.folder / name, sorted(sum(PURCHASES.values(), ()))
     K = "" if recipe.rho == "teacher" else f" K={K_text(recipe.K)}"
     rounds.progress(f"spend: {name}: {recipe.name}{K} for at most {budget:,.0f} teacher tokens")
-    with boundary(RunError, f"the buyer for {name} ({rounds.folder / name}; what it bought is kept)"):
-        rounds.buy(recipe, math.floor(budget), seed, rounds.folder / name, demonstrations)
-    price = charged(rounds.folder / name)
+    charged(folder)  # Refuses what was begun and is damaged.
+    with boundary(RunError, f"the buyer for {name} ({folder}; what it bought is kept)"):
+        rounds.buy(recipe, math.floor(budget), rounds.seed + 1 + names.index(name), folder, demonstrations)
+    price = charged(folder)
+    if price:
+        _refuse_other(rounds, recipe, open_run(folder))
     if price > budget:
         raise RunError(
-            f"{rounds.folder / name} has cost {price:,.0f} teacher tokens, and its share was {budget:,.0f}: "
-            f"the buyer must not exceed its budget; nothing more is bought"
+            f"{folder} has cost {price:,.0f} teacher tokens, and its share was {budget:,.0f}: the buyer must "
+            f"not exceed its budget; nothing more is bought"
         )
     return price
 
 
-def _holds(rounds: Rounds, *names: str) -> str:
-    """What was bought, in words."""
-    kinds = [
-        kind
-        for run in _open(rounds, names)
-        for kind in run.read("episodes", columns=["kind"])["kind"].to_pylist()
-    ]
-    bought = {"demonstrations": kinds.count("demo"), "continuations": kinds.count("continuation")}
-    return " and ".join(f"{n:,} {what}" for what, n in bought.items() if n) or "nothing"
+def _refuse_other(rounds: Rounds, recipe: Recipe, bought: Run) -> None:
+    """DataError where a purchase was made with another recipe, or in another environment."""
+    asked = recipe.to_dict() | {"n": bought.recipe.n, "name": bought.recipe.name}
+    places = [str(run.info.get("environment", "")) for run in (bought, rounds.pilot)]
+    if bought.recipe.to_dict() != asked or (all(places) and places[0] != places[1]):
+        raise DataError(
+            f"{bought.folder} was bought as {bought.recipe.name} in {places[0]!r}, and {recipe.name} in "
+            f"{places[1]!r} was asked: restore it, or name a new folder"
+        )
 
 
-def charged(folder: Path) -> float:
-    """Teacher tokens that a purchase has cost at most, lost calls included; 0 before it begins."""
-    if not (folder / "run.json").exists():
-        return 0.0
-    bought, file = sum(teacher_tokens(folder)), folder / "ledger.sqlite"
-    if not file.exists():
-        return float(bought)
-    with closing(Ledger(file, read_only=True)) as ledger:
-        return float(max(ledger.charged("inference"), bought))
-
-
-def _pool(rounds: Rounds) -> list[Run]:
+def _pool(rounds: Rounds) -> Run:
     """The pilot and the first purchase as one run, for cuts."""
+    parts = [rounds.pilot, *_open(rounds, PURCHASES["first purchase"])]
     folder = rounds.folder / "pool"
-    if not (folder / "run.json").exists():
-        parts = [rounds.pilot, *_open(rounds, ("first-demos", "first-contexts"))]
+    if not folder.exists():
         pooled(parts, folder)
-    return [open_run(folder)]
+    return _made(folder, parts)
+
+
+def _made(folder: Path, of: Sequence[Run]) -> Run:
+    """A run that was made of others; DataError where it is damaged, or made of something else."""
+    again = f"where {folder} is moved away, it is made again"
+    try:
+        held, paid = sum(teacher_tokens(folder)), sum(sum(teacher_tokens(run.folder)) for run in of)
+    except DataError as error:
+        raise DataError(f"{error}; {again}") from error
+    if held != paid:
+        raise DataError(f"{folder} holds {held:,} teacher tokens, and what it is made of {paid:,}: {again}")
+    return open_run(folder)
 
 
 def _open(rounds: Rounds, names: Sequence[str]) -> list[Run]:
     return [open_run(rounds.folder / name) for name in names if (rounds.folder / name / "run.json").exists()]
 
 
-def _buy_part(rounds: Rounds, state: State, part: str) -> State:
-    """The rest of the budget in the winner's form."""
-    arm = _winner(state)
-    left = rounds.left - state["steps"].get("first purchase", {}).get("price", 0.0)
-    like = rounds.pilot.recipe
-    if part == "demonstrations":
-        bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
-        price = _bought(rounds, bc, (1 - arm.r) * left, "demos", [])
-        return {"price": price, "folders": ["demos"], "said": _holds(rounds, "demos")}
-    share = min(arm.r * left, left - state["steps"].get("demonstrations", {}).get("price", 0.0))
-    shown = [run.folder for run in [*_demonstrations(rounds), *_open(rounds, ("demos",))]]
-    price = _bought(rounds, arm.recipe_of(like), share, "contexts", shown)
-    return {"price": price, "folders": ["contexts"], "said": f"{_holds(rounds, 'contexts')} of {arm.name}"}
+def _rest(rounds: Rounds, state: State) -> float:
+    """Teacher tokens that are bought in the winner's form."""
+    return rounds.left - float(state["steps"].get("first purchase", {}).get("price", 0.0))
 
 
-def _decision(state: State) -> State:
-    """The last one."""
-    found: State = state["steps"].get("decide", state["steps"]["plan"])
-    return found
+def _buy_demonstrations(rounds: Rounds, state: State) -> State:
+    budget = (1 - winner(state).r) * _rest(rounds, state)
+    price = _bought(rounds, rounds.demonstrations, budget, "demos", [])
+    return _purchase(rounds, "demonstrations", price)
 
 
-def _winner(state: State) -> Arm:
-    return Arm.from_dict(_decision(state)["arm"])
-
-
-def _demonstrations(rounds: Rounds) -> list[Run]:
-    """Demonstrations already paid for, of the pilot and the first purchase, as training data."""
-    from agentloop.cuts.cut import Cell, cut
-
-    like = rounds.pilot.recipe
-    bc = preset("pure-bc", teacher=like.teacher, T_max=like.T_max, success_at=like.success_at)
-    folder = rounds.folder / "pilot-demos"
-    if not len(rounds.read.demo_turns.lengths):
-        return _open(rounds, ("first-demos",))
-    if not (folder / "run.json").exists():
-        with whole_folder(folder) as draft:
-            cut(rounds.pilot, Cell(bc, r=0.0), draft)
-    return [open_run(folder), *_open(rounds, ("first-demos",))]
+def _buy_continuations(rounds: Rounds, state: State) -> State:
+    arm, own = winner(state), _open(rounds, ("first-demos", "demos"))
+    if len(rounds.read.demo_turns.lengths):
+        folder = rounds.folder / "pilot-demos"
+        if not folder.exists():
+            with whole_folder(folder) as draft:
+                cut(rounds.pilot, Cell(rounds.demonstrations, r=0.0), draft)
+        own = [open_run(folder), *own]
+    shown, budget = [run.folder for run in own], arm.r * _rest(rounds, state)
+    price = _bought(rounds, arm.recipe_of(rounds.pilot.recipe), budget, "contexts", shown)
+    return _purchase(rounds, "continuations", price, of=f" of {arm.name}")
 
 
 def _final(rounds: Rounds, state: State) -> State:
     """Train the final student on all that was paid for."""
     folders = []
-    for run in (rounds.pilot, *_open(rounds, ("first-demos", "first-contexts"))):
+    for run in (rounds.pilot, *_open(rounds, PURCHASES["first purchase"])):
         folder = rounds.folder / f"own-{run.folder.name}"
-        if not (folder / "run.json").exists():
+        if not folder.exists():
             with whole_folder(folder) as draft:
                 own_traces(run, draft, success=True)
-        folders.append(folder)
+        folders.append(_made(folder, [run]).folder)
     folders += [run.folder for run in _open(rounds, ("demos", "contexts"))]
-    answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
+    with boundary(RunError, f"the trainer {rounds.trainer_name} on all that was bought ({rounds.folder})"):
+        answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
     rows = evidence(answer, own_tasks=frozenset(), like=rounds.pilot, trainer=rounds.trainer_name)
     won = [row["score"] >= rounds.pilot.recipe.success_at for row in rows]
     tasks = [row["cluster_id"] for row in rows]
     mean, se = (float(each) for each in clustered_ratio(won, np.ones(len(rows)), cluster=tasks))
-    hoped = _decision(state)
+    hoped = decision(state)
     told: State = {"price": 0.0, "folders": [str(folder) for folder in folders], "pass_at_1": mean, "se": se}
     told |= {"evaluation": str(answer)} if isinstance(answer, str | Path) else {}
     return told | {

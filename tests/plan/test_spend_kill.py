@@ -13,7 +13,7 @@ import killed_spend
 import pytest
 
 from agentloop.ledger.store import Ledger
-from analysis.spend.rounds import charged
+from analysis.spend.state import charged
 from occupancy.runs import open_run
 
 BOUGHT = ("first-demos", "first-contexts", "demos", "contexts")

@@ -19,7 +19,7 @@ from tiny_models import tiny_config
 from analysis.cli import main
 from analysis.curves.arms import arms_of
 from analysis.plan.read import teacher_tokens
-from analysis.spend.rounds import charged
+from analysis.spend.state import charged
 from occupancy.runs import open_run
 
 TRAIN = """

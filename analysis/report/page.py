@@ -106,8 +106,7 @@ def _differences(compared: Comparison | None) -> list[tuple[Any, ...]]:
             f"{100 * d.difference:+.1f}",
             _between(d.low, d.high, points=True),
             _number(d.se, points=True),
-            _number(d.p),
-            _number(d.p_holm),
+            *("< 0.001" if p is not None and p < 0.001 else _number(p) for p in (d.p, d.p_holm)),
             _number(d.detectable, points=True),
             f"{d.tasks:,}",
         )

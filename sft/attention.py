@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,7 +46,7 @@ class Documents:
 def documents(bounds: Any, *, kernel: str, device: torch.device) -> Documents:
     """Documents of a pack; bounds [D + 1]."""
     places = tuple(int(b) for b in bounds)
-    longest = max(b - a for a, b in itertools.pairwise(places))
+    longest = max(b - a for a, b in pairwise(places))
     on_device = torch.tensor(places, dtype=torch.int32)
     if device.type == "cuda":
         on_device = on_device.pin_memory().to(device, non_blocking=True)

@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.pages import shown
+from occupancy.record.reading import read_json
+from occupancy.record.specs import check_entries
 from occupancy.runs import only_writer
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
@@ -128,20 +130,8 @@ def train(
     world = join(sharded=settings.precision == "fp32_master")
     if world.rank == 0:
         out.mkdir(parents=True, exist_ok=True)
+    job = _Job(rows, base, settings, out, tokenizer, save_every, only_result, stop_after, show, hub, world)
     with only_writer(out) if world.rank == 0 else nullcontext():
-        job = _Job(
-            rows=rows,
-            base=base,
-            settings=settings,
-            out=out,
-            tokenizer=tokenizer,
-            save_every=save_every,
-            only_result=only_result,
-            stop_after=stop_after,
-            show=show,
-            hub=hub,
-            world=world,
-        )
         try:
             return _train(job)
         finally:
@@ -298,11 +288,8 @@ def _open(job: _Job) -> bool:
     wanted = {"settings": json.loads(job.settings.to_json()), "data_hash": data_hash(job.rows), "base": name}
     file = out / "settings.json"
     if file.exists():
-        try:
-            found = json.loads(file.read_text("utf-8"))
-            assert isinstance(found, dict)
-        except (ValueError, RecursionError, AssertionError) as error:
-            raise DataError(f"{file} is no JSON object: restore it, or train into a new folder") from error
+        found = read_json(file, then="restore it, or train into a new folder")
+        check_entries(found, {}, of=str(file))
         if found != wanted:
             differ = sorted(k for k in wanted if found.get(k) != wanted[k])
             raise DataError(f"{out} holds another training (its {differ} differ): name a new folder")

@@ -97,12 +97,7 @@ class Collect:
 
 
 Job = Train | Evaluate | Student | Collect
-KINDS: dict[str, type[Train] | type[Evaluate] | type[Student] | type[Collect]] = {
-    "train": Train,
-    "evaluate": Evaluate,
-    "student": Student,
-    "collect": Collect,
-}
+KINDS = {made.__name__.lower(): made for made in (Train, Evaluate, Student, Collect)}
 
 
 class Workshop(Protocol):
@@ -155,8 +150,7 @@ def to_json(record: Job | Equipment) -> dict[str, Any]:
     if isinstance(record, Collect):
         # A folder and the name of a policy are both texts.
         plain["student_is"] = "folder" if isinstance(record.student, Path) else "policy"
-    kind = next((name for name, made in KINDS.items() if isinstance(record, made)), None)
-    return plain if kind is None else {"kind": kind, **plain}
+    return plain if isinstance(record, Equipment) else {"kind": type(record).__name__.lower(), **plain}
 
 
 def from_json(plain: Mapping[str, Any]) -> Job:

@@ -45,21 +45,11 @@ def worlds_of(file: Path) -> Any:
     return worlds
 
 
-def arms_of(INF: int) -> list[Key]:
-    """What small trainings are cut as."""
-    forms = (
-        ("op-short", 1),
-        ("op-short", 3),
-        ("op-short", INF),
-        ("op-success", INF),
-        ("op-critical", INF),
-        ("op-failed", 3),
-        ("op-failed", INF),
-        ("oec", INF),
-    )
-    return [("pure-bc", INF, 0.0), ("bc-success", INF, 0.0)] + [
-        (name, K, r) for r in (0.5, 1.0) for name, K in forms
-    ]
+FORMS = [("op-short", K) for K in (1, 3, INF)] + [("op-success", INF), ("op-critical", INF)]
+FORMS += [("op-failed", 3), ("op-failed", INF), ("oec", INF)]
+ARMS: list[Key] = [("pure-bc", INF, 0.0), ("bc-success", INF, 0.0)]
+"""What small trainings are cut as."""
+ARMS += [(name, K, r) for r in (0.5, 1.0) for name, K in FORMS]
 
 
 def facts(base: Any, pilot: Any) -> dict[str, float]:
@@ -78,9 +68,6 @@ def facts(base: Any, pilot: Any) -> dict[str, float]:
     def turns(episodes: list[Any]) -> float:
         return mean([len(e["s"]) for e in episodes])
 
-    def tokens(episodes: list[Any]) -> float:
-        return mean([float(world.tokens[e["s"]].sum()) for e in episodes])
-
     def nll(episodes: list[Any]) -> float:
         if not episodes:
             return float("nan")
@@ -96,23 +83,16 @@ def facts(base: Any, pilot: Any) -> dict[str, float]:
         "JT": won(demos),
         "Tc": won(tails),
         "Tf": won(failed),
-        "Ts": won([c for c in tails if c["parent"]["end"] == world.S]),
         "n_failed": len(failed),
         "T_early": won(early),
         "T_late": won([c for c in tails if c["t"] > 0.5 * c["T"]]),
         **back,
         "T_max": world.horizon,
-        "turns_roll": turns(rollouts),
         "turns_demo": turns(demos),
         "turns_tail": turns(tails),
-        "tok_demo": tokens(demos),
-        "tok_tail": tokens(tails),
-        "tok_failed": tokens(failed),
         "nll_demo": nll(demos),
         "nll_tail": nll(tails),
         "nll_roll": nll(rollouts),
-        "nll_failed": nll(failed),
-        "nll_won": nll([c for c in tails if c["end"] == world.S] or tails),
     }
 
 
@@ -120,8 +100,7 @@ class Played:
     """A world of the file of worlds and its pilot, as `play` asks for them.
 
     Attributes:
-        name, exact: of the world, and what is known of it exactly.
-        facts: what the pilot says.
+        name, facts: of the world, and what the pilot says.
         pool, owned: the pilot's traces, and its labels: all, and those of its successes.
         price: teacher tokens of the pilot.
         shape: (X, A), contexts and actions.
@@ -131,7 +110,7 @@ class Played:
         self.base, self.key = base, (seed, number)
         self.world = families.draw(base, family, number, seed)
         pilot = base.Pilot(self.world, seed * 1000 + number)
-        self.name, self.exact, self.facts = self.world.name, dict(self.world.facts), facts(base, pilot)
+        self.name, self.facts = self.world.name, facts(base, pilot)
         self.pool, self.price, self.shape = pool_of(pilot), pilot.price, (self.world.X, self.world.A)
         self.owned = {"plan": pilot.owned, "plan-success": pilot.owned_success, "rule": None}
 
@@ -176,7 +155,7 @@ def play(
         reps: repeats of the truth for each of ROLES.
         rounds: whether a first purchase is played too.
     """
-    start, arms = time.time(), arms_of(INF)
+    start = time.time()
     whole = [(name, INF, 0.6) for name in ("pilot", "pilot-success")]
 
     def made(traces: Any, arm: Key, size: float, *key: int) -> dict[str, Any]:
@@ -187,12 +166,12 @@ def play(
     untrained |= {"J": world.J(np.zeros(world.shape))}
     small = [{"arm": ("none", 0, 0.0), "size": 0.0, "seed": 0} | untrained]
     small += [made(world.pool, arm, 1.0, 0) for arm in whole]
-    for arm in arms:
+    for arm in ARMS:
         for size, seeds in ((0.2, 3), (0.4, 3), (0.9, 1)):
             cuts = [made(world.pool, arm, size, int(100 * size), k) for k in range(seeds)]
             small += [one for one in cuts if one["full"] or size == 0.9]
     result: dict[str, Any] = {"family": family, "number": number, "seed": seed, "world": world.name}
-    result |= {"exact": world.exact, "facts": world.facts, "price": world.price, "small": small}
+    result |= {"facts": world.facts, "price": world.price, "small": small}
     result |= {"truth": {}, "rounds": {}}
     for multiple, share in BOUGHT.items():
         budget = multiple * world.price
@@ -206,7 +185,7 @@ def play(
         both = world.pool + traces
         some = [
             made(both, arm, size, int(100 * size), k)
-            for arm in arms
+            for arm in ARMS
             for size in AFTER[multiple]
             for k in range(2)
         ]

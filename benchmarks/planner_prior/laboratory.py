@@ -60,7 +60,6 @@ class Laboratory:
             create_run(f"{folder}/pilot", recipe, info).commit(rows)
             said = facts_of(read_pilot(f"{folder}/pilot"))
         self.name, self.shape = self.world.name, self.world.base.shape
-        self.exact: dict[str, float] = {}
         counts = {key: getattr(said, of) for key, of in RATES.items()}
         self.facts = {key: won[0] / won[1] if won else float("nan") for key, won in counts.items()}
         self.facts |= {"n_failed": said.failed[1] if said.failed else 0}

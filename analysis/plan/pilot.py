@@ -134,6 +134,8 @@ class Pilot:
     deterministic: bool
     """Every repeated rollout of a task was the same: more proposals bring no new rollouts."""
     warnings: tuple[str, ...] = ()
+    failed_tokens: int = 0
+    """C_i of attempts that are no turn here: failed calls that were billed, turns of episodes left out."""
 
     def __post_init__(self) -> None:
         contexts, rewards = self.contexts, self.rewards()
@@ -190,7 +192,7 @@ class Pilot:
     @property
     def tokens(self) -> int:
         """Teacher output tokens that the pilot cost, demonstrations and failures included."""
-        return int(self.contexts.turns.output.sum() + self.demo_turns.output.sum())
+        return int(self.contexts.turns.output.sum() + self.demo_turns.output.sum()) + self.failed_tokens
 
     @property
     def ess(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from agentloop.ledger.store import Ledger
 from agentloop.run.episode import NO_DATA
 from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.importers.rows import WORDS
@@ -36,7 +38,8 @@ def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
     if episodes.empty:
         raise DataError(f"{folder} holds no episode: collect a pilot with `fewsteps collect --pilot`")
     if T_max is None:
-        return pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+        pilot = pilot_of(run.recipe, run.info, episodes=episodes, turns=turns)
+        return replace(pilot, failed_tokens=max(sum(teacher_tokens(folder)) - pilot.tokens, 0))
     within = shortened(episodes, turns, T_max=T_max, recorded=run.recipe.T_max)
     return pilot_of(replace(run.recipe, T_max=T_max), run.info, episodes=within[0], turns=within[1])
 
@@ -163,11 +166,21 @@ def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None
 
 
 def teacher_tokens(folder: str | Path) -> tuple[int, int]:
-    """Teacher output tokens of any run folder, of its demonstrations and of all else: what it has cost."""
-    turns = open_run(folder).read("turns", columns=["author", "kind", "output_tokens"]).to_pandas()
-    taught = turns[turns["author"] == "teacher"]
-    shown = taught["kind"] == "demo"
-    return int(taught["output_tokens"][shown].sum()), int(taught["output_tokens"][~shown].sum())
+    """C_i of any run folder, of its demonstrations and of all else: by its ledger, where it has one."""
+    run = open_run(folder)
+    if (run.folder / "ledger.sqlite").exists():
+        with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
+            taught = ledger.query(
+                "select episode_id, output_tokens from attempts "
+                "where role = 'teacher' and output_tokens is not null"
+            )
+        shown = [row["episode_id"].rpartition("#")[2].startswith("demo-") for row in taught]
+    else:
+        turns = run.read("turns", columns=["author", "kind", "output_tokens"]).to_pylist()
+        taught = [turn for turn in turns if turn["author"] == "teacher"]
+        shown = [turn["kind"] == "demo" for turn in taught]
+    demos = sum(row["output_tokens"] for row, demo in zip(taught, shown, strict=True) if demo)
+    return demos, sum(row["output_tokens"] for row in taught) - demos
 
 
 def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFrame:

@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 import pilots
 import pytest
+from toy_runs import run_of
+from toy_world import expert
 
+from agentloop.ledger.report import account_of
+from agentloop.types import Answer, Ask, CallFailed, Usage
 from analysis.cli import main
 from analysis.curves.acquisition import FIRST, Option
 from analysis.curves.arms import Arm, arms_of
@@ -26,7 +30,7 @@ from analysis.plan.purchase import plan_file
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Rewards, named_trainer, train_more
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.recipe import INF, Recipe
+from occupancy.record.recipe import INF, Recipe, preset
 from occupancy.runs import Run, create_run, open_run
 
 GOOD = {f"new-{q}": [1.0, float(q % 2)] for q in range(40)}
@@ -87,6 +91,24 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     assert "name their run in --already" in "".join(sentences(again))
     same = replace(bench, beside=(first,)).train(OPTION)
     assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
+
+
+def test_failed_calls_that_were_billed_are_part_of_what_a_pilot_cost(tmp_path: Path) -> None:
+    """A cut is charged with them too: its training is one of this pilot."""
+
+    async def billed(ask: Ask) -> Answer:
+        if ask.seed % 9 == 0:
+            raise CallFailed("cut off", billed="yes", usage=Usage(output=7, counter="toy"))
+        return await expert(ask)
+
+    whole: dict[str, Any] = {"pilot": True, "demo_tasks": 6, "handback": (0,), "replicates": 1}
+    pilot = run_of(tmp_path / "pilot", preset("op-short", K="inf", T_max=12), teacher=billed, **whole)
+    C_i, in_turns = account_of(pilot)["C_i"], account_of(pilot)["tables"]["in_turns"]
+    assert C_i > in_turns, "the test needs failures"
+    assert sum(teacher_tokens(pilot.folder)) == read_pilot(pilot.folder).tokens == C_i
+    made = bench_of(pilot)[0].train(Option(Arm("pilot", INF, 0.5, "all"), float(C_i), 0))
+    assert made.tokens == C_i
+    assert [training.tokens for training in kept_trainings(pilot).values()] == [C_i]
 
 
 def test_pass_at_1_is_success_and_not_the_mean_reward(run: Run) -> None:

@@ -53,7 +53,7 @@ create table if not exists attempts (
     unique (episode_id, t, attempt)
 ) strict
 """
-_LOST = "update attempts set state = 'lost', billed = 'perhaps' where state = 'open'"
+_LOSE = "update attempts set state = 'lost', billed = 'perhaps' where"
 Work = Callable[[sqlite3.Connection], Any]
 
 
@@ -129,7 +129,7 @@ class Ledger:
         # A commit survives a power cut, not only the death of the process.
         self._db.execute("pragma synchronous = full")
         self._db.execute(_SCHEMA)
-        self._db.execute(_LOST)
+        self._db.execute(f"{_LOSE} state = 'open'")
         self._reader = sqlite3.connect(file, isolation_level=None)
         (self._resumed,) = self._reader.execute("select exists (select 1 from attempts)").fetchone()
         self._thread = ThreadPoolExecutor(1, "ledger")
@@ -143,7 +143,9 @@ class Ledger:
                 self._thread.shutdown(wait=True)
                 queued, self._queue = self._queue, []
                 # A call that was given up before its row was known to be written stays open until here.
-                self._commit([*(work for work, _ in queued), lambda db: db.execute(_LOST)])
+                self._commit(
+                    [*(work for work, _ in queued), lambda db: db.execute(f"{_LOSE} state = 'open'")]
+                )
         finally:
             if not self._read_only:
                 self._db.close()
@@ -172,10 +174,10 @@ class Ledger:
         def work(db: sqlite3.Connection) -> int | None:
             row = db.execute("select count(*) from attempts where episode_id = ? and t = ?", key).fetchone()
             if row[0]:
-                where = "where episode_id = ? and t = ? and state ="
-                db.execute(f"update attempts set state = 'orphaned' {where} 'settled'", key)
+                where = "episode_id = ? and t = ? and state ="
+                db.execute(f"update attempts set state = 'orphaned' where {where} 'settled'", key)
                 # An episode is played in one place at a time: an open call is of a machine that died.
-                db.execute(f"update attempts set state = 'lost', billed = 'perhaps' {where} 'open'", key)
+                db.execute(f"{_LOSE} {where} 'open'", key)
             return db.execute(
                 "insert into attempts (episode_id, t, attempt, context_id, role, policy, state, billed, "
                 "opened_at, charged_tokens, charged_money) values (?, ?, ?, ?, ?, ?, 'open', 'no', ?, ?, ?)",
@@ -220,11 +222,7 @@ class Ledger:
 
     def abandon(self, attempt_id: int) -> None:
         """Record a call that was given up: it may have been billed, so its reservation stays."""
-        self._write(
-            lambda db: db.execute(
-                "update attempts set state = 'lost', billed = 'perhaps' where id = ?", (attempt_id,)
-            )
-        )
+        self._write(lambda db: db.execute(f"{_LOSE} id = ?", (attempt_id,)))
 
     def charged(self, axis: str) -> int:
         """Most that all attempts can have cost: the teacher's output tokens, or everybody's money."""

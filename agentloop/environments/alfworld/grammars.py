@@ -22,8 +22,8 @@ from occupancy.record.reading import reading
 Grammar = Literal["2.1.1", "2.1.2"]
 
 PUT_TEMPLATE = 'template :: "put {o} in/on {r}"'
-PUT = re.compile(r"put (.+) in/on (.+)")
-MOVE = re.compile(r"move (.+) to (.+)")
+PUT = re.compile(r"^put (.+) in/on (.+)$")
+MOVE = re.compile(r"^move (.+) to (.+)$")
 GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
 
 MARKED = re.compile(r"\s*(?:action(?:\s+\d+)?\s*:|>)(.*)", re.IGNORECASE)
@@ -84,12 +84,12 @@ def goal_of(game_id: str, grammar: str) -> str:
 
 def put_to_move(command: str) -> str:
     """A 2.1.1 command as 2.1.2 says it."""
-    return PUT.sub(r"move \1 to \2", command) if PUT.fullmatch(command) else command
+    return PUT.sub(r"move \1 to \2", command)
 
 
 def move_to_put(command: str) -> str:
     """A 2.1.2 command as 2.1.1 says it."""
-    return MOVE.sub(r"put \1 in/on \2", command) if MOVE.fullmatch(command) else command
+    return MOVE.sub(r"put \1 in/on \2", command)
 
 
 def parse_command(text: str) -> tuple[str, str]:

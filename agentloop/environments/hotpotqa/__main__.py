@@ -52,43 +52,30 @@ def parser() -> Parser:
     golds = commands.add_parser("golds", help="report golds that string comparison is unfair to")
     scored = commands.add_parser("score", help="exact match, F1 and Search-R1's score of a run's episodes")
     scored.add_argument("run", type=Path)
-    index.set_defaults(handler=_index)
-    server.set_defaults(handler=_serve)
-    golds.set_defaults(handler=_golds)
-    scored.set_defaults(handler=_score)
+    for command in (index, server, golds, scored):
+        command.set_defaults(handler=_run)
     return top
+
+
+def _run(given: argparse.Namespace) -> None:
+    if given.command == "serve":
+        how = {name: getattr(given, name) for name in ("host", "port", "topk", "processes", "cache")}
+        serve(_corpus(given), **how)
+        return
+    found: object
+    match given.command:
+        case "index":
+            found = {"index": open_bm25(_corpus(given), cache=given.cache).name}
+        case "golds":
+            questions = open_catalogue(find_folder()).questions
+            found = asdict(gold_report(gold for question in questions for gold in question.golds))
+        case _:
+            found = rescore(given.run, open_catalogue(find_folder()))
+    sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
 
 def _corpus(given: argparse.Namespace) -> list[Path]:
     return given.corpus or [find_folder() / "corpus.parquet"]
-
-
-def _index(given: argparse.Namespace) -> None:
-    _print({"index": open_bm25(_corpus(given), cache=given.cache).name})
-
-
-def _serve(given: argparse.Namespace) -> None:
-    serve(
-        _corpus(given),
-        host=given.host,
-        port=given.port,
-        topk=given.topk,
-        processes=given.processes,
-        cache=given.cache,
-    )
-
-
-def _golds(given: argparse.Namespace) -> None:
-    questions = open_catalogue(find_folder()).questions
-    _print(asdict(gold_report(gold for question in questions for gold in question.golds)))
-
-
-def _score(given: argparse.Namespace) -> None:
-    _print(rescore(given.run, open_catalogue(find_folder())))
-
-
-def _print(found: object) -> None:
-    sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,16 +13,15 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 from occupancy.record.show import Parser, command_line
-from occupancy.record.specs import Few, Range, option
+from occupancy.record.specs import Few, option
 
 from .catalogue import open_catalogue
 from .questions import find_folder
 from .rescore import rescore
 from .retrieval.index import open_bm25
-from .retrieval.server import serve
+from .retrieval.server import Port, serve
 from .scoring import gold_report
 
 
@@ -45,7 +44,7 @@ def parser() -> Parser:
         )
         command.add_argument("--cache", type=Path, help="folder of stored indexes")
     server.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
-    server.add_argument("--port", type=option(Annotated[int, Range(0, 65535)]), default=8000)
+    server.add_argument("--port", type=option(Port), default=8000)
     topk = "passages where a request names no number"
     server.add_argument("--topk", type=option(Few), default=3, help=topk)
     server.add_argument("--processes", type=option(Few), default=1, help="processes that share the port")

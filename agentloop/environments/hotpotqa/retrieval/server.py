@@ -15,10 +15,11 @@ import multiprocessing
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, stop_on_signals, web_of
-from occupancy.record.errors import InputError, RunError
+from occupancy.record.errors import RunError
+from occupancy.record.specs import Few, Range, checked
 
 from .index import Bm25, open_bm25
 from .passages import Passage, join_contents
@@ -26,6 +27,7 @@ from .passages import Passage, join_contents
 if TYPE_CHECKING:
     from aiohttp import web
 
+Port = Annotated[int, Range(1, 65535)]
 TOPK = 3
 MOST = 1000
 """Queries in one request, and passages for one query."""
@@ -74,13 +76,14 @@ def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
     return app
 
 
+@checked
 def serve(
     corpus: Sequence[Path],
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
-    topk: int = TOPK,
-    processes: int = 1,
+    port: Port = 8000,
+    topk: Few = TOPK,
+    processes: Few = 1,
     cache: Path | None = None,
 ) -> None:
     """Serve until stopped by SIGINT or SIGTERM; the index is built first if there is none.
@@ -88,7 +91,7 @@ def serve(
     Args:
         corpus: .parquet or .jsonl files.
         host: address to listen on.
-        port: 1 to 65535.
+        port: to listen on.
         topk: passages where a request names no number.
         processes: processes that share the port.
         cache: folder of stored indexes; None: see `open_bm25`.
@@ -96,10 +99,6 @@ def serve(
     Raises:
         RunError: a process ended by itself.
     """
-    if processes < 1 or not 0 < port < 65536:
-        raise InputError(
-            f"processes={processes}, port={port}: expected at least 1 process, and port 1 to 65535"
-        )
     web_of("hotpotqa")
     open_bm25(corpus, cache=cache)
     context = multiprocessing.get_context("spawn")

@@ -45,7 +45,7 @@ class TextGym(SeedEpisode):
             if action not in self._actions:
                 return Reply(self._how(), parse_status="no_action")
         observation, reward, over, cut, _ = await asyncio.to_thread(self._gym.step, action)
-        return self._stepped(observation, reward, bool(over or cut))
+        return self._stepped(observation, float(reward), bool(over or cut))
 
     def _how(self) -> str:
         if self._actions is None:

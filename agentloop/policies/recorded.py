@@ -6,6 +6,7 @@ tasks ask for fewer turns). A context that differs from the recorded one is refu
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from agentloop.ledger.store import Ledger
@@ -45,22 +46,13 @@ def open_recorded(folder: str) -> Policy:
     }
     if not turns:
         raise DataError(f"{folder} holds no turns: name a run that has collected some")
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    try:
-        for row in ledger.rows():
-            if row["t"] == 0 and row["state"] == "settled":
-                turns[row["episode_id"], 0] = (row["context_id"], ledger.answer(row["id"]))
-    finally:
-        ledger.close()
+    with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
+        for row in ledger.query("select * from attempts where t = 0 and state = 'settled' order by attempt"):
+            turns[row["episode_id"], 0] = (row["context_id"], ledger.answer(row["id"]))
     return Recorded(turns)
 
 
 def _answer(row: dict[str, Any]) -> Answer:
-    usage = Usage(
-        row["output_tokens"],
-        row["counter"],
-        row["reasoning_tokens"],
-        row["prompt_tokens"],
-        row["cached_tokens"],
-    )
+    counts = ("output_tokens", "counter", "reasoning_tokens", "prompt_tokens", "cached_tokens")
+    usage = Usage(*(row[name] for name in counts))
     return Answer(row["text"], usage, row["finish_reason"], logprob=row["logprob"])

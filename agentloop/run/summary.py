@@ -25,6 +25,10 @@ def summarise(run: Run) -> dict[str, Any]:
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         account = ledger.account()
     repeated = _repeated(run)
+    told = (
+        f"{repeated} rollouts repeat another rollout of their task word for word: the student may not "
+        f"sample, or all of its workers sample with the same seed"
+    )
     kinds = sorted({episode["kind"] for episode in episodes})
     return {
         "folder": str(run.folder),
@@ -43,7 +47,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "orphaned_tokens": account.orphaned_tokens,
         "prefixes": _prefixes(run),
         "repeated_rollouts": repeated,
-        "warnings": _warnings(run, repeated),
+        "warnings": [told] if repeated and run.recipe.n > 1 else [],
     }
 
 
@@ -73,15 +77,6 @@ def _repeated(run: Run) -> int:
             key = (row["task_id"], row["rollout"])
             ends[key] = max(ends.get(key, (0, "", "")), (row["t"], row["context_id"], row["text"]))
     return len(ends) - len({(task, end) for (task, _), end in ends.items()})
-
-
-def _warnings(run: Run, repeated: int) -> list[str]:
-    if not repeated or run.recipe.n == 1:
-        return []
-    return [
-        f"{repeated} rollouts repeat another rollout of their task word for word: the student may not "
-        f"sample, or all of its workers sample with the same seed"
-    ]
 
 
 def _kind(kind: str, episodes: list[dict[str, Any]], success_at: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Shelf:
     def read(self, split: str, ids: Collection[str]) -> Iterator[Record]:
         return iter(())
 
-    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
+    def logic(self, record: Record) -> tuple[str, str]:
         return "", ""
 
 

@@ -19,6 +19,7 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 
 from ..task_specs import drawn, parse_spec, read_ids
+from .grammars import package_logic
 from .sources import Source
 
 READ_AHEAD = 200
@@ -70,7 +71,8 @@ class Catalogue:
                     f"{game_id}: it was in the index of {split} and is not there now; is the folder changing?"
                 )
         record = pickle.loads(zlib.decompress(self._texts[game_id]))
-        domain, grammar = self._source.logic(record, self._grammar)
+        own = self._grammar == "2.1.1"
+        domain, grammar = self._source.logic(record) if own else package_logic(record.goal)
         params = dict(record.params)
         return Game(game_id, record.task_type, domain, grammar, record.problem, params, self._grammar)
 

@@ -34,7 +34,7 @@ class Record:
     """PDDL problem, 23-100 KB of text."""
     params: Mapping[str, Any]
     """`pddl_params` of the task: what the scripted expert is given."""
-    own_logic: tuple[str, str] | None = None
+    own_logic: tuple[str, str] = ("", "")
     """Domain and grammar inside the game file, where it holds them."""
 
 
@@ -86,10 +86,8 @@ class Packed:
                 raw = json.loads(line)
                 yield Record(game_id, kind, raw["task"], raw["pddl_problem"], raw["traj"]["pddl_params"])
 
-    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
-        """Domain and grammar text, goal included."""
-        if grammar == "2.1.2":
-            return grammars.package_logic(record.goal)
+    def logic(self, record: Record) -> tuple[str, str]:
+        """Domain and grammar text of 2.1.1, goal included."""
         return grammars.folder_logic(self.folder / "logic", record.goal)
 
     def _lines(self, split: str) -> Iterator[bytes]:
@@ -141,10 +139,8 @@ class Downloaded:
                 own_logic=(raw["pddl_domain"], raw["grammar"]),
             )
 
-    def logic(self, record: Record, grammar: str) -> tuple[str, str]:
-        """Domain and grammar text, goal included."""
-        if grammar == "2.1.2" or record.own_logic is None:
-            return grammars.package_logic(record.goal)
+    def logic(self, record: Record) -> tuple[str, str]:
+        """Domain and grammar text of 2.1.1, goal included."""
         grammars.check_put(record.game_id, record.own_logic[1])
         return record.own_logic
 

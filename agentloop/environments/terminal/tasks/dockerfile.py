@@ -126,10 +126,9 @@ async def build(
             folder.chmod(0o755)
             online = network_layer() if network else None
             await _Build(folder, image.layers, context, limits, online).run(steps)
-        names = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda p: -int(p.name))
         layers = image.layers
-        for name in reversed(names):
-            layers = layers.on_top(_layer(name, bool(image.layers.usr)))
+        for place in sorted(filter(Path.is_dir, folder.iterdir()), key=lambda place: int(place.name)):
+            layers = layers.on_top(_layer(place, bool(image.layers.usr)))
         return Built(layers, done.read_text(), (folder / "path").read_text())
 
 

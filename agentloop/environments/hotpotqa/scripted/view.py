@@ -7,7 +7,7 @@ the passages of a search, and an answer can be given honestly once it occurs in 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..actions import Action
 from ..questions import Question
@@ -75,11 +75,8 @@ class View:
 
     def wasted(self, memory: int) -> int:
         """How many of the last `memory` turns found no new gold title."""
-        first = max(0, len(self.steps) - memory)
-        parts = (
-            View(self.question, self.steps[: i + 1], self.turns, self.format) for i in range(len(self.steps))
-        )
-        return sum(not part.new_golds() for part in list(parts)[first:])
+        ends = range(max(0, len(self.steps) - memory) + 1, len(self.steps) + 1)
+        return sum(not replace(self, steps=self.steps[:end]).new_golds() for end in ends)
 
 
 def words_of(text: str) -> list[str]:

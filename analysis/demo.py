@@ -43,17 +43,19 @@ def _demo(given: argparse.Namespace) -> int:
     from analysis.page import plan_page
     from analysis.plan.answer import table as answer
     from analysis.plan.planner import plan
+    from analysis.study.telling import decided
     from occupancy.record.reading import read_json
 
     folder, measured = Path(given.out), read_json(MEASURED)
     folder.mkdir(parents=True, exist_ok=True)
     found = plan(PILOT, budget=BUDGET, already=[PILOT, D_BC], pool=POOL)
     figure, page = plan_figure(found, folder / "plan.png"), plan_page(found, folder / "plan.html")
+    bought = decided(measured["primary"], measured["regret"])
     report = {"plan": found.to_dict(), "measured": measured, "figure": str(figure), "page": str(page)}
     show(
         given,
         report,
-        lambda: [answer(found), *_told(measured), f"figure {figure}\npage   {page}", _decision(measured)],
+        lambda: [answer(found), *_told(measured), f"figure {figure}\npage   {page}", f"Decision: {bought}"],
     )
     return 0
 
@@ -88,19 +90,4 @@ def _told(measured: dict[str, Any]) -> Iterator[Any]:
         f"{level['n']} bands hold. The order of the recipes was hardly predicted: "
         f"{order['pair_accuracy']:.0%} of pairs, where one run at half of the budget has "
         f"{half['pair_accuracy']:.0%}. docs/study.md says why."
-    )
-
-
-def _decision(measured: dict[str, Any]) -> str:
-    """What the measurement says to buy."""
-    primary, regret = measured["primary"], measured["regret"]
-    predicted, seen = primary["predicted"], primary["measured"]
-    said = {"holds": "buy", "does not hold": "do not buy"}.get(primary["said"], "it is open whether to buy")
-    points = {name: f"{100 * seen[name]:+.1f}" for name in ("difference", "low", "high")}
-    return (
-        f"Decision: {said} {predicted['b']} rather than {predicted['a']}. Predicted "
-        f"{100 * predicted['expected']:+.1f} points, measured {points['difference']} ± "
-        f"{100 * seen['se']:.1f} (95 % interval {points['low']} to {points['high']}). The best measured "
-        f"recipe is {100 * regret['regret']:.1f} points above it (95 % interval {100 * regret['low']:.0f} to "
-        f"{100 * regret['high']:.1f})."
     )

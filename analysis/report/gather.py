@@ -23,6 +23,7 @@ from analysis.plan.planner import plan
 from analysis.plan.read import read_pilot
 from analysis.plan.report import Plan
 from analysis.report import frames
+from analysis.study.telling import decided
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.pages import shown
 from occupancy.record.reading import read_json, reading
@@ -162,7 +163,27 @@ def _verdict(file: Path) -> dict[str, Any]:
         check_entries(arm, kinds | {"se": NotNegative | None}, of=f"an arm of {file}")
         told = dict.fromkeys(("pass_at_1", "low", "high"), rate)
         check_entries(arm["predicted"], told, of=f"an arm's prediction in {file}")
-    return found
+    return found | {"decided": _decided(found, str(file))}
+
+
+def _decided(verdict: dict[str, Any], file: str) -> str:
+    """What the verdict says to buy; empty where that was not measured, or has no error."""
+    check_entries(verdict, dict.fromkeys(("primary", "regret"), Mapping[str, Any] | None), of=file)
+    primary, regrets = verdict.get("primary") or {}, verdict.get("regret") or {}
+    regret = regrets.get(str(verdict.get("target")))
+    if regret is None or primary.get("measured") is None:
+        return ""
+    check_entries(primary, {"said": str}, of=f"primary of {file}")
+    check_entries(primary.get("predicted"), {"a": str, "b": str}, of=f"the primary prediction of {file}")
+    numbers = (
+        (primary["predicted"], ("expected",)),
+        (primary["measured"], ("difference", "se", "low", "high")),
+        (regret, ("regret", "low", "high")),
+    )
+    for found, names in numbers:
+        check_entries(found, dict.fromkeys(names, float | None), of=f"primary or regret of {file}")
+    missing = any(found[name] is None for found, names in numbers for name in names)
+    return "" if missing else decided(primary, regret)
 
 
 def _source_of_plan(sources: Sources) -> Run:
@@ -195,7 +216,7 @@ def _decision(
     if planned is not None:
         yield from sentences(planned)
     for name, verdict in verdicts.items():
-        yield f"{name}: {verdict['said']}."
+        yield f"{name}: {verdict['decided'] or verdict['said'] + '.'}"
     if compared is not None:
         names = {rate.arm: rate.arm for rate in compared.rates}
         yield from (said(difference, names) for difference in compared.differences)

@@ -30,6 +30,19 @@ def markdown(found: Told) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def decided(primary: Told, regret: Told) -> str:
+    """What a primary comparison that was measured says to buy, and what its choice lost, in plain words."""
+    predicted, seen = primary["predicted"], primary["measured"]
+    said = {"holds": "buy", "does not hold": "do not buy"}.get(primary["said"], "it is open whether to buy")
+    points = {name: f"{100 * seen[name]:+.1f}" for name in ("difference", "low", "high")}
+    return (
+        f"{said} {predicted['b']} rather than {predicted['a']}. Predicted {100 * predicted['expected']:+.1f} "
+        f"points, measured {points['difference']} ± {100 * seen['se']:.1f} (95 % interval {points['low']} to "
+        f"{points['high']}). The best measured recipe is {100 * regret['regret']:.1f} points above it (95 % "
+        f"interval {100 * regret['low']:.0f} to {100 * regret['high']:.1f})."
+    )
+
+
 def _section(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Told], after: str = "") -> str:
     """A table of plain values under a title; empty without rows. columns: head and template of its cells."""
     if not rows:

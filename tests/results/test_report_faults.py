@@ -20,6 +20,8 @@ from occupancy.record.show import printable
 TOY = ["--env", "toy_world:open_corridors", "--attempts", "1"]
 ARM = {"arm": "a", "budget": 1, "predicted": {"pass_at_1": 0.5, "low": 0.1, "high": 0.9}, "pass_at_1": 0.5}
 
+PRIMARY = {"said": "holds", "measured": {"difference": 0.1, "se": "x"}, "predicted": {"a": "a", "b": "b"}}
+
 
 def evaluated(folder: Path, tasks: int) -> Path:
     assert main(["evaluate", *TOY, "--policy", "drunk", "--tasks", str(tasks), "--out", str(folder)]) == 0
@@ -32,6 +34,8 @@ def evaluated(folder: Path, tasks: int) -> Path:
         *(None, 5, [], {}, {"said": 1, "arms": []}, {"said": "x", "arms": 5}, {"said": "x", "arms": [{}]}),
         {"said": "x", "arms": [ARM | {"budget": 1e26, "se": 0.1}]},
         {"said": "x", "arms": [ARM | {"se": float("nan")}]},
+        *({"said": "x", "arms": [], "target": 1, "regret": {"1": {}}, "primary": p} for p in (5, PRIMARY)),
+        *({"said": "x", "arms": [], "target": 1, "regret": r, "primary": PRIMARY} for r in (5, {"1": 5})),
     ],
 )
 def test_a_damaged_verdict_is_one_line(

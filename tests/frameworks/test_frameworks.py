@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,17 +75,12 @@ def running(command: list[str], health: str, **environment: str) -> Iterator[sub
         process.wait(30)
 
 
-@contextmanager
-def served(run: Path, player: str, tasks: int, *more: str) -> Iterator[str]:
-    """A pilot that is served until its tasks are done."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    who = [f"--student=players:{player}_student", f"--teacher=players:{player}_teacher"]
-    command = [sys.executable, "-m", "analysis.cli", "serve", str(run), f"--port={port}", *who, *PILOT]
-    command += [f"--tasks={tasks}", "--set=T_max=8", *more]
-    with running(command, f"{address}/status", PYTHONPATH=f"{ROOT}:{HERE}") as process:
-        yield address
-        assert process.wait(60) == 0, "the run was not finished"
+def played(run: Path, player: str, tasks: int, command: list[str], *more: str) -> None:
+    """A pilot that a framework's own command has played."""
+    sys.path.append(str(HERE))
+    serve = ["serve", str(run), f"--student=players:{player}_student", f"--teacher=players:{player}_teacher"]
+    serve += [*PILOT, f"--tasks={tasks}", "--set=T_max=8", "--port=0", *more]
+    assert main([*serve, f"--play={shlex.join(command)}"]) == 0
 
 
 def planned_and_trained(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
@@ -123,13 +119,12 @@ def whole_pilot(run: Run, tasks: int) -> Counter[str]:
 
 
 def evaluated(run: Path, tasks: int, *more: str) -> None:
-    """Samples of the inspect task, five epochs, in one command of inspect_ai's own."""
-    with served(run, "adding", tasks, "--harness=inspect/sums") as address:
-        command = [program("inspect", "python"), "-m", "agentloop.serve.inspect_cli", "eval"]
-        command += ["inspect_task.py", "--model=fewsteps/run", f"--epochs={EPISODES}", f"--limit={tasks}"]
-        command += ["--display=plain", f"--log-dir={run.with_name('logs')}", *more]
-        ours = {"FEWSTEPS_URL": address, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, env={**os.environ, **ours}, check=True, timeout=240, cwd=HERE)
+    """Samples of the inspect task, five epochs."""
+    command = [program("inspect", "python"), "-m", "agentloop.serve.inspect_cli", "eval"]
+    command += ["inspect_task.py", "--model=fewsteps/run", f"--epochs={EPISODES}", f"--limit={tasks}"]
+    command += ["--display=plain", f"--log-dir={run.with_name('logs')}", *more]
+    with chdir(HERE):  # inspect_ai takes relative paths alone
+        played(run, "adding", tasks, ["env", f"PYTHONPATH={ROOT}", *command], "--harness=inspect/sums")
 
 
 def test_an_inspect_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,22 +150,18 @@ def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words.mkdir(parents=True)
     for name in ("en", "en-basic", "README"):
         (words / name).write_text("tea\naire\n")
-    outputs = tmp_path / "outputs"
-    with served(tmp_path / "run", "spelling", 2, f"--rewards=verifiers:{outputs}", "--handback=0") as address:
-        settings = tmp_path / "eval.toml"
-        settings.write_text(
-            f'model = "fewsteps"\noutput_dir = "{outputs}"\npush = false\nnum_rollouts = 4\n'
-            f'[client]\nbase_url = "{address}/v1"\n'
-            '[env.taskset]\nid = "textarena"\ngame = "Hangman-v0"\n'
-            '[env.player.harness]\nid = "null"\n[env.player.runtime]\ntype = "subprocess"\n'
-            "[select]\nlimit = 2\n"
-        )
-        theirs = {
-            "NLTK_DATA": str(tmp_path / "nltk"),
-            "PATH": f"{program('verifiers', '')}:{os.environ['PATH']}",
-        }
-        command = [program("verifiers", "vf-eval"), "@", str(settings), "--no-rich"]
-        subprocess.run(command, env={**os.environ, **theirs}, check=True, timeout=400, cwd=tmp_path)
+    outputs, settings = tmp_path / "outputs", tmp_path / "eval.toml"
+    settings.write_text(
+        'model = "fewsteps"\npush = false\nnum_rollouts = 4\n'
+        '[env.taskset]\nid = "textarena"\ngame = "Hangman-v0"\n'
+        '[env.player.harness]\nid = "null"\n[env.player.runtime]\ntype = "subprocess"\n'
+        "[select]\nlimit = 2\n"
+    )
+    path = f"{program('verifiers', '')}:{os.environ['PATH']}"
+    command = ["env", f"NLTK_DATA={tmp_path / 'nltk'}", f"PATH={path}", program("verifiers", "vf-eval")]
+    command += ["@", str(settings), "--no-rich", "--client.base-url", "{url}/v1"]
+    command += ["--output-dir", str(outputs)]
+    played(tmp_path / "run", "spelling", 2, command, f"--rewards=verifiers:{outputs}", "--handback=0")
     run = planned_and_trained(tmp_path / "run", tmp_path, capsys)
     assert set(whole_pilot(run, 2)) <= {"finished", "horizon"}
     (traces,) = outputs.rglob("traces.jsonl")

@@ -125,8 +125,6 @@ data.custom_cls.path=verl_dataset.py data.custom_cls.name=Messages
 # each message alone: for a template that rewrites earlier turns, or whose stop token begins the next message
 # (GLM 4.5), use --format tokens.
 """,
-    "verifiers": "# verifiers.v1.utils.trace_store.read_episodes(FOLDER, WireTrace) reads {file}. Ids of a "
-    "path of nodes\n# are a training row; `mask` is true for what is trained on.\n",
     "tokens": """# input_ids, attention_mask and labels; -100 is no target. Do not truncate or mask again.
 # In verl: data.train_files={file} data.custom_cls.path=verl_dataset.py data.custom_cls.name=Ids
 """,

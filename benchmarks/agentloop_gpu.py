@@ -249,7 +249,11 @@ async def measure(given: argparse.Namespace) -> None:
             Path(given.out).mkdir(parents=True, exist_ok=True)
             (Path(given.out) / "gpu.json").write_text(json.dumps(found) + "\n")
 
-    tell(**machine(), given=vars(given), start_s=time.perf_counter() - began)
+    tell(
+        **machine("vllm", "torch", "transformers", "tokenizers"),
+        given=vars(given),
+        start_s=time.perf_counter() - began,
+    )
     with tempfile.TemporaryDirectory() as place:
         # The first requests compile and warm what the engine has left to its first use.
         few = [(encode_turn(codec, "warm up"), i) for i in range(given.sequences)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,19 +97,14 @@ class Gpu(Watch):
             self._seen.append(pynvml.nvmlDeviceGetUtilizationRates(card).gpu)
 
 
-def machine() -> dict[str, Any]:
-    """Where this ran, and with what."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "cores": len(os.sched_getaffinity(0))}
-    found["versions"] = {"python": platform.python_version()}
-    for name in ("vllm", "torch", "transformers", "tokenizers"):
-        try:
-            found["versions"][name] = version(name)
-        except PackageNotFoundError:
-            found["versions"][name] = None
+def machine(*packages: str) -> dict[str, Any]:
+    """Where this runs, and with which versions; None for a package that is not there."""
     import torch
 
-    found["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    return found
+    installed = {found.metadata["Name"].lower(): found.version for found in distributions()}
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": len(os.sched_getaffinity(0)),
+        "versions": {"python": platform.python_version()} | {name: installed.get(name) for name in packages},
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from benchmarks.busy import machine
 from benchmarks.flops import H100_BF16, parameters, step_flops
 from benchmarks.sft_profile import Profile
 from sft import attention
@@ -290,16 +291,7 @@ def _tokenizer(size: int) -> Any:
 
 
 def versions() -> dict[str, Any]:
-    from importlib import metadata
-
-    found = {}
-    for name in ("torch", "transformers", "trl", "liger-kernel", "flash-attn-4", "triton"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return {"device": device, "date": time.strftime("%Y-%m-%d"), "versions": found}
+    return machine("torch", "transformers", "trl", "liger-kernel", "flash-attn-4", "triton")
 
 
 def noted(line: dict[str, Any], file: Path | None) -> None:

@@ -36,7 +36,7 @@ def test_parameters_are_options(capsys: pytest.CaptureFixture[str]) -> None:
         data: Path,
         mode: Literal["a", "b"],
         turns: float = 1e7,
-        case: list[str] = [],
+        case: list[str] = [],  # noqa: B006
         ours: bool = False,
     ) -> None: ...
 

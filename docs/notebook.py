@@ -26,8 +26,9 @@ def _():
     import analysis
     from occupancy.runs import open_run
 
-    pilot = open_run(Path(analysis.__file__).parent / "pilot")
-    return Path, pilot
+    recorded = Path(analysis.__file__).parent
+    pilot = open_run(recorded / "pilot")
+    return Path, pilot, recorded
 
 
 @app.cell
@@ -54,16 +55,17 @@ def _(mo):
     mo.md("""
     ## Plan
 
-    The answer in words, then the best candidates with their pass@1, 90 % bands and costs.
+    The answer in words, then the best candidates with their pass@1, 90 % bands and costs. The demonstrations
+    that the student was made of are paid for, and every student of the plan is trained on them too.
     """)
     return
 
 
 @app.cell
-def _(pilot):
+def _(pilot, recorded):
     from analysis.plan.planner import plan
 
-    found = plan(pilot.folder, budget=100_000, pool=3553)
+    found = plan(pilot.folder, already=[recorded / "demonstrations"], budget=100_000, pool=3553)
     found
     return (found,)
 

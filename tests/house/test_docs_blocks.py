@@ -30,7 +30,8 @@ def test_python_blocks_run(name: str, tmp_path: Path) -> None:
 def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "analysis").mkdir()
-    (tmp_path / "analysis" / "pilot").symlink_to(DOCS.parent / "analysis" / "pilot")
+    for folder in ("pilot", "demonstrations"):
+        (tmp_path / "analysis" / folder).symlink_to(DOCS.parent / "analysis" / folder)
     blocks = re.findall(r"```fewsteps\n(.*?)```", (DOCS / "tutorial.md").read_text("utf-8"), re.DOTALL)
     for line in "".join(blocks).splitlines():
         _, *arguments = shlex.split(line)

@@ -95,9 +95,10 @@ class ProductBuyer:
                 await collect(out, setup, progress=committed)
 
     def _tasks(self, out: Path, seed: int) -> list[str]:
-        """Tasks of a purchase, in order: none that the pilot, another purchase or the evaluation has."""
+        """Tasks of a purchase, in order: none that is paid for, in another purchase or evaluated."""
         file, ids = _list_of(out), partial(task_ids, self.plan.environment, self.plan.env_set)
-        taken = _played(Path(self.plan.pilot)).union(ids(self.product.tasks))
+        paid = (Path(run) for run in (self.plan.pilot, *self.plan.beside))
+        taken = set(ids(self.product.tasks)).union(*map(_played, paid))
         split = [task for task in ids(self.plan.tasks) if task not in taken]
         if not file.exists():
             if out.exists():

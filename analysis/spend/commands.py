@@ -77,7 +77,7 @@ def _spend(arguments: argparse.Namespace) -> int:
         )
     arguments.run, pilot = plan.pilot, read_pilot(plan.pilot)
     _refuse_other(arguments.plan, plan, pilot)
-    bench = bench_of(arguments)
+    bench = bench_of(arguments, beside=plan.beside)
     if bench is None:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
     product = bench.trainer if isinstance(bench.trainer, Product) else None
@@ -92,6 +92,7 @@ def _spend(arguments: argparse.Namespace) -> int:
         effort=Effort(arguments.trainings, minutes),
         final=None if product is None else replace(product, keep_students=True),
         charged=plan.pilot_charged,
+        beside=tuple(map(Path, plan.beside)),
         pool=plan.pool if plan.pool_stated else None,
         planned=next(map(Arm.from_dict, plan.contenders), None),
         seed=arguments.seed,

@@ -73,6 +73,8 @@ class Rounds:
     final: Trainer | None = None
     """Trains the final student; None: as the others are trained."""
     charged: bool = True
+    beside: tuple[Path, ...] = ()
+    """Run folders that every student is trained on too, as D_BC; paid for before the budget."""
     pool: int | None = None
     """Tasks that the budget can be spread over; None: nobody said."""
     planned: Arm | None = None
@@ -98,7 +100,7 @@ class Rounds:
     @cached_property
     def facts(self) -> Facts:
         """What the pilot says without trainings."""
-        return facts_of(self.read)
+        return facts_of(self.read, sunk=sum(sum(teacher_tokens(run)) for run in self.beside))
 
     @property
     def left(self) -> float:
@@ -113,6 +115,8 @@ class Rounds:
             "pilot_tokens": self.facts.pilot,
             "budget": self.budget,
             "charged": self.charged,
+            "beside": [str(run.resolve()) for run in self.beside],
+            "beside_tokens": self.facts.sunk,
             "pool": self.pool,
             "trainer": self.trainer_name,
             "seed": self.seed,
@@ -174,7 +178,7 @@ def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
         raise InputError(f"the budget buys nothing of any recipe ({offered[0].why_not}): give more")
     trained: list[Training] = []
     for run in runs:
-        bench = Bench(run, rounds.trainer, rounds.trainer_name)
+        bench = Bench(run, rounds.trainer, rounds.trainer_name, rounds.beside)
         # What was trained before the last purchase is read, not added to.
         effort = rounds.effort if run is runs[-1] else Effort(0)
         trained = train_more(
@@ -319,7 +323,8 @@ def _buy_continuations(rounds: Rounds, state: State) -> State:
             with whole_folder(folder) as draft:
                 cut(rounds.pilot, Cell(rounds.demonstrations, r=0.0), draft)
         own = [open_run(folder), *own]
-    shown, budget = [run.folder for run in own], arm.r * _rest(rounds, state)
+    shown = [*(run.folder for run in own), *rounds.beside] if own else []
+    budget = arm.r * _rest(rounds, state)
     price = _bought(rounds, arm.recipe_of(rounds.pilot.recipe), budget, "contexts", shown)
     return _purchase(rounds, "continuations", price, of=f" of {arm.name}")
 
@@ -333,7 +338,7 @@ def _final(rounds: Rounds, state: State) -> State:
             with whole_folder(folder) as draft:
                 own_traces(run, draft, success=True)
         folders.append(_made(folder, [run]).folder)
-    folders += [run.folder for run in _open(rounds, ("demos", "contexts"))]
+    folders += [*(run.folder for run in _open(rounds, ("demos", "contexts"))), *rounds.beside]
     with boundary(RunError, f"the trainer {rounds.trainer_name} on all that was bought ({rounds.folder})"):
         answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
     rows = evidence(answer, own_tasks=frozenset(), like=rounds.pilot, trainer=rounds.trainer_name)

@@ -16,7 +16,7 @@ from test_plan_trainer import GOOD
 
 from agentloop.cuts.pooled import pooled
 from analysis.cli import main
-from analysis.curves.arms import Arm
+from analysis.curves.arms import Arm, arms_of
 from analysis.plan.read import teacher_tokens
 from analysis.plan.trainer import Effort
 from analysis.spend.rounds import Rounds, spend
@@ -103,6 +103,30 @@ def test_everything_is_bought_within_the_budget_and_trained_on(pilot: Run, tmp_p
     assert json.loads((tmp_path / "out" / "spend.json").read_text()) == state
     assert all("said" in step for step in state["steps"].values())
     assert state["steps"]["decide"]["trainings"], "the decision's evidence is in the record"
+
+
+def test_data_that_are_paid_for_are_trained_on_by_every_student(
+    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.spend.rounds.arms_of", lambda T: [a for a in arms_of(T) if a.r == 0.5])
+    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=10, seed=5).folder
+    seen: list[list[Path]] = []
+
+    class School(Market):
+        def train(self, folders: list[Path], seed: int) -> dict[str, list[float]]:
+            seen.append(folders)
+            return super().train(folders, seed)
+
+    market, few = School(), {"beside": (first,), "effort": Effort(1)}
+    state = spend(rounds_of(pilot, tmp_path / "out", market, **few))
+    assert all(first in folders for folders in seen)
+    assert str(first) in state["steps"]["final student"]["folders"]
+    (shown,) = (shown for name, _, shown in market.asked if name == "contexts")
+    assert first in shown, "the student of the last rollouts"
+    assert state["beside_tokens"] == sum(teacher_tokens(first))
+    assert rounds_of(pilot, tmp_path / "new", market, **few).facts.sunk == state["beside_tokens"]
+    with pytest.raises(DataError, match="of another purchase \\(beside="):
+        spend(rounds_of(pilot, tmp_path / "out", market))
 
 
 def test_what_was_stopped_goes_on_and_nothing_is_bought_or_trained_twice(pilot: Run, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ _TEXTS = (
     "--already --author-of --axis --base --baseline --buyer --cache --classes "
     "--columns --corpus --end-on --env --env-set --environment --figure --figures --handback "
     "--harness --host --like --status --rewards --K --key-env --kind --license --make-image --model "
-    "--n-of-task --name --need --organization --out --page --part --plan --policy "
+    "--n-of-task --name --need --organization --out --page --part --plan --play --policy "
     "--preset --prices --provider --recipe --reward --set --stop-after --student "
     "--switch-prompt --switch-weights --task --tasks --teacher --title --tokenizer "
     "--trace --track --train --trainer --url --what-if --world --worlds "

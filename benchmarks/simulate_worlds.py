@@ -1,6 +1,6 @@
 """The numbers and figures of benchmarks/worlds.md: python -m benchmarks simulate_worlds [--parts PART ..]
 
-Parts: families, knobs, findings, rounds. Prints Markdown; findings also writes docs/figures/worlds_*.png.
+Parts: families, knobs, findings, rounds. Prints Markdown; findings also writes figures/worlds_*.png.
 Every difference is paired by seed, with its standard error.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from occupancy import preset
+from occupancy.record.drawing import save
 from simulate import (
     FAMILIES,
     MIXED,
@@ -33,7 +34,7 @@ from simulate.worlds.types import World
 
 INF = math.inf
 K_ALL = (1, 2, 3, 5, 8, INF)
-FIGURES = Path(__file__).parents[1] / "docs" / "figures"
+FIGURES = Path(__file__).parent / "figures"
 
 
 def name(K: float) -> str:
@@ -216,15 +217,15 @@ def findings() -> None:
     equal_contexts(WEAK, log_linear, contexts=600, demos=64_000)
     equal_contexts(WEAK, Tabular(), contexts=600, demos=64_000)
     filters(Recovery(tracks=24, dead=0.0, teacher_repair=0.98), "teacher that always succeeds")
-    for who in ("short", "middle", "long"):
-        K_curves(played[f"{who}, tabular"]).savefig(FIGURES / f"worlds_K_{who}.png", dpi=100)
-    r_curves(played["weak, tabular"]).savefig(FIGURES / "worlds_r_weak.png", dpi=100)
-    r_curves(played["weak, log-linear"]).savefig(FIGURES / "worlds_r_weak_log_linear.png", dpi=100)
+    by_family = {f"Family {who}": played[f"{who}, tabular"] for who in ("short", "middle", "long")}
+    save(K_curves(by_family), FIGURES / "worlds_K.png")
+    by_student = {f"Family {who} student": played[who] for who in ("weak, tabular", "weak, log-linear")}
+    save(r_curves(by_student), FIGURES / "worlds_r.png")
     imperfect = recovery_world(IMPERFECT, name="imperfect teacher")
     names = ("pure-bc", "op-short", "op-success", "op-critical")
     costs = Case(imperfect, Tabular(), (32_000, 64_000, 128_000), recipes=names, r=(0.5,)).play()
     costs = costs[(costs["recipe"] != "op-short") | costs["K"].isin(["2", "inf"])]
-    cost_curves(costs).savefig(FIGURES / "worlds_costs_filters.png", dpi=100)
+    save(cost_curves(costs), FIGURES / "worlds_costs.png")
 
 
 def equal_contexts(world: World, student: Student, *, contexts: int, demos: int, seeds: int = 64) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,9 @@ def save_figures(frame: pd.DataFrame, folder: Path) -> list[Path]:
     drawn = {"pass_at_1.png": cost_curves(frame)}
     own = frame[frame["recipe"] == "op-short"]
     if (own["r"] > 0).any():
-        drawn["best_K.png"] = K_curves(frame)
+        drawn["best_K.png"] = K_curves({"": frame})
     if len(own):
-        drawn["r.png"] = r_curves(frame)
+        drawn["r.png"] = r_curves({"": frame})
     return [save(figure, folder / name) for name, figure in drawn.items()]
 
 
@@ -47,30 +48,34 @@ def cost_curves(frame: pd.DataFrame) -> Any:
 
 
 @styled
-def K_curves(frame: pd.DataFrame) -> Any:
-    """pass@1 of op-short against K, at the best r for each K, one line a budget."""
-    table = by_K(frame)
-    order = sorted(table["K"].unique(), key=float)
-    table = table.assign(place=table["K"].map(order.index)).sort_values("place")
-    figure, (axis,) = panels(1)
-    for look, (budget, line) in zip(looks(), table.groupby("budget"), strict=False):
-        _line(axis, line, "place", look, f"{budget:,}", star=True)
-    axis.set_xticks(range(len(order)), order)
-    axis.set(xlabel="K, teacher turns (star: best)", ylabel="pass@1 at the best r > 0")
-    axis.legend(title="budget, tokens")
+def K_curves(frames: Mapping[str, pd.DataFrame]) -> Any:
+    """pass@1 of op-short against K, at the best r for each K, one line a budget; a panel a frame."""
+    figure, axes = panels(len(frames), width=3.6 if len(frames) > 1 else 4.6)
+    for axis, (title, frame) in zip(axes, frames.items(), strict=True):
+        table = by_K(frame)
+        order = sorted(table["K"].unique(), key=float)
+        table = table.assign(place=table["K"].map(order.index)).sort_values("place")
+        for look, (budget, line) in zip(looks(), table.groupby("budget"), strict=False):
+            _line(axis, line, "place", look, f"{budget:,}", star=True)
+        axis.set_xticks(range(len(order)), order)
+        axis.set(title=title, xlabel="K, teacher turns (star: best)")
+    axes[0].set_ylabel("pass@1 at the best r > 0")
+    axes[0].legend(title="budget, tokens")
     return figure
 
 
 @styled
-def r_curves(frame: pd.DataFrame) -> Any:
-    """pass@1 of op-short against r, at the best K for each budget, one line a budget."""
-    table = means(frame[frame["recipe"] == "op-short"])
-    figure, (axis,) = panels(1)
-    for look, (budget, part) in zip(looks(), table.groupby("budget"), strict=False):
-        K = part["K"].iloc[int(part["J"].to_numpy().argmax())]
-        _line(axis, part[part["K"] == K].sort_values("r"), "r", look, f"{budget:,}, K={K}", star=True)
-    axis.set(xlabel="r, fraction of the budget spent on-policy (star: best)", ylabel="pass@1")
-    axis.legend(title="budget, tokens")
+def r_curves(frames: Mapping[str, pd.DataFrame]) -> Any:
+    """pass@1 of op-short against r, at the best K for each budget, one line a budget; a panel a frame."""
+    figure, axes = panels(len(frames))
+    for axis, (title, frame) in zip(axes, frames.items(), strict=True):
+        table = means(frame[frame["recipe"] == "op-short"])
+        for look, (budget, part) in zip(looks(), table.groupby("budget"), strict=False):
+            K = part["K"].iloc[int(part["J"].to_numpy().argmax())]
+            _line(axis, part[part["K"] == K].sort_values("r"), "r", look, f"{budget:,}, K={K}", star=True)
+        axis.set(title=title, xlabel="r, fraction of the budget spent on-policy (star: best)")
+        axis.legend(title="budget, tokens")
+    axes[0].set_ylabel("pass@1")
     return figure
 
 

@@ -45,7 +45,7 @@ def _cut(given: argparse.Namespace) -> int:
     from occupancy.runs import open_run
 
     run = open_run(given.run)
-    same = {name: getattr(run.recipe, name) for name in ("teacher", "success_at", "n")}
+    same = {name: getattr(run.recipe, name) for name in ("teacher", "success_at", "n", "repetition")}
     changes = same | ({} if given.K is None else {"K": given.K})
     recipe = read_recipe(given.recipe, changes, T_max=run.recipe.T_max)
     r = given.r if given.r is not None else float(recipe.rho != "teacher")

@@ -91,7 +91,7 @@ class Arm:
         changes: dict[str, Any] = {"n": n or like.n, "teacher": like.teacher, "T_max": like.T_max}
         if self.recipe in SHORT:
             changes["K"] = self.K if like.T_max > self.K else INF
-        changes["success_at"] = like.success_at
+        changes |= {"success_at": like.success_at, "repetition": like.repetition}
         return preset(self.recipe, **changes)
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from agentloop.ledger.store import Ledger
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, ContextOverflow, Environment, Reply, Task
 from analysis.cli import main
+from analysis.curves.arms import Arm
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF, Recipe, preset
 from occupancy.runs import Run, open_run
@@ -293,3 +294,12 @@ def test_a_share_of_the_budget_is_not_missed_by_rounding() -> None:
     recipe = preset("op-short", K=1, T_max=12)
     assert Cell(recipe, r=0.9, budget=1000).shares() == (100, 900)
     assert Cell(recipe, r=0.7, budget=1000).shares() == (300, 700)
+
+
+def test_a_cut_has_the_runs_own_sense_of_repetition(tmp_path: Path) -> None:
+    """Its stored verdicts are of that many equal turns."""
+    run = run_of(tmp_path / "run", preset("op-short", K="inf", T_max=12, repetition=2))
+    out = tmp_path / "cell"
+    assert main(["cut", str(run.folder), "--recipe", "oec", "--out", str(out)]) == 0
+    assert open_run(out).recipe.repetition == 2
+    assert Arm("oec").recipe_of(run.recipe).repetition == 2

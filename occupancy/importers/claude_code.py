@@ -84,6 +84,9 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
             settings.left_out["entry of a branch that was left"] += 1
             continue
         message = dict(mapping(entry["message"]))
+        if entry.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
+            settings.left_out["text of the program in place of a turn"] += 1
+            continue
         before = begun.setdefault(_id(entry), message)
         if before is message or _id(entry) is None:
             messages.append(message)

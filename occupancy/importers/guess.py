@@ -22,7 +22,11 @@ _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("claude-code", lambda r: "session_id" in r and r.get("type") in ("system", "user", "assistant")),
     (
         "claude-code",
-        lambda r: "sessionId" in r or ("parentUuid" in r and "type" in r) or r.get("type") == "summary",
+        lambda r: (
+            "sessionId" in r
+            or ("parentUuid" in r and "type" in r)
+            or r.get("type") in ("summary", "file-history-snapshot")
+        ),
     ),
     ("openhands", lambda r: isinstance(r.get("history"), list) and "instance_id" in r),
     ("openhands", lambda r: isinstance(r.get("messages"), list) and isinstance(r.get("response"), Mapping)),

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy.importers.alpaca import answer_of
 from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, field_of, reward
 from occupancy.importers.files import Place, Progress
 from occupancy.importers.records import episode_of
+from occupancy.importers.sharegpt import conversation_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +30,21 @@ def read_trl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         row = _unpacked(raw)
         if {"chosen", "rejected"} & set(row):
             raise place.refuse("a preference pair (chosen, rejected) has two endings: export one of them")
+        if row.get("conversations") is not None:
+            yield conversation_of(row, settings, place)
+            continue
+        if {"instruction", "output"} <= set(row) or {"query", "response"} <= set(row):
+            yield answer_of(row, settings, place)
+            continue
         if (messages := row.get("messages", row.get("trajectory"))) is not None:
             pass
         elif row.get("prompt") is not None and row.get("completion") is not None:
             messages = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
         else:
-            raise place.refuse(f"columns {', '.join(row)}: expected messages, or prompt and completion")
+            raise place.refuse(
+                f"columns {', '.join(row)}: expected messages, conversations, prompt and "
+                f"completion, or instruction and output"
+            )
         yield episode_of(row, messages, settings, place, used=_TRL)
 
 

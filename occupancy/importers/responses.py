@@ -51,7 +51,9 @@ def add_item(
     elif kind == "local_shell_call":
         _open(messages)["tool_calls"].append({"name": "local_shell", "arguments": item.get("action")})
     elif kind == "web_search_call":
-        _open(messages)["tool_calls"].append({"name": "web_search", "arguments": item.get("action")})
+        raise place.refuse("a search by the provider: what the model read is not in the file")
+    elif kind == "ghost_snapshot":  # of the working tree, for an undo
+        settings.left_out["snapshot"] += 1
     else:
         raise place.refuse(f"item of type {kind!r}: it cannot be imported")
 

@@ -14,11 +14,16 @@ from occupancy.importers.records import episode_of
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """Episodes of a file; items with `role` and `content` are read as they are."""
     for record, place in json_objects(file, settings.progress):
-        conversation = record.get("conversations")
-        if not isinstance(conversation, list):
-            raise place.refuse("no list under 'conversations': expected {from, value} items")
-        messages = [_message(item, place.within(f"message {n}")) for n, item in enumerate(conversation, 1)]
-        yield episode_of(record, messages, settings, place, used=("conversations",))
+        yield conversation_of(record, settings, place)
+
+
+def conversation_of(record: dict[str, Any], settings: ImportSettings, place: Place) -> ImportedEpisode:
+    """The episode of a record."""
+    conversation = record.get("conversations")
+    if not isinstance(conversation, list):
+        raise place.refuse("no list under 'conversations': expected {from, value} items")
+    messages = [_message(item, place.within(f"message {n}")) for n, item in enumerate(conversation, 1)]
+    return episode_of(record, messages, settings, place, used=("conversations",))
 
 
 def _message(item: Any, place: Place) -> dict[str, Any]:

@@ -177,3 +177,66 @@ def test_tables_have_trajectories_and_labels_too(tmp_path, capsys):
     pq.write_table(pa.Table.from_pylist([REFUSED["KTO, unwanted"][0]]), tmp_path / "b.parquet")
     assert imported(tmp_path / "b.parquet", tmp_path / "other") == 2
     assert "a row of KTO" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "turns"),
+    [
+        (sharegpt(("human", "q"), ("function_call", CALL), ("observation", "1"), ("gpt", "r")), 2),
+        ({"instruction": "q", "input": "", "output": "r"}, 1),
+        ({"query": "q", "response": "r", "history": [["a", "b"]]}, 2),
+    ],
+)
+def test_tables_hold_what_lines_hold(row, turns, tmp_path):
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), "utf-8")
+    said = []
+    for file in ("a.parquet", "a.jsonl"):
+        assert imported(tmp_path / file, tmp_path / f"run-{file}") == 0
+        held = open_run(tmp_path / f"run-{file}").read("turns").to_pylist()
+        said.append([(t["text"], t["observation"]) for t in held])
+    assert said[0] == said[1]
+    assert len(said[0]) == turns
+
+
+def claude(kind, key, parent, **more):
+    content = {"role": kind, "content": [{"type": "text", "text": key}]}
+    return {"type": kind, "sessionId": "s", "uuid": key, "parentUuid": parent, "message": content} | more
+
+
+def codex(item):
+    return {"timestamp": "t", "type": "response_item", "payload": item}
+
+
+def test_what_programs_write_into_sessions_is_no_turn(tmp_path):
+    """A log may begin with a snapshot of files; an error of the server is told in the assistant's place."""
+    log = [
+        {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+        claude("user", "q", None),
+        claude("assistant", "API Error: 529", "q", isApiErrorMessage=True),
+        claude("user", "go on", "API Error: 529"),
+        claude("assistant", "r", "go on"),
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, log)), "utf-8")
+    assert imported(tmp_path / "a.jsonl", tmp_path / "run") == 0
+    assert [t["text"] for t in open_run(tmp_path / "run").read("turns").to_pylist()] == ["r"]
+    (episode,) = open_run(tmp_path / "run").read("episodes").to_pylist()
+    assert [m["content"] for m in json.loads(episode["prompt"])] == ["q", "go on"]
+
+
+def test_codex_snapshots_are_left_out_and_searches_refused(tmp_path, capsys):
+    begin = [
+        {"timestamp": "t", "type": "session_meta", "payload": {"id": "s"}},
+        codex({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]}),
+    ]
+    answer = codex(
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "r"}]}
+    )
+    for name, item, code in (
+        ("snapshot", {"type": "ghost_snapshot", "ghost_commit": {}}, 0),
+        ("search", {"type": "web_search_call", "action": {"type": "search", "query": "x"}}, 2),
+    ):
+        lines = [*begin, codex(item), answer]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+        assert imported(tmp_path / f"{name}.jsonl", tmp_path / name) == code
+    assert "line 3: a search by the provider" in capsys.readouterr().err

@@ -159,7 +159,7 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
 
         def listens(address: str) -> None:
             say(f"serve: {given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
-            if given.play:
+            if given.play is not None:
                 begin(play(given.play, address, desk))
 
         stop_on_signals(stop)
@@ -168,7 +168,7 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
             begin(follow(desk, records))
 
         async def end() -> None:
-            if given.play and not stop.is_set():
+            if given.play is not None and not stop.is_set():
                 await asyncio.wait(beside[:1], timeout=END_S)  # what is played began first
             for task in beside:
                 task.cancel()

@@ -30,16 +30,21 @@ async def play(command: str, address: str, desk: Desk) -> None:
         RunError: it failed, or played nothing although episodes are needed.
     """
     port = address.rpartition(":")[2]
-    words = [w.replace("{url}", address).replace("{port}", port) for w in shlex.split(command)]
     while True:
         ended = len(desk.ended)
         try:
+            program, *words = [
+                word.replace("{url}", address).replace("{port}", port) for word in shlex.split(command)
+            ]
             process = await asyncio.create_subprocess_exec(
-                *words, stdout=2, env={**os.environ, "FEWSTEPS_URL": address}
+                program, *words, stdout=2, env={**os.environ, "FEWSTEPS_URL": address}
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"--play {command}: {error}; expected a program and its arguments") from error
-        if code := await _end_of(process):
+        code = await _end_of(process)
+        if desk.refuse is not None:
+            return  # the run has ended, and the command with it
+        if code:
             raise RunError(f"--play {command}: it ended with {code}, see above; the same command goes on")
         waits, plays = await _settled(desk)
         if not desk.tasks:

@@ -72,6 +72,8 @@ def test_it_is_repeated_until_the_run_has_what_it_needs(
     ("played", "code", "why"),
     [
         ("--play=no-such-program", 2, "expected a program"),
+        ("--play=", 2, "expected a program"),
+        ("--play=python 'x", 2, "No closing quotation"),
         (f"--play={sys.executable} -c 'raise SystemExit(7)'", 1, "it ended with 7"),
         (f"--play={sys.executable} -c pass", 1, "it made no call of http://127.0.0.1:"),
     ],
@@ -81,6 +83,10 @@ def test_a_command_that_fails_is_said(
 ) -> None:
     assert main([*command, played]) == code
     assert why in capfd.readouterr().err
+
+
+def test_a_budget_that_is_spent_is_not_the_commands_failure(command: list[str], tmp_path: Path) -> None:
+    assert main([*command, "--budget=2", "--turn-tokens=1", harness(tmp_path)]) == 3
 
 
 def test_episodes_without_a_reward_are_said(

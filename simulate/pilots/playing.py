@@ -46,8 +46,6 @@ class PilotSize:
     """Student rollouts a task, each with one continuation from a uniformly drawn turn."""
     demos: Size = 40
     """Demonstrations, on the first tasks."""
-    base_rollouts: Size = 0
-    """Rollouts a task of pi_0, beside those of another student."""
     handback: tuple[int, ...] = (0, 1, 2, 3, 5)
     """Teacher turns k after which the student finishes."""
     replicates: Few = 2
@@ -110,9 +108,6 @@ def pilot_rows(
         task, start = f"{prefix}task-{q:05d}", int(rng.choice(world.S, p=world.start))
         for i in range(size.rollouts):
             parts += _attempt(player, size, Key("rollout", task, rollout=i), start, rng)
-        for i in range(size.base_rollouts):
-            key = Key("rollout", task, rollout=size.rollouts + i)
-            parts.append(player.rows(key, player.play(start, 1, rng, base=True), policy="pi_0"))
         if q < size.demos:
             parts.append(_demo(player, task, start, rng))
     info = {
@@ -203,21 +198,18 @@ class _Player:
         self.world, self.recipe = world, recipe
         self.name = "pi_0" if student is None else "pi_1"
         self.student = world.base if student is None else np.asarray(student, np.float64)
-        self.policies = {
-            "student": np.cumsum(world.by_state(self.student), axis=1),
-            "base": np.cumsum(world.by_state(world.base), axis=1),
-            "teacher": np.cumsum(world.teacher, axis=1),
-        }
+        self.learner = np.cumsum(world.by_state(self.student), axis=1)
+        self.teacher = np.cumsum(world.teacher, axis=1)
         self.chances = np.cumsum(world.chances, axis=2)
 
-    def play(self, s: int, t: int, rng: Any, *, teacher_turns: int = 0, base: bool = False) -> _Episode:
+    def play(self, s: int, t: int, rng: Any, *, teacher_turns: int = 0) -> _Episode:
         """Turns t, t + 1, .. from state s: the teacher's first, then the student's, to the end."""
         episode = _Episode(s, t)
         last_a, last_u = self.world.A - 1, self.chances.shape[2] - 1
         taught = teacher_turns > 0
         most = teacher_turns if taught else self.world.horizon
         while s < self.world.S and t <= self.world.horizon and len(episode.states) < most:
-            policy = self.policies["teacher" if taught else "base" if base else "student"]
+            policy = self.teacher if taught else self.learner
             a = min(int(policy[s].searchsorted(rng.random(), "right")), last_a)
             episode.states.append(s)
             episode.actions.append(a)

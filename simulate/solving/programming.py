@@ -1,8 +1,8 @@
 """Exact answers by dynamic programming in JAX: pure functions of arrays, differentiable, batched by vmap.
 
 A chain is what a world becomes under one policy. Everything is either pushed forward (`occupancies`,
-`labelled`) or pulled backward (`backward`): values, E[1/T | s_t = s], costs and hand-backs are backward
-passes that differ in what an end is worth and what a turn pays.
+`labelled`) or pulled backward (`backward`): values, E[1/T | s_t = s] and hand-backs are backward
+passes that differ in what an end is worth.
 
 Run inside `jax.enable_x64(True)`; `simulate.solving.solve` does so and returns numpy arrays.
 """
@@ -53,22 +53,19 @@ def occupancies(chain: Chain, horizon: int) -> Array:
 
 
 @jitted()
-def backward(chain: Chain, *, ends: Array, at_horizon: float, pays: Array | None = None) -> Array:
-    """[T, S] expectation, given s_t = s, of what the turns t, t + 1, .. pay plus what the end is worth.
+def backward(chain: Chain, *, ends: Array, at_horizon: float) -> Array:
+    """[T, S] expectation, given s_t = s, of what the end is worth.
 
     `ends` [T, 2] is the worth of success and of failure in turn t, `at_horizon` that of T_max turns
-    without an end, `pays` [T, S] what a turn pays.
+    without an end.
     """
-    S = chain.start.shape[0]
-    pays = jnp.zeros((ends.shape[0], S)) if pays is None else pays
 
-    def turn(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        worth, pay = now
-        value = pay + (chain.probs * jnp.concatenate([after, worth])[chain.successors]).sum(-1)
+    def turn(after: Array, worth: Array) -> tuple[Array, Array]:
+        value = (chain.probs * jnp.concatenate([after, worth])[chain.successors]).sum(-1)
         return value, value
 
-    last = jnp.full(S, at_horizon, jnp.result_type(float))
-    return jax.lax.scan(turn, last, (ends, pays), reverse=True)[1]
+    last = jnp.full(chain.start.shape[0], at_horizon, jnp.result_type(float))
+    return jax.lax.scan(turn, last, ends, reverse=True)[1]
 
 
 def worth(horizon: int, success: float, failure: float) -> Array:

@@ -199,7 +199,6 @@ FAMILIES: dict[str, Family] = {
     ),
 }
 MIXED = ("short", "middle", "long", "any")
-HARD = ("desk", "maze", "search")
 
 
 def family(name: str) -> Family:

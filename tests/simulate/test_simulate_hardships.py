@@ -6,7 +6,6 @@ from occupancy import preset
 from simulate import WorldError, accepted_law, answers, family, pilot_rows, truth
 from simulate.pipelines.outcome import chances_of
 from simulate.worlds.desk import Desk, desk_world
-from simulate.worlds.families import HARD
 from simulate.worlds.hardships import Hardships, with_hopeless
 from simulate.worlds.maze import Maze, maze_world
 from simulate.worlds.searching import Search, search_world
@@ -14,7 +13,7 @@ from simulate.worlds.searching import Search, search_world
 KINDS = {"desk": (Desk, desk_world), "maze": (Maze, maze_world), "search": (Search, search_world)}
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", ["desk", "maze", "search"])
 def test_the_student_learns_much_and_never_becomes_the_teacher(name):
     world = family(name).draw(0)
     data, seen = np.zeros_like(world.base), slice(0, world.X)
@@ -27,7 +26,7 @@ def test_the_student_learns_much_and_never_becomes_the_teacher(name):
     assert world.features.shape[1] < world.X / 4
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", ["desk", "maze", "search"])
 def test_what_is_taught_in_some_contexts_moves_the_others(name):
     world = family(name).draw(0)
     half = np.random.default_rng(0).permutation(world.X) < world.X // 2
@@ -69,7 +68,7 @@ def test_pilots_record_no_state_that_betrays_a_hopeless_task():
     assert 0.3 < np.mean(demos) < 0.95
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", ["desk", "maze", "search"])
 def test_convictions_are_always_the_same_wrong_turn_and_slips_are_not(name):
     make, build = KINDS[name]
     slips, convinced = (build(make(convictions=c, hopeless=0.0, seed=3)) for c in (0.0, 1.0))

@@ -7,7 +7,7 @@ from occupancy.runs import open_run
 from simulate import PilotSize, answers, family, hand_backs, play_pilot
 
 WORLD = family("middle").draw(0)
-SIZE = PilotSize(tasks=150, demos=30, base_rollouts=1)
+SIZE = PilotSize(tasks=150, rollouts=2, demos=30)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_rewards_estimate_the_exact_values(pilot):
     assert mean["demo"] == pytest.approx(exact.J_teacher, abs=0.1)
     U = hand_backs(WORLD)
     handed = episodes[(episodes["kind"] == "handback") & (episodes["K"] == 0)]
-    assert len(handed) == SIZE.tasks * SIZE.replicates
+    assert len(handed) == SIZE.tasks * SIZE.rollouts * SIZE.replicates
     starts = pilot.read("turns").to_pandas().drop_duplicates("episode_id").set_index("episode_id")
     first = starts.loc[handed["episode_id"]]
     predicted = U[0][first["t"].to_numpy() - 1, first["state_id"].to_numpy(int)].mean()

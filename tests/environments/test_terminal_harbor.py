@@ -138,7 +138,8 @@ def test_harbors_own_terminus_plays_through_the_switching_endpoint(
     task, jobs, out = make_task(tmp_path / "hello"), tmp_path / "jobs", tmp_path / "run"
     job = [harbor, "run", "-p", str(task), "-k", "2", "-n", "2", "-a", "terminus-2", "-m", "openai/fewsteps"]
     job += ["--ak", "api_base={url}/v1", "--ak", 'session_id_headers=["X-Session-ID"]']
-    job += ["--env", f"{PLUGIN}.environment:LocalSandbox", "--jobs-dir", str(jobs), "-y", "-q"]
+    job += ["--ak", "enable_summarize=false", "--jobs-dir", str(jobs), "-y", "-q"]
+    job += ["--env", f"{PLUGIN}.environment:LocalSandbox"]
     command = ["serve", str(out), "--student=hello_policies:student", "--teacher=hello_policies:teacher"]
     command += [
         "--set=K=inf",

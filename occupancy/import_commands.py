@@ -155,7 +155,7 @@ def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
     """The files that are named; of a folder its data files, in order."""
     from pathlib import Path
 
-    from occupancy.importers.harbor import trajectories_alone
+    from occupancy.importers.results.harbor import trajectories_alone
     from occupancy.record.errors import InputError
 
     found: list[Path] = []

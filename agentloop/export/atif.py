@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from occupancy.importers.atif import EPISODE_CELLS, TURN_CELLS
+from occupancy.importers.results.atif import EPISODE_CELLS, TURN_CELLS
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_cell
 from occupancy.runs import Run

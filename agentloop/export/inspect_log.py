@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentloop.export.atif import Record, histories
-from occupancy.importers.inspect_log import LIMITS
+from occupancy.importers.results.inspect_log import LIMITS
 from occupancy.runs import Run
 
 _LIMIT = {status: kind for kind, status in LIMITS.items()}

@@ -14,9 +14,9 @@ from typing import Any
 from agentloop.serve import calls
 from agentloop.serve.calls import HarnessCall, Refused, call_of, parsed
 from agentloop.types import Usage
+from occupancy.importers.agent_logs.responses import add_item
 from occupancy.importers.episodes import ImportSettings
 from occupancy.importers.files import Place, listed, mapping
-from occupancy.importers.responses import add_item
 from occupancy.record.errors import DataError
 
 _REMEMBERS = (

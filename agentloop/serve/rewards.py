@@ -20,8 +20,8 @@ from agentloop.serve.calls import Failed, Refused
 from agentloop.serve.desk import STOPPED, Desk
 from agentloop.types import Reply
 from occupancy.importers.files import mapping
-from occupancy.importers.harbor import read_result
-from occupancy.importers.verifiers import weighted_reward
+from occupancy.importers.results.harbor import read_result
+from occupancy.importers.results.verifiers import weighted_reward
 from occupancy.record.errors import InputError
 
 EVERY_S = 0.3

@@ -16,21 +16,21 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 
 FORMATS = {
-    "alpaca": "alpaca:read",
-    "atif": "atif:read",
-    "chat": "chat:read",
-    "claude-code": "claude_code:read",
-    "codex": "codex:read",
-    "inspect": "inspect_log:read",
-    "mini-swe-agent": "mini_swe_agent:read",
-    "openhands": "openhands:read",
-    "sharegpt": "sharegpt:read",
-    "swe-agent": "swe_agent:read",
-    "tau-bench": "tau_bench:read",
-    "trl": "parquet:read_trl",
-    "verifiers": "verifiers:read",
-    "verl": "parquet:read_verl",
-    "verl-rollouts": "verl_rollouts:read",
+    "alpaca": "training_data.alpaca:read",
+    "atif": "results.atif:read",
+    "chat": "training_data.chat:read",
+    "claude-code": "agent_logs.claude_code:read",
+    "codex": "agent_logs.codex:read",
+    "inspect": "results.inspect_log:read",
+    "mini-swe-agent": "agent_logs.mini_swe_agent:read",
+    "openhands": "agent_logs.openhands:read",
+    "sharegpt": "training_data.sharegpt:read",
+    "swe-agent": "agent_logs.swe_agent:read",
+    "tau-bench": "results.tau_bench:read",
+    "trl": "training_data.parquet:read_trl",
+    "verifiers": "results.verifiers:read",
+    "verl": "training_data.parquet:read_verl",
+    "verl-rollouts": "training_data.verl_rollouts:read",
 }
 """Module and function of each."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.files import Place, head_of, json_records
-from occupancy.importers.parquet import is_table, names_of
+from occupancy.importers.training_data.parquet import is_table, names_of
 from occupancy.record.errors import DataError
 
 _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.types import Answer, Ask, Author, Message, Policy, PolicyFailed, Usage
-from occupancy.importers.atif import VERSIONS
+from occupancy.importers.results.atif import VERSIONS
 from occupancy.record.errors import InputError
 
 VERSION = "ATIF-v1.7"

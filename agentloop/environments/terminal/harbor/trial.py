@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.types import EnvironmentFailed
-from occupancy.importers.harbor import read_result
+from occupancy.importers.results.harbor import read_result
 from occupancy.record.errors import InputError, install_command
 
 from ..sandbox.limits import Limits

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from occupancy.importers.agent_logs.responses import Message, add_item
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
 from occupancy.importers.files import Place, json_objects
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
-from occupancy.importers.responses import Message, add_item
 
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy.importers.alpaca import answer_of
 from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, field_of, reward
 from occupancy.importers.files import Place, Progress
 from occupancy.importers.records import episode_of
-from occupancy.importers.sharegpt import conversation_of
+from occupancy.importers.training_data.alpaca import answer_of
+from occupancy.importers.training_data.sharegpt import conversation_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,8 +28,8 @@ from occupancy.importers.episodes import (
     task_of,
 )
 from occupancy.importers.files import Place, json_records, listed, mapping
-from occupancy.importers.harbor import NO_VERDICT, TrialResult, result_beside
 from occupancy.importers.messages import calls_of, content_text, replied, usage_of, with_tools
+from occupancy.importers.results.harbor import NO_VERDICT, TrialResult, result_beside
 from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.rows import KINDS, Key
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from occupancy.importers.agent_logs.responses import Message, add_item, items_of
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
 from occupancy.importers.files import Place, json_records, listed, mapping
 from occupancy.importers.records import episode_of
-from occupancy.importers.responses import Message, add_item, items_of
 
 STATUSES = {
     "Submitted": "finished",

@@ -1,0 +1,1 @@
+"""What coding agents write down while they work: sessions and trajectories."""

@@ -1,0 +1,1 @@
+"""Results of evaluation frameworks: trajectories with their tasks and rewards."""

@@ -1,0 +1,1 @@
+"""Training data: records of messages as trainers read them."""

@@ -163,7 +163,7 @@ REFUSED = [
     ("chat", "a.jsonl", {"task_id": "a", "messages": IMAGE}, "message 1: content part of type 'image_url'"),
     ("chat", "a.jsonl", {"task_id": "a", "messages": MESSAGES[:2]}, "no assistant message"),
     ("chat", "a.jsonl", {"task_id": "a", "messages": [{"role": "narrator"}]}, "role 'narrator'"),
-    ("sharegpt", "a.json", {"task_id": "a", "conversations": [{"from": "bot"}]}, "speaker 'bot'"),
+    ("sharegpt", "a.json", {"task_id": "a", "conversations": [{"from": "bot"}]}, "role 'bot'"),
     ("trl", "a.parquet", [{"text": "a"}], "row 1: columns text: expected messages"),
     ("verl", "a.parquet", [{"task_id": "a", "prompt": "b"}], "row 1: columns task_id, prompt"),
     ("trl", "a.parquet.txt", "x", "not Parquet"),

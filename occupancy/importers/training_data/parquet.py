@@ -1,4 +1,4 @@
-"""Parquet and Arrow files of TRL (`messages`, or `prompt` with `completion`) and verl (or with `responses`).
+"""Parquet and Arrow files: TRL (messages, prompt with completion), verl (responses), ShareGPT, alpaca.
 
 A struct column has a cell for every field that any row has: a null there is a field that the row lacks, and
 is left out. Entries of `extra_info` count as columns.

@@ -258,9 +258,14 @@ class Ledger:
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """Rows of a query to the ledger, as dicts."""
-        cursor = self._reader.execute(sql)
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+        try:
+            cursor = self._reader.execute(sql)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+        except sqlite3.Error as error:
+            raise RunError(
+                f"the ledger cannot be read ({error}): restore it from a copy, or repair the disk"
+            ) from error
 
     def _write(self, work: Work) -> Awaitable[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -111,6 +111,19 @@ def test_failed_calls_that_were_billed_are_part_of_what_a_pilot_cost(tmp_path: P
     assert [training.tokens for training in kept_trainings(pilot).values()] == [C_i]
 
 
+def test_a_damaged_ledger_is_one_line(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", preset("pure-bc", T_max=12), tasks="60")
+    file = run.folder / "ledger.sqlite"
+    whole, told = file.read_bytes(), list[str]()
+    for page in range(1, len(whole) // 4096):
+        file.write_bytes(whole[: 4096 * page] + b"\xff" * 4096 + whole[4096 * (page + 1) :])
+        try:
+            teacher_tokens(run.folder)
+        except RunError as error:
+            told.append(str(error))
+    assert any("the ledger cannot be read" in line for line in told)
+
+
 def test_pass_at_1_is_success_and_not_the_mean_reward(run: Run) -> None:
     """As `evaluate` and `compare` have it: rewards below the threshold are failures."""
     partly = {f"new-{q}": [0.9, 1.0, 0.4, 0.0] for q in range(10)}

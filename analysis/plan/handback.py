@@ -103,13 +103,6 @@ def told(pilot: Pilot) -> Flags:
     return np.asarray((measured >= LEAST_TASKS) | (measured >= NEARLY_ALL * wanted))
 
 
-def n_missing(pilot: Pilot) -> int:
-    """Contexts where the teacher needed more than k turns and no hand-back at k has a reward."""
-    contexts = pilot.contexts
-    wanted = ~_done(contexts)[:, :-1] & np.isfinite(contexts.teacher)[:, None]
-    return int((wanted & ~np.isfinite(contexts.handback)).any(1).sum())
-
-
 def _done(contexts: Contexts) -> Flags:
     """[C, M + 1] the continuation was over within k turns."""
     over = contexts.turns.lengths[:, None] <= contexts.k

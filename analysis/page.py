@@ -12,8 +12,7 @@ from analysis.figures.plan import MEASURES, plan_figure_of
 from analysis.plan.answer import number, sentences, shown
 from analysis.plan.report import Candidate, Plan
 from occupancy.record.drawing import DPI, styled
-from occupancy.record.errors import InputError
-from occupancy.record.pages import render, write
+from occupancy.record.pages import new_page, render, write
 from occupancy.record.recipe import K_text
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ HEADS = (
 
 def plan_page(plan: Plan, file: str | Path) -> Path:
     """Write a plan into `file`; returns its path."""
-    file = Path(file)
-    if not file.parent.is_dir():
-        raise InputError(f"{file} cannot be written: expected {file.parent} to be a folder; make it first")
+    file = new_page(file, option="--page")
     figure, candidates = plan_figure_of(plan), shown(plan)
     page = render(
         Path(__file__).with_name("plan.html"),

@@ -40,7 +40,9 @@ def _export(given: argparse.Namespace) -> int:
     out = new_folder(given.out)
     if (given.format in RENDERED) != bool(given.model):
         raise InputError(
-            f"--model names the tokenizer of --format {' and '.join(RENDERED)}: give both or neither"
+            f"--model is for --format {' and '.join(RENDERED)} alone: leave it out"
+            if given.model
+            else f"--format {given.format} needs --model FOLDER, the tokenizer and template of the student"
         )
     if given.by == "turn" and given.format not in ("verl", "axolotl"):
         raise InputError("--by turn: expected --format verl or axolotl; trl and llamafactory do so anyway")

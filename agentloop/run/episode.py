@@ -206,7 +206,7 @@ def boundary(failure: Callable[[str], Exception], what: str) -> Iterator[None]:
         yield
     except (FewstepsError, PolicyFailed, EnvironmentFailed):
         raise
-    except Exception as error:  # the only handler of arbitrary exceptions
+    except (Exception, SystemExit) as error:  # the only handler of arbitrary exceptions
         raise failure(f"{what} raised {type(error).__name__}: {error}{frame_of(error)}") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +16,7 @@ from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
 from occupancy.record.specs import Count, Few, Positive, Share, check
-from occupancy.runs import open_run
+from occupancy.runs import Run, open_run
 
 FORMAT = 1
 
@@ -74,6 +74,8 @@ class PlanFile:
 
     def __post_init__(self) -> None:
         check(self, of="the plan")
+        if not self.environment.strip():
+            raise InputError("the plan names no environment: plan from the pilot again")
         if self.axis not in AXES:
             raise InputError(f"the plan: axis={self.axis!r}: expected one of {', '.join(AXES)}")
 
@@ -121,12 +123,13 @@ def read_plan(file: str | Path) -> PlanFile:
         raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
     parts, contenders = given.pop("parts"), given.get("contenders", ())
     entries = {f.name for f in fields(Part)}
-    if not isinstance(contenders, Sequence) or not isinstance(parts, Sequence):
-        raise InputError(f"the plan {file} has no lists under parts and contenders: write it anew")
+    beside = given.get("beside", ())
+    if any(not isinstance(listed, list | tuple) for listed in (parts, contenders, beside)):
+        raise InputError(f"the plan {file} has no lists under parts, contenders and beside: write it anew")
     if any(not isinstance(part, dict) or set(part) != entries for part in parts):
         raise InputError(f"the plan {file} has a part without {', '.join(entries)}, or more: write it anew")
     read = {"parts": tuple(Part(**p) for p in parts), "contenders": tuple(contenders)}
-    return PlanFile(**given | read | {"beside": tuple(given.get("beside", ()))})
+    return PlanFile(**given | read | {"beside": tuple(beside)})
 
 
 def fill_collect(given: argparse.Namespace) -> None:
@@ -165,7 +168,25 @@ def fill_train(given: argparse.Namespace) -> None:
     """Put the pilot's own traces, and what else a plan trains on, before the runs of `fewsteps train`."""
     plan = read_plan(given.plan)
     folder = Path(given.plan).with_suffix("").with_name(f"{Path(given.plan).stem}-pilot")
-    if not (folder / "run.json").exists():
+    pilot = open_run(plan.pilot)
+    if not _own_traces_of(pilot, plan, folder):
         with whole_folder(folder) as draft:
-            own_traces(open_run(plan.pilot), draft, success=plan.pilot_traces == "success")
+            own_traces(pilot, draft, success=plan.pilot_traces == "success")
     given.runs = [str(folder), *plan.beside, *given.runs]
+
+
+def _own_traces_of(pilot: Run, plan: PlanFile, folder: Path) -> bool:
+    """Whether a folder has the traces that this plan trains on, and not those of an earlier plan."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return False
+    info = open_run(folder).info if (folder / "run.json").exists() else {}
+    if "cut" not in info:
+        raise InputError(
+            f"{folder} is where the pilot's traces are written, and holds something else: move it, or rename "
+            f"the plan"
+        )
+    same = all(info.get(name) == pilot.info.get(name) for name in ("recipe_hash", "task_hash", "seed"))
+    return same and (info["cut"].get("run"), info["cut"].get("traces")) == (
+        str(pilot.folder),
+        plan.pilot_traces,
+    )

@@ -275,10 +275,13 @@ def _beside(plan: Plan) -> str:
     """The data that every student is trained on, and their name if nobody has given one."""
     tokens = plan.pilot["beside_tokens"]
     unnamed = "" if plan.pilot.get("beside") else "; name their run in --already, for `train` and `spend`"
-    told = (
-        f" Every student, the last too, is trained on {number(tokens)} teacher tokens of other runs as well"
-    )
-    return f"{told}{unnamed}." if tokens else ""
+    others = [training["sunk_tokens"] for training in plan.trainings if training["sunk_tokens"] != tokens]
+    who = "The final student is" if others else "Every student, the last too, is"
+    told = f" {who} trained on {number(tokens)} teacher tokens of other runs as well{unnamed}."
+    if others:
+        had = " or ".join(number(n) for n in sorted(set(others)))
+        told += f" {len(others)} of the trainings had {had} of such tokens instead; curves allow for it."
+    return told if tokens or others else ""
 
 
 def _evidence(plan: Plan) -> str:

@@ -212,8 +212,15 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from analysis.plan.answer import table
     from analysis.plan.planner import plan
+    from analysis.plan.purchase import commands, new_plan, plan_file, write_plan
     from analysis.plan.trainer import Effort
+    from occupancy.record.pages import new_page
 
+    # Before trainings that may take hours.
+    if arguments.page is not None:
+        new_page(arguments.page, option="--page")
+    if arguments.out is not None:
+        new_plan(arguments.out)
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     beside = [run for run in arguments.already if Path(run).resolve() != Path(arguments.run).resolve()]
     found = plan(
@@ -230,14 +237,12 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         pool=arguments.pool,
         progress=say,
     )
-    if arguments.page:
+    if arguments.page is not None:
         from analysis.page import plan_page
 
         plan_page(found, arguments.page)
     lines: tuple[str, ...] = ()
-    if arguments.out:
-        from analysis.plan.purchase import commands, plan_file, write_plan
-
+    if arguments.out is not None:
         write_plan(found, arguments.run, arguments.out)
         lines = commands(arguments.out, plan_file(found, arguments.run))
     return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))

@@ -14,6 +14,7 @@ from analysis.curves.arms import arms_of
 from analysis.curves.curves import posterior
 from analysis.curves.draws import Draws, band, drawn, not_worse, p_best, regret
 from analysis.curves.evidence import Training, distinguishable
+from analysis.plan.already import paid_for
 from analysis.plan.costs import Prices, costs, pilot_price
 from analysis.plan.doubts import MANY, PILOT_SHARE, doubts
 from analysis.plan.facts import accepted, facts_of, from_learner, pass_at_1
@@ -21,7 +22,7 @@ from analysis.plan.handback import gains
 from analysis.plan.offers import Offer, Purchase, offers
 from analysis.plan.pilot import LEAST_TASKS, Floats, Pilot
 from analysis.plan.pool import split_pool, with_pool
-from analysis.plan.read import read_pilot, teacher_tokens
+from analysis.plan.read import read_pilot
 from analysis.plan.report import Candidate, Curve, Plan
 from analysis.plan.reweigh import other_laws
 from analysis.plan.trainer import Bench, Effort, Progress, kept_of, train_more
@@ -75,6 +76,7 @@ def plan(
         progress: told one line for each training, and how many kept ones are read.
 
     Raises:
+        InputError: what is asked makes no sense, or a run of `already` cannot be trained on with the pilot.
         DataError: the folder is no pilot, or a training's rewards are no evidence.
         RunError: the trainer failed; trainings made before are kept.
 
@@ -87,7 +89,7 @@ def plan(
     if not least_gain > 0:
         raise InputError(f"--least-gain {least_gain}: expected pass@1 above 0, such as 0.001")
     check(what_if)
-    paid = {run: sum(teacher_tokens(run)) for run in (Path(run).resolve() for run in already)}
+    paid = paid_for(folder, already)
     beside = [run for run in paid if run != Path(folder).resolve()]
     purchase = Purchase(
         budget,

@@ -10,7 +10,7 @@ from agentloop.run.collect import environment_of
 from agentloop.run.plan_file import Part, PlanFile
 from agentloop.serve.settings import HARNESS
 from analysis.plan.report import Plan
-from occupancy.record.drafts import write_whole
+from occupancy.record.drafts import new_file, write_whole
 from occupancy.runs import open_run
 
 
@@ -60,9 +60,14 @@ def _turn_limit(pilot: str | Path) -> int:
     return 8 * max((turn["output_tokens"] for turn in turns if turn["author"] == "teacher"), default=128)
 
 
+def new_plan(name: str | Path) -> Path:
+    """The path of a plan's file to write; InputError where it cannot be, or where another file is."""
+    return new_file(name, begins="format = ", what="a plan of `fewsteps plan`")
+
+
 def write_plan(plan: Plan, pilot: str | Path, file: str | Path) -> Path:
     """Write the plan's file whole or not at all; returns its path."""
-    file = Path(file)
+    file = new_plan(file)
     write_whole(file, plan_file(plan, pilot).to_toml())
     return file
 

@@ -35,7 +35,7 @@ from occupancy.runs import Run, only_writer, open_run
 
 Rewards = Mapping[str, Sequence[float]]
 Trainer = Callable[[list[Path], int], "Path | str | Rewards"]
-"""Trains a student on run folders with a seed; returns an evaluation's folder, or {task_id: [rewards]}."""
+"""Trains a student on run folders, the cut first, with a seed; returns an evaluation's folder or rewards."""
 SIZES = (1.0, 0.5, 0.25)
 """Cuts that are offered, in shares of the most that a pilot can supply."""
 SEEDS = 8
@@ -162,7 +162,7 @@ class Bench:
             what = f"the trainer {self.name} on {option.arm.name} ({cells[option].folder}; trainings before "
             try:
                 with boundary(RunError, f"{what}are kept)"):
-                    answer = self.trainer([cells[option].folder, *self.beside], option.seed)
+                    answer = self.trainer([cells[option].folder.resolve(), *self.beside], option.seed)
                     return option, answer, time.monotonic() - began
             except FewstepsError as error:
                 return option, error, time.monotonic() - began

@@ -31,10 +31,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _report(given: argparse.Namespace) -> int:
     from analysis.report.page import report, save_figures
+    from occupancy.record.pages import new_page
 
-    out = Path(given.out)
-    if not given.out.strip() or out.is_dir():
-        raise InputError(f"--out {given.out!r}: expected the name of an HTML file")
+    out = new_page(given.out)
     if given.figures is not None and (not given.figures.strip() or Path(given.figures).is_file()):
         raise InputError(f"--figures {given.figures!r}: expected the name of a folder")
     found = report(given.folders, out, budget=given.budget, pool=given.pool, title=given.title)

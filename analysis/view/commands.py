@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from agentloop.serve.settings import Port
@@ -39,14 +38,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _view(given: argparse.Namespace) -> int:
     from analysis.view.page import view
+    from occupancy.record.pages import new_page
 
     if given.serve:
         return _serve(given)
     if given.port is not None:
         raise InputError("--port belongs to --serve: with --out leave it out")
-    out = Path(given.out)
-    if not given.out.strip() or out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"--out {given.out!r}: expected the name of an HTML file in a folder that exists")
+    out = new_page(given.out)
     view(given.run, out, rendered=_rendered(given))
     size = out.stat().st_size
     told = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"

@@ -32,6 +32,24 @@ def new_folder(name: str | Path, *, option: str = "--out", or_empty: bool = Fals
     return folder
 
 
+def new_file(name: str | Path, *, begins: str, what: str, option: str = "--out") -> Path:
+    """The path of a file to write; InputError where it cannot be, or where a file of another kind is.
+
+    Args:
+        begins: what every file of this kind begins with, in lower case.
+        what: the kind, as in "an HTML file".
+    """
+    file = Path(name)
+    if not str(name).strip() or file.is_dir() or not file.parent.is_dir():
+        raise InputError(f"{option} {str(name)!r}: expected the name of {what} in a folder that exists")
+    if file.is_file():
+        with file.open("rb") as handle:
+            found = handle.read(len(begins)).lower()
+        if found and found != begins.encode():
+            raise InputError(f"{option} {file} exists and is not {what}: it is kept; give another name")
+    return file
+
+
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A draft to fill: it takes the name `folder`, and the place of what is there, when the block ends.

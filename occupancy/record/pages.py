@@ -13,8 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy.record.drafts import write_whole
-from occupancy.record.errors import InputError
+from occupancy.record.drafts import new_file, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,12 +59,14 @@ def shown(lines: Sequence[str], *tables: pd.DataFrame) -> str:
     return "".join([*said, *(table.to_html(index=False, float_format="{:.3f}".format) for table in tables)])
 
 
+def new_page(name: str | Path, *, option: str = "--out") -> Path:
+    """The path of a page to write; InputError where it cannot be, or where another file is."""
+    return new_file(name, begins="<!doctype html", what="an HTML file", option=option)
+
+
 def write(file: Path, page: str) -> Path:
     """Write a page, whole or not at all, with half characters as question marks; returns its path."""
-    if not str(file).strip() or file.is_dir() or not file.parent.is_dir():
-        raise InputError(
-            f"{file} cannot be written: expected the name of an HTML file in a folder that exists"
-        )
+    new_page(file)
     if file.is_symlink() or (file.exists() and not file.is_file()):  # /dev/stdout keeps its place
         file.write_text(page, "utf-8", errors="replace")
     else:

@@ -14,6 +14,7 @@ import pilots
 import pytest
 from rich.console import Console
 
+from analysis.cli import main
 from analysis.plan.answer import table
 from analysis.plan.commands import add_commands
 from analysis.plan.planner import plan
@@ -69,6 +70,20 @@ def test_the_page_comes_from_the_command(
     assert '<tr class="best">' in text
     assert "://" not in text, "the page loads nothing from elsewhere"
     assert "None" not in text
+
+
+@pytest.mark.parametrize("option", ["--out", "--page"])
+def test_a_file_of_another_kind_is_never_replaced(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    kept = tmp_path / "train.toml"
+    kept.write_text('base = "models/A"\n')
+    for name in (str(kept), str(tmp_path), str(tmp_path / "none" / "x"), ""):
+        assert main(["plan", str(folder), "--budget", "1e5", option, name]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"fewsteps plan: {option} "), line
+    assert kept.read_text() == 'base = "models/A"\n'
+    assert [file.name for file in tmp_path.iterdir()] == ["train.toml"]
 
 
 def test_the_pool_is_the_environments_split_where_a_plan_would_repeat_tasks_often(

@@ -77,6 +77,20 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
         fill_collect(parser.parse_args(asked))
 
 
+@pytest.mark.parametrize(
+    ("line", "said"), [('environment = " "', "names no environment"), ('beside = "D_BC"', "no lists under")]
+)
+def test_a_plan_with_a_wrong_entry_is_one_line(
+    found: Plan, folder: Path, tmp_path: Path, line: str, said: str
+) -> None:
+    file, name = write_plan(found, folder, tmp_path / "PLAN.toml"), line.partition(" ")[0]
+    file.write_text(
+        "\n".join(line if own.startswith(f"{name} =") else own for own in file.read_text().splitlines())
+    )
+    with pytest.raises(InputError, match=said):
+        read_plan(file)
+
+
 def test_a_plan_opens_the_environment_as_the_command_line_did(found: Plan, tmp_path: Path) -> None:
     """Its `version` is free text and opens nothing; what --env-set said is said once."""
     where = ["--env", "streets:open_streets", "--env-set", "town=here"]
@@ -131,6 +145,26 @@ def test_train_gets_the_pilots_own_traces(found: Plan, folder: Path, tmp_path: P
     file.write_text(replace(read_plan(file), beside=("D_BC",)).to_toml())
     fill_train(again)
     assert again.runs == [given.runs[0], "D_BC", given.runs[0]]
+
+
+def test_train_does_not_take_the_traces_of_an_earlier_plan(found: Plan, folder: Path, tmp_path: Path) -> None:
+    file = write_plan(found, folder, tmp_path / "PLAN.toml")
+    other = {"all": "success", "success": "all"}[found.recommended.pilot_traces]
+    given = argparse.Namespace(plan=str(file), runs=[])
+    fill_train(given)
+    file.write_text(replace(read_plan(file), pilot_traces=other).to_toml())
+    fill_train(given)
+    assert open_run(given.runs[0]).info["cut"]["traces"] == other
+    another = shutil.copytree(folder, tmp_path / "B")
+    file.write_text(replace(read_plan(file), pilot=str(another)).to_toml())
+    fill_train(given)
+    assert open_run(given.runs[0]).info["cut"]["run"] == str(another)
+    shutil.rmtree(given.runs[0])
+    (tmp_path / "PLAN-pilot").mkdir()
+    (tmp_path / "PLAN-pilot" / "notes").write_text("mine")
+    with pytest.raises(InputError, match="holds something else"):
+        fill_train(given)
+    assert (tmp_path / "PLAN-pilot" / "notes").read_text() == "mine"
 
 
 def test_a_plan_from_a_served_pilot_is_served(found: Plan, folder: Path) -> None:

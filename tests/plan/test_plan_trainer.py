@@ -46,7 +46,7 @@ def bench_of(run: Run, answer: Any = GOOD, name: str = "mine:train") -> tuple[Be
 
     def train(folders: list[Path], seed: int) -> Rewards:
         asked.append((folders, seed))
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -89,8 +89,24 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
         "the final student is trained as those were that were measured"
     )
     assert "name their run in --already" in "".join(sentences(again))
+    assert "1 of the trainings had 0 of such tokens instead" in "".join(sentences(found))
     same = replace(bench, beside=(first,)).train(OPTION)
     assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
+
+
+def test_what_no_student_of_this_pilot_is_trained_on_is_not_paid_for(run: Run, tmp_path: Path) -> None:
+    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=24, seed=9).folder
+    told = json.loads((first / "run.json").read_text())
+    (first / "run.json").write_text(json.dumps(told | {"environment": "another 1"}))
+    with pytest.raises(InputError, match="a run of 'another'"):
+        plan(run.folder, budget=1e5, already=[first])
+    (first / "run.json").write_text(json.dumps(told | {"environment": "imported chat"}))
+    assert plan(run.folder, budget=1e5, already=[first]).pilot["beside_tokens"]
+    empty = create_run(tmp_path / "none", run.recipe, told).folder
+    with pytest.raises(InputError, match="no teacher turn"):
+        plan(run.folder, budget=1e5, already=[empty])
+    with pytest.raises(InputError, match="not an empty text"):
+        plan(run.folder, budget=1e5, already=[""])
 
 
 def test_failed_calls_that_were_billed_are_part_of_what_a_pilot_cost(tmp_path: Path) -> None:
@@ -247,9 +263,10 @@ def test_what_is_no_evidence_is_refused_and_nothing_trained_is_lost(
     assert len(kept_trainings(run)) == 1
 
 
-def test_a_trainer_that_raises_is_one_line(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    bench, _ = bench_of(run, ValueError("out of\nmemory"))
-    with pytest.raises(RunError, match=r"mine:train on op-short K=2 r=1 .* raised ValueError"):
+@pytest.mark.parametrize("error", [ValueError("out of\nmemory"), SystemExit(3)])
+def test_a_trainer_that_raises_is_one_line(run: Run, error: BaseException) -> None:
+    bench, _ = bench_of(run, error)
+    with pytest.raises(RunError, match=rf"mine:train on op-short K=2 r=1 .* raised {type(error).__name__}"):
         bench.train(OPTION)
 
 

@@ -141,7 +141,7 @@ def test_the_command_writes_page_and_figures(
     assert told["figures"] == ["Evaluations", "Losses of trainings"]
     assert {file.suffix for file in drawn.iterdir()} == {".pdf", ".png", ".svg"}
     assert main(["report", names[0], "--out", str(tmp_path / "no" / "r.html")]) == 2
-    assert "make it first" in capsys.readouterr().err
+    assert "in a folder that exists" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

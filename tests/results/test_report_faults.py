@@ -89,16 +89,16 @@ def test_names_of_folders_are_text_in_figures_pages_and_terminals(
 
 
 def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = write(tmp_path / "page.html", "before \ud800")
-    assert page.read_text("utf-8") == "before ?"
+    page = write(tmp_path / "page.html", "<!DOCTYPE html>before \ud800")
+    assert page.read_text("utf-8") == "<!DOCTYPE html>before ?"
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sys.modules["occupancy.record.drafts"], "sync", full)
     with pytest.raises(OSError, match="No space"):
-        write(page, "after")
-    assert page.read_text("utf-8") == "before ?"
+        write(page, "<!doctype html>after")
+    assert page.read_text("utf-8") == "<!DOCTYPE html>before ?"
     for name in ("", "no/such.html", str(tmp_path)):
         with pytest.raises(InputError, match="HTML file"):
             write(Path(name), "x")

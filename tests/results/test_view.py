@@ -196,12 +196,16 @@ def test_costs_come_from_the_ledger(tmp_path: Path) -> None:
 def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", str(PILOT), "--out", str(tmp_path / "p.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == (tmp_path / "p.html").stat().st_size
+    kept = tmp_path / "run.json"
+    kept.write_text("{}")
     for arguments in (
         [str(PILOT), "--out", str(tmp_path)],
         [str(tmp_path), "--out", str(tmp_path / "q.html")],
+        [str(PILOT), "--out", str(kept)],
     ):
         assert main(["view", *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+    assert kept.read_text() == "{}", "a file of another kind is never replaced"
     empty = create_run(tmp_path / "empty", preset("op-short"), {})
     with pytest.raises(DataError, match="holds no episode"):
         view(empty.folder, tmp_path / "e.html")

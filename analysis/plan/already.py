@@ -1,0 +1,42 @@
+"""Runs that are paid for before a budget (`--already`): checked, and their teacher tokens counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentloop.run.collect import environment_of
+from agentloop.serve.settings import HARNESS
+from analysis.plan.read import teacher_tokens
+from occupancy.record.errors import InputError
+from occupancy.runs import open_run
+
+_ANY = ("", "imported", HARNESS)
+"""Environments whose names say nothing about the tasks."""
+
+
+def paid_for(pilot: str | Path, already: Sequence[str | Path]) -> dict[Path, int]:
+    """C_i of each run that is paid for, by its absolute path; the pilot may be one.
+
+    Raises:
+        InputError: a run has no teacher turn, or is of another environment than the pilot.
+    """
+    own, found = open_run(pilot), {}
+    for name in already:
+        if not str(name).strip():
+            raise InputError("--already: expected the name of a run folder, not an empty text")
+        run = open_run(Path(name).resolve())
+        tokens = sum(teacher_tokens(run.folder))
+        if run.folder != own.folder.resolve():
+            if not tokens:
+                raise InputError(
+                    f"--already {name}: it has no teacher turn to train a student on; leave it out"
+                )
+            (here, _), (there, _) = environment_of(own.info), environment_of(run.info)
+            if here != there and not {here, there} & set(_ANY):
+                raise InputError(
+                    f"--already {name}: a run of {there!r}, and the pilot is of {here!r}: leave it out, as "
+                    f"its tokens say nothing about learning {here!r}"
+                )
+        found[run.folder] = tokens
+    return found

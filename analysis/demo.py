@@ -55,7 +55,12 @@ def _demo(given: argparse.Namespace) -> int:
     show(
         given,
         report,
-        lambda: [answer(found), *_told(measured), f"figure {figure}\npage   {page}", f"Decision: {bought}"],
+        lambda: [
+            answer(found),
+            *_told(measured),
+            f"figure {figure}\npage   {page}",
+            f"Registered decision: {bought}",
+        ],
     )
     return 0
 

@@ -89,7 +89,21 @@ def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) 
         say(str(error))
         return error.exit_code
     command = getattr(given, "command", "")
-    return exit_code(f"{top.prog} {command}".strip(), lambda: int(given.handler(given) or 0))
+
+    def handled() -> int:
+        _refuse_empty(given)
+        return int(given.handler(given) or 0)
+
+    return exit_code(f"{top.prog} {command}".strip(), handled)
+
+
+def _refuse_empty(given: argparse.Namespace) -> None:
+    """InputError for an empty name, as of an unset shell variable: it would be the working folder."""
+    for name in ("run", "runs", "folders", "source", "plan", "already", "out"):
+        value = getattr(given, name, None)
+        if any(not one.strip() for one in ([value] if isinstance(value, str) else value or ())):
+            label = f"--{name}" if name in ("plan", "already", "out") else "RUN"
+            raise InputError(f"{label} is empty: name a folder or a file")
 
 
 def safe_console(**how: Any) -> Console:

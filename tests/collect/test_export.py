@@ -219,7 +219,7 @@ def test_atif_command_and_its_errors(run: Run, tmp_path: Path, capsys: pytest.Ca
     assert main(["export", str(run.folder), "--format", "atif", "--out", str(out)]) == 2
     assert "exists" in capsys.readouterr().err
     assert main(["export", str(run.folder), "--format", "tokens", "--out", str(tmp_path / "t")]) == 2
-    assert "--model names the tokenizer" in capsys.readouterr().err
+    assert "needs --model FOLDER" in capsys.readouterr().err
 
 
 def test_a_kill_or_a_full_disk_leaves_nothing_under_the_final_name(
@@ -240,6 +240,39 @@ def test_a_kill_or_a_full_disk_leaves_nothing_under_the_final_name(
 
 def _no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [
+            "collect",
+            "--env",
+            "toy",
+            "--student",
+            "expert",
+            "--teacher",
+            "expert",
+            "--tasks",
+            "a",
+            "--out",
+            "",
+        ],
+        ["demo", "--out", ""],
+        ["spend", "PLAN.toml", "--out", " "],
+        ["view", "", "--out", "x.html"],
+        ["report", "RUN", "", "--out", "x.html"],
+        ["plan", "RUN", "--already", "", "--budget", "1e5"],
+        ["occupancy", ""],
+    ],
+)
+def test_an_empty_name_is_never_the_working_folder(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert "is empty: name a folder or a file" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_name_writes_nothing(

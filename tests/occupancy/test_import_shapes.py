@@ -235,8 +235,11 @@ def test_codex_snapshots_are_left_out_and_searches_refused(tmp_path, capsys):
     for name, item, code in (
         ("snapshot", {"type": "ghost_snapshot", "ghost_commit": {}}, 0),
         ("search", {"type": "web_search_call", "action": {"type": "search", "query": "x"}}, 2),
+        ("screen", {"type": "computer_call_output", "output": {"type": "screenshot", "file_id": "x"}}, 2),
     ):
         lines = [*begin, codex(item), answer]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
         assert imported(tmp_path / f"{name}.jsonl", tmp_path / name) == code
-    assert "line 3: a search by the provider" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "line 3: a search by the provider" in said
+    assert "content part of type 'screenshot': only text can be imported" in said, "never an empty reply"

@@ -87,5 +87,5 @@ def test_demo_for_a_person_ends_in_a_decision(
     assert "Evidence: 16 small trainings on cuts of the pilot" in shown
     assert "What the sweep measured" in shown
     assert "0% of 34 bands" in " ".join(shown.split()), "what failed is said"
-    assert "\nDecision: buy op-short K=2 r=1 rather than more demonstrations." in shown
+    assert "\nRegistered decision: buy op-short K=2 r=1 rather than more demonstrations." in shown
     assert max(map(len, shown.splitlines())) <= 80

@@ -134,6 +134,7 @@ def test_what_needs_a_memory_or_a_tool_of_the_server_is_refused_by_name(tmp_path
         ({"input": [*FIRST, called]}, "input item 3 of type 'custom_tool_call'"),
         ({"input": [image]}, "input_image"),
         ({"input": [*FIRST, {**image, "role": "assistant"}]}, "item 3"),
+        ({"input": [*FIRST, {"type": "function_call_output", "output": {}}]}, "expected a text"),
         ({"input": ["x"]}, "role 'None'"),
         ({"input": []}, "last message"),
         ({"input": None}, "input is a text or a list"),

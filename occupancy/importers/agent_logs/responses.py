@@ -70,4 +70,7 @@ def _open(messages: list[Message]) -> Message:
 
 
 def _output(output: Any) -> Any:
-    return output.get("content", output.get("output")) if isinstance(output, Mapping) else output
+    if not isinstance(output, Mapping):
+        return output
+    # An object without a text is refused where messages are read, and not taken for an empty reply.
+    return next((output[name] for name in ("content", "output") if name in output), output)

@@ -88,9 +88,9 @@ def open_policy(spec: str, environments: Environments, *, engine: OneEngine | No
     if policy is not None:
         return policy
     if ":" not in spec:
+        names = *environments.policies, "openai:MODEL@BASE_URL", "vllm:FOLDER", "transformers:FOLDER"
         raise InputError(
-            f"policy {spec!r}: {environments.name} has none of that name; expected one of "
-            f"{', '.join(environments.policies)}, openai:MODEL@BASE_URL, vllm:FOLDER, transformers:FOLDER, "
+            f"policy {spec!r}: {environments.name} has none of that name; expected {', '.join(names)}, "
             f"replay:RUN, or package.module:function"
         )
     tools = environments.tools if isinstance(environments, OffersTools) else ()

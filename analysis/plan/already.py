@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def paid_for(pilot: str | Path, already: Sequence[str | Path]) -> dict[Path, int
     for name in already:
         if not str(name).strip():
             raise InputError("--already: expected the name of a run folder, not an empty text")
-        run = open_run(Path(name).resolve())
+        run = open_run(os.path.realpath(name))  # resolve() raises at a loop of links
         tokens = sum(teacher_tokens(run.folder))
         if run.folder != own.folder.resolve():
             if not tokens:

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import printable, safe_console, say
@@ -222,7 +221,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         new_plan(arguments.out)
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
-    beside = [run for run in arguments.already if Path(run).resolve() != Path(arguments.run).resolve()]
+    beside = [run for run in arguments.already if os.path.realpath(run) != os.path.realpath(arguments.run)]
     found = plan(
         arguments.run,
         budget=arguments.budget,

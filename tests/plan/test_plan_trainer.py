@@ -105,6 +105,8 @@ def test_what_no_student_of_this_pilot_is_trained_on_is_not_paid_for(run: Run, t
     empty = create_run(tmp_path / "none", run.recipe, told).folder
     with pytest.raises(InputError, match="no teacher turn"):
         plan(run.folder, budget=1e5, already=[empty])
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert main(["plan", str(run.folder), "--budget", "1e5", "--already", str(tmp_path / "loop")]) == 2
     with pytest.raises(InputError, match="not an empty text"):
         plan(run.folder, budget=1e5, already=[""])
 

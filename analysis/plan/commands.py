@@ -268,8 +268,8 @@ def show(
 ) -> int:
     """One JSON object, or a table with the command line that follows from it."""
     if arguments.json:
-        json.dump(plain, sys.stdout, indent=2, allow_nan=False)
-        sys.stdout.write("\n")
+        text = json.dumps(plain, indent=2, allow_nan=False)
+        getattr(arguments, "stdout", sys.stdout).write(f"{text}\n")
         return 0
     safe_console().print(table())
     if command:

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -92,7 +92,10 @@ def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) 
 
     def handled() -> int:
         _refuse_empty(given)
-        return int(given.handler(given) or 0)
+        given.stdout = sys.stdout
+        # What a user's module prints is no part of the one JSON object.
+        with redirect_stdout(sys.stderr) if getattr(given, "json", False) else nullcontext():
+            return int(given.handler(given) or 0)
 
     return exit_code(f"{top.prog} {command}".strip(), handled)
 
@@ -127,7 +130,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def show(given: argparse.Namespace, report: dict[str, Any], shown: str | Callable[[], Iterable[Any]]) -> None:
     """Print `report` as JSON where the command was given --json, else a text, or what `shown` makes."""
     if given.json:
-        sys.stdout.write(f"{json.dumps(report)}\n")
+        getattr(given, "stdout", sys.stdout).write(f"{json.dumps(report)}\n")
         return
     console = safe_console()
     for part in (shown,) if isinstance(shown, str) else shown():

@@ -303,7 +303,8 @@ def test_evaluation_folders_are_read_and_none_serves_twice(run: Run, tmp_path: P
 def test_the_command_finds_a_trainer_in_the_working_folder(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = "def train(folders, seed):\n    return {f'new-{q}': [float(q % 3 == 0)] for q in range(30)}\n"
+    answer = "{f'new-{q}': [float(q % 3 == 0)] for q in range(30)}"
+    text = f"def train(folders, seed):\n    print('epoch 1')\n    return {answer}\n"
     (tmp_path / "own_trainer.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     given = ["plan", str(run.folder), "--budget", "1e5", "--trainer", "own_trainer:train", "--trainings", "2"]
@@ -311,6 +312,7 @@ def test_the_command_finds_a_trainer_in_the_working_folder(
     out, err = capsys.readouterr()
     assert len(json.loads(out)["trainings"]) == 2
     assert "training 2 of at most 2" in err
+    assert err.count("epoch 1") == 2, "what a trainer prints is no part of the JSON"
     assert main([*given[:-3], "own_trainer:nothing"]) == 2
     with pytest.raises(InputError, match="expected package"):
         named_trainer("own_trainer")

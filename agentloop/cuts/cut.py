@@ -170,7 +170,7 @@ def own_traces(run: Run | Whole, folder: str | Path, *, success: bool) -> Run:
             "proposals": [row for own in whole.proposals.values() for row in own],
         }
     )
-    _cut_ledger(whole.run, target, dict.fromkeys(whole.episodes, INF))
+    _cut_ledger(whole.run, target, None)  # with attempts at episodes that a kill left without rows
     return target
 
 
@@ -336,10 +336,11 @@ def _cut_trace(trace: Row, kept: list[Row]) -> Row:
     }
 
 
-def _cut_ledger(source: Run, target: Run, kept: Mapping[str, float]) -> None:
-    """Copy the attempts at turns before `kept` of each episode; a run without a ledger leaves none."""
+def _cut_ledger(source: Run, target: Run, kept: Mapping[str, float] | None) -> None:
+    """Copy the attempts at turns before `kept` of each episode, or all; without a ledger, none."""
     if (source.folder / "ledger.sqlite").exists():
         with copied_ledger(source.folder / "ledger.sqlite", target.folder / "ledger.sqlite") as new:
-            attempts = new.execute("select id, episode_id, t from attempts").fetchall()
-            gone = [(attempt,) for attempt, episode, t in attempts if t >= kept.get(episode, 0)]
-            new.executemany("delete from attempts where id = ?", gone)
+            if kept is not None:
+                attempts = new.execute("select id, episode_id, t from attempts").fetchall()
+                gone = [(attempt,) for attempt, episode, t in attempts if t >= kept.get(episode, 0)]
+                new.executemany("delete from attempts where id = ?", gone)

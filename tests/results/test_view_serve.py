@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from browser import dom
@@ -118,15 +119,22 @@ def test_a_taken_port_and_a_port_without_a_server_are_one_line(
 
 
 def test_ctrl_c_ends_it_at_once() -> None:
-    command = [sys.executable, "-m", "analysis.cli", "view", str(PILOT), "--serve", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as process:
-        assert process.stdout is not None
-        address = json.loads(process.stdout.readline())["address"]
-        port = int(address.split(":")[2].split("/")[0])
-        with socket.create_connection(("127.0.0.1", port)):  # a browser that keeps its connection open
-            began = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
-            assert time.monotonic() - began < 5
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
+    run = f"raise SystemExit(main(['view', {str(PILOT)!r}, '--serve', '--json']))"
+    # A shell's background jobs ignore SIGINT.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; from analysis.cli import main; {run}"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=os.environ, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            port = int(address.split(":")[2].split("/")[0])
+            with socket.create_connection(("127.0.0.1", port)):  # a browser that keeps its connection open
+                began = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                assert process.wait(10) == 0
+                assert time.monotonic() - began < 5
+            assert process.stderr is not None
+            assert process.stderr.read() == b""
+        finally:
+            process.kill()

@@ -104,7 +104,8 @@ def _refuse_empty(given: argparse.Namespace) -> None:
     """InputError for an empty name, as of an unset shell variable: it would be the working folder."""
     for name in ("run", "runs", "folders", "source", "plan", "already", "out"):
         value = getattr(given, name, None)
-        if any(not one.strip() for one in ([value] if isinstance(value, str) else value or ())):
+        every = value if isinstance(value, list) else [value]
+        if any(one is not None and not str(one).strip() for one in every):
             label = f"--{name}" if name in ("plan", "already", "out") else "RUN"
             raise InputError(f"{label} is empty: name a folder or a file")
 

@@ -50,7 +50,7 @@ def parser() -> Parser:
     server.add_argument("--processes", type=option(Few), default=1, help="processes that share the port")
     golds = commands.add_parser("golds", help="report golds that string comparison is unfair to")
     scored = commands.add_parser("score", help="exact match, F1 and Search-R1's score of a run's episodes")
-    scored.add_argument("run", type=Path)
+    scored.add_argument("run")
     for command in (index, server, golds, scored):
         command.set_defaults(handler=_run)
     return top
@@ -69,7 +69,7 @@ def _run(given: argparse.Namespace) -> None:
             questions = open_catalogue(find_folder()).questions
             found = asdict(gold_report(gold for question in questions for gold in question.golds))
         case _:
-            found = rescore(given.run, open_catalogue(find_folder()))
+            found = rescore(Path(given.run), open_catalogue(find_folder()))
     sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
 

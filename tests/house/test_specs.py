@@ -112,7 +112,7 @@ def test_a_checked_function_refuses_what_its_annotations_do() -> None:
 
 
 def test_functions_are_read_like_records() -> None:
-    def worlds(*, size: int = 3, free=None, **more): ...  # noqa: ANN
+    def worlds(*, size: int = 3, free=None, **more): ...
 
     assert settings(worlds, ["size=4", "free=.5", "other=[1, 2]", "text=a"], of="w") == {
         "size": 4,

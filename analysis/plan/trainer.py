@@ -223,7 +223,11 @@ class Bench:
             "trainer": trainer,
         }
         if trainer and self.beside:
-            content["beside"] = self.beside_tokens
+            made_of = ("recipe_hash", "task_hash", "seed")
+            runs = ([open_run(run).info.get(name) for name in made_of] for run in self.beside)
+            content["beside"] = [
+                [tokens, *names] for tokens, names in zip(self.beside_tokens, runs, strict=True)
+            ]
         return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def _write_cell(self, option: Option, folder: Path) -> None:

@@ -70,7 +70,9 @@ def test_a_training_is_kept_and_never_repeated(run: Run) -> None:
     assert (kept.arm, kept.tokens, kept.pass_at_1) == (made.arm, made.tokens, made.pass_at_1)
     assert [t.arm for t in kept_trainings(run, trainer="mine:train").values()] == [OPTION.arm]
     assert not kept_trainings(run, trainer="another:one")
-    assert OPTION not in again.options([OPTION.arm])
+    first = again.options([OPTION.arm])[0]
+    again.train(first)
+    assert first not in again.options([OPTION.arm])
 
 
 def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: Path) -> None:
@@ -90,8 +92,14 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     )
     assert "name their run in --already" in "".join(sentences(again))
     assert "1 of the trainings had 0 of such tokens instead" in "".join(sentences(found))
+    other = tmp_path / "another D_BC"
+    shutil.copytree(first, other)
+    info = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(info | {"task_hash": "other tasks"}))
     same = replace(bench, beside=(first,)).train(OPTION)
     assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
+    replace(bench, beside=(other,)).train(OPTION)
+    assert len(asked) == 4, "as many tokens are not the same data"
 
 
 def test_what_no_student_of_this_pilot_is_trained_on_is_not_paid_for(run: Run, tmp_path: Path) -> None:

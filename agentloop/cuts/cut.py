@@ -20,13 +20,13 @@ from pathlib import Path
 
 from agentloop.cuts.pooled import copied_ledger
 from agentloop.cuts.whole import Whole
-from agentloop.run.filters import phi_verdicts
+from agentloop.run.filters import mixed, phi_verdicts
 from agentloop.run.types import seed_of
 from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import retained_tokens
 from occupancy.record.reading import read_cell
-from occupancy.record.recipe import INF, K_text, Recipe, SwitchLaw, parse_K
+from occupancy.record.recipe import INF, REPLAYS, K_text, Recipe, SwitchLaw, parse_K
 from occupancy.record.rows import UNRENDERED, Row
 from occupancy.record.specs import Positive, Share, Size, check
 from occupancy.runs import Run, create_run
@@ -72,6 +72,8 @@ class Bought:
     proposals: tuple[Row, ...]
     """Rows of `proposals` under the recipe, those that bought nothing among them."""
     continuations: tuple[Row, ...]
+    replays: tuple[Row, ...]
+    """Episodes of the student that the context filter asked for."""
     demo_tokens: int
     continuation_tokens: int
     """C_i of both, rejected continuations included."""
@@ -125,6 +127,10 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
         kept[rollout["episode_id"]] = INF
         rows["episodes"].append(rollout)
         rows["turns"] += whole.turns[rollout["episode_id"]]
+    for replay in bought.replays:
+        kept[replay["episode_id"]] = INF
+        rows["episodes"].append(replay)
+        rows["turns"] += whole.turns[replay["episode_id"]]
     for episode in bought.continuations:
         name, cap = episode["episode_id"], recipe.cap(episode["switch_turn"])
         kept[name] = episode["switch_turn"] + cap
@@ -179,29 +185,31 @@ def buy(whole: Whole, cell: Cell) -> Bought:
     shares = cell.shares()
     demos, demo_tokens = _buy_demos(whole, shares[0], cell)
     if cell.r == 0:
-        return Bought(demos, (), (), demo_tokens, 0)
+        return Bought(demos, (), (), (), demo_tokens, 0)
     _refuse_law(whole.run, cell.recipe)
     proposals: list[Row] = []
     continuations: list[Row] = []
+    replays: list[Row] = []
     spent, full = 0, False
     for task in reversed(_order(whole, cell.seed)):
         for given in whole.proposals[task]:
             if given["rollout"] < 0:
                 continue  # of a demonstration
-            proposal, episode = _proposed(whole, given, cell)
+            proposal, episode, replayed = _proposed(whole, given, cell)
             price = whole.cost(episode, cell.recipe.K) if episode else 0
             full = spent + price > shares[1]
             if full:
                 break
             spent += price
             proposals.append(proposal)
+            replays += replayed
             if episode:
                 continuations.append(episode)
         if full:
             break
     if not full and cell.budget is not None and spent < shares[1]:
         _lacks(whole, f"{cell.recipe.name} with K={K_text(cell.recipe.K)}", shares[1], spent)
-    return Bought(demos, tuple(proposals), tuple(continuations), demo_tokens, spent)
+    return Bought(demos, tuple(proposals), tuple(continuations), tuple(replays), demo_tokens, spent)
 
 
 def supply(whole: Whole, recipe: Recipe, seed: int = 0) -> tuple[int, int]:
@@ -264,21 +272,41 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
             f"repetition={recorded.repetition}, and the recipe has psi={recipe.psi!r}, "
             f"repetition={recipe.repetition}: it has no continuation of rollouts that only the recipe accepts"
         )
+    _refuse_context(run, recipe)
 
 
-def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
-    """A proposal under the recipe, and the continuation that it buys."""
+def _refuse_context(run: Run, recipe: Recipe) -> None:
+    """DataError for a context filter whose verdicts the run's replays do not give."""
+    own = run.recipe.context
+    if own not in ("all", recipe.context):
+        raise DataError(
+            f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it was collected "
+            f"with context={own!r} and has no continuation of other contexts; collect with this recipe"
+        )
+    if recipe.context == own or (
+        0 in run.info.get("handback", ()) and run.info.get("replicates", 0) >= REPLAYS
+    ):
+        return
+    raise DataError(
+        f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it has no {REPLAYS} "
+        f"episodes of the student from each context; collect a pilot with --handback 0,1,2,3,5 --replicates "
+        f"{REPLAYS} or more"
+    )
+
+
+def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, list[Row]]:
+    """A proposal under the recipe, the continuation that it buys, and the student's replays before it."""
     recipe = cell.recipe
     proposal = given | {"recipe_hash": recipe.hash}
     episode = whole.continuations.get((given["task_id"], given["proposal"]))
     if given["outcome"] in ("no_data", "empty"):
-        return proposal, None
+        return proposal, None, []
     if recipe.switch.law == "fixed" and whole.run.recipe.switch.law == "uniform":
         # A uniform t' on 1..T_max that lies within the rollout is uniform on 1..T.
         drawn = 1 + seed_of("switch", cell.seed, given["task_id"], given["proposal"]) % recipe.T_max
         proposal["probability"] = 1.0 / recipe.T_max
         if drawn > given["T"]:
-            return proposal | {"t_prime": drawn, "outcome": "invalid_switch"}, None
+            return proposal | {"t_prime": drawn, "outcome": "invalid_switch"}, None, []
     verdict = read_cell(given["psi"], "filters", given["task_id"]).get(recipe.psi)
     if verdict is None:
         raise DataError(
@@ -286,7 +314,10 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
             f"that the run was collected with; collect with this recipe"
         )
     if not verdict:
-        return proposal | {"outcome": "prefix_filtered"}, None
+        return proposal | {"outcome": "prefix_filtered"}, None, []
+    replays, passes = _replayed(whole, given, recipe)
+    if not passes:
+        return proposal | {"outcome": "context_filtered"}, None, replays
     if given["outcome"] == "accepted" and episode is not None:
         verdicts = json.loads(_cut_episode(whole, episode, recipe)["phi"])
         if recipe.phi not in verdicts:
@@ -298,7 +329,21 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None]:
             proposal["outcome"] = "no_target"
         elif not verdicts[recipe.phi]:
             proposal["outcome"] = "continuation_filtered"
-    return proposal, episode
+    return proposal, episode, replays
+
+
+def _replayed(whole: Whole, given: Row, recipe: Recipe) -> tuple[list[Row], bool]:
+    """The replays that a recipe's context filter would have asked for, and whether the context passes it."""
+    if recipe.context == "all":
+        return [], True
+    rewards, parent = [given["R"]], whole.rollouts[given["task_id"], given["rollout"]]["episode_id"]
+    asked: list[Row] = []
+    for row in whole.replays.get((given["task_id"], given["proposal"]), ()):
+        rewards.append(row["R"])
+        asked.append(row | {"parent": parent})
+        if mixed(rewards, success_at=recipe.success_at):
+            return asked, True
+    return asked, False
 
 
 def _rollouts(whole: Whole, bought: Bought, cell: Cell) -> Iterable[Row]:

@@ -13,7 +13,7 @@ from agentloop.types import Status
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.reading import read_cell
-from occupancy.record.recipe import INF, K_text
+from occupancy.record.recipe import INF, REPLAYS, K_text
 from occupancy.record.rows import Key, Row, trace_row
 from occupancy.record.tables import KEY
 from occupancy.runs import Run
@@ -87,6 +87,11 @@ class Whole:
         return {(row["task_id"], row["rollout"]): row for row in self._of("rollout")}
 
     @cached_property
+    def replays(self) -> dict[tuple[str, int], list[Row]]:
+        """Of the run; see `replays_of`."""
+        return replays_of(self.run.read("episodes").to_pylist())
+
+    @cached_property
     def attempts(self) -> dict[str, list[tuple[int, int]]]:
         """(turn, output tokens) of the teacher's attempts by episode; without a ledger, its turns."""
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -148,6 +153,15 @@ class Whole:
             target_turns=len(own),
             C_tr=sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in own),
         )
+
+
+def replays_of(episodes: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
+    """By task and proposal: the student's episodes from its context that `context = "mixed"` reads."""
+    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in sorted(episodes, key=lambda row: row["replicate"]):
+        if row["kind"] == "handback" and row["K"] == 0 and row["replicate"] < REPLAYS:
+            found[row["task_id"], row["proposal"]].append(row)
+    return found
 
 
 def _grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentloop.cuts.whole import replays_of
+from agentloop.run.filters import mixed
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.types import Task
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_cell
-from occupancy.record.recipe import INF
+from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run
 from occupancy.statistics.clusters import clustered_ratio
 
@@ -73,7 +75,7 @@ def forecast(
         spending: Its budget.
         turn_tokens: Most output tokens of a teacher turn, None where nothing limits them.
         like: A run of the same teacher on similar tasks: its whole continuations, cut at K, give the cost of
-            a continuation, and its proposals the fraction that the prefix filter passes.
+            a continuation, and its proposals the fraction that the filters on rollout and context pass.
 
     Raises:
         DataError: `like` has no continuation of K turns, or no demonstration where one is needed.
@@ -94,7 +96,7 @@ def forecast(
             f"{like.folder} has continuations of at most K={like.recipe.K:g} turns, and K={K:g} is asked: "
             f"name a run of whole continuations, such as a pilot"
         )
-    verdicts = {} if kind == "demo" else _verdicts(like, recipe.psi)
+    verdicts = {} if kind == "demo" else _verdicts(like, recipe)
     passed = sum(verdicts.values()) / len(verdicts) if verdicts else 1.0
     refused = {key for key, verdict in verdicts.items() if not verdict}
     mean, sd = _total(like, kind, K, proposals, passed=passed, refused=refused)
@@ -121,7 +123,7 @@ def _total(
         if turn["author"] == "teacher" and turn["episode_id"] in cluster:
             costs[turn["episode_id"]].append(turn["output_tokens"])
     if not costs:
-        which = "" if not refused else " that its prefix filter passes"
+        which = "" if not refused else " that its filters pass"
         raise DataError(f"{like.folder} has no {kind}{which} with a teacher's turn: name a run that has some")
     each = np.array([sum(turns[: int(K)]) for turns in costs.values()], float)
     mean, se = clustered_ratio(each, np.ones(len(each)), cluster=[cluster[name] for name in costs])
@@ -131,11 +133,25 @@ def _total(
     return continued * float(mean), sqrt(noise + error**2)
 
 
-def _verdicts(like: Run, psi: str) -> dict[_Key, bool]:
-    """Verdict of a prefix filter on the rollout of each proposal, where the run says."""
-    rows = like.read("proposals", columns=[*_KEY, "psi"]).to_pylist()
-    told = ((_key(row), read_cell(row["psi"], "filters", row["task_id"]).get(psi)) for row in rows)
-    return {key: bool(verdict) for key, verdict in told if verdict is not None}
+def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, bool]:
+    """Verdict of the filters on rollout and context of each proposal, where the run says."""
+    rows = like.read("proposals", columns=[*_KEY, "psi", "R"]).to_pylist()
+    told = ((row, read_cell(row["psi"], "filters", row["task_id"]).get(recipe.psi)) for row in rows)
+    passed = {_key(row): bool(verdict) for row, verdict in told if verdict is not None}
+    if recipe.context == "all":
+        return passed
+    replays = replays_of(like.read("episodes").to_pylist())
+    if not replays:
+        raise DataError(
+            f"{like.folder} has no episode of the student from a context, and context={recipe.context!r} is "
+            f"asked: name a pilot with hand-backs at 0"
+        )
+    outcomes = {_key(row): [row["R"], *(one["R"] for one in replays.get(_at(row), ()))] for row in rows}
+    return {key: own and mixed(outcomes[key], success_at=recipe.success_at) for key, own in passed.items()}
+
+
+def _at(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["task_id"], row["proposal"]
 
 
 def _key(row: Mapping[str, Any]) -> _Key:

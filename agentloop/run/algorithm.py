@@ -4,6 +4,7 @@
       proposal            each of the n proposals of a task
         play_episode        tau ~ rho: the student plays the task to its end
         draw_switch_turn    t' ~ T_switch(. | tau); skipped if t' > T, T = 0, or Psi(tau) = 0
+        context_passes      context = mixed: skipped if the student's outcomes from there are all the same
         continuation        go to turn t' - 1 of tau, by snapshot or by checked replay; the teacher plays
                             min(K, T_max - t' + 1) turns at most: all of its tokens count in C_i
           accept              if Phi = 1, the trace joins D_G and its tokens count in C_tr
@@ -24,13 +25,14 @@ from dataclasses import replace
 from typing import cast
 
 from agentloop.run.episode import Episode, EpisodeSettings, History, one_line, play, start, teacher_turns
-from agentloop.run.filters import phi_verdicts
+from agentloop.run.filters import mixed, phi_verdicts
 from agentloop.run.folder import never_began
 from agentloop.run.replay import ReplayDesync, go_back, remember
 from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
 from agentloop.run.switching import draw_switch_turn, turns_before_switch
 from agentloop.run.types import EpisodeSpec, NotOpened, OpenTask, Setup, Switch, Unit, seed_of
 from agentloop.types import Author, Ends, Environment, EnvironmentFailed, Reply, Status
+from occupancy.record.recipe import REPLAYS
 from occupancy.record.rows import Rows
 
 
@@ -58,6 +60,8 @@ async def proposal(opened: OpenTask) -> None:
     rollout = await play_episode(opened, EpisodeSpec(opened.unit.key, Author.STUDENT, most))
     async with within_budget(opened):
         switch = await draw_switch_turn(opened, rollout)
+        if not switch.skipped and not await context_passes(opened, rollout, switch.t_prime):
+            switch = replace(switch, skipped="context_filtered")
         outcome = switch.skipped or await continuation(opened, rollout, switch.t_prime)
     write_proposal(opened, rollout, switch, outcome)
 
@@ -77,6 +81,23 @@ async def attempt(opened: OpenTask) -> None:
     """One attempt of the evaluated policy at a task, and its score."""
     most = opened.setup.settings.recipe.T_max
     write_score(opened, await play_episode(opened, EpisodeSpec(opened.unit.key, Author.STUDENT, most)))
+
+
+async def context_passes(opened: OpenTask, rollout: Episode, t_prime: int) -> bool:
+    """Whether the teacher may be asked at turn t'; the student replays the context until that is known."""
+    recipe, key, rewards = opened.setup.settings.recipe, opened.unit.key, [rollout.reward]
+    for m in range(REPLAYS if recipe.context == "mixed" else 0):
+        spec = EpisodeSpec(
+            replace(key, kind="handback", proposal=key.rollout, continuation=0, replicate=m),
+            Author.STUDENT,
+            recipe.T_max,
+            start=rollout.history.before(t_prime),
+            parent=key.episode_id,
+        )
+        rewards.append((await play_episode(opened, spec)).reward)
+        if mixed(rewards, success_at=recipe.success_at):
+            return True
+    return recipe.context == "all"
 
 
 async def continuation(opened: OpenTask, rollout: Episode, t_prime: int) -> str:

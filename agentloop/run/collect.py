@@ -190,11 +190,12 @@ def refuse_recipe(settings: Settings, environments: Environments) -> None:
             f"a pilot in {environments.name}, which can be neither replayed nor forked: hand-backs need one "
             f"of the two; collect with a fixed switch law instead"
         )
-    if recipe.rho != "teacher" and (recipe.switch.law not in ("start", "fixed") or recipe.psi != "all"):
+    filters = (recipe.psi, recipe.context)
+    if recipe.rho != "teacher" and (recipe.switch.law not in ("start", "fixed") or filters != ("all", "all")):
         raise RecipeError(
-            f"switch law {recipe.switch.law!r} with psi={recipe.psi!r} in {environments.version}, which can "
-            f"be neither replayed nor forked: the teacher must take over live, so t' may not depend on the "
-            f"rollout; use law 'fixed' or 'start' and psi='all'"
+            f"switch law {recipe.switch.law!r} with psi={recipe.psi!r} and context={recipe.context!r} in "
+            f"{environments.version}, which can be neither replayed nor forked: the teacher must take over "
+            f"live, so t' may not depend on the rollout; use law 'fixed' or 'start' without these filters"
         )
 
 

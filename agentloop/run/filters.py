@@ -1,10 +1,11 @@
-"""Filters as small named functions: Psi on a rollout, Phi on a continuation.
+"""Filters as small named functions: Psi on a rollout, Phi on a continuation, mixed outcomes at a context.
 
-Every verdict is stored, whatever the recipe asks, so that one run can be re-read under another recipe.
+Verdicts of Psi and Phi are stored, whatever the recipe asks, so that one run can be re-read under another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
 from agentloop.policies.by_name import named
@@ -35,6 +36,11 @@ def phi_verdicts(
     if ":" in recipe.phi and episode is not None:
         verdicts[recipe.phi] = _own(recipe.phi, episode, recipe)
     return verdicts
+
+
+def mixed(rewards: Iterable[float | None], *, success_at: float) -> bool:
+    """Whether some of the known rewards are successes and others are not."""
+    return len({reward >= success_at for reward in rewards if reward is not None}) == 2
 
 
 def _own(name: str, episode: Episode, recipe: Recipe) -> bool:

@@ -22,7 +22,7 @@ from occupancy.record.rows import Key, Rows
 from occupancy.runs import Run, create_run, open_run
 
 WITHDRAWN = ".withdrawn-"
-SKIPPED = ("invalid_switch", "prefix_filtered", "empty")
+SKIPPED = ("invalid_switch", "prefix_filtered", "context_filtered", "empty")
 """Outcomes of proposals for which no teacher is asked to play."""
 BROKEN = (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED)
 

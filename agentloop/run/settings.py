@@ -58,10 +58,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.pilot and (self.recipe.K != INF or self.recipe.phi != "all" or self.recipe.rho == "teacher"):
+        recipe = self.recipe
+        filters = (recipe.phi, recipe.context)
+        if self.pilot and (recipe.K != INF or filters != ("all", "all") or recipe.rho == "teacher"):
             raise InputError(
-                f"a pilot with K={self.recipe.K}, phi={self.recipe.phi!r}, rho={self.recipe.rho!r}: it must "
-                f"hold whole continuations of student contexts; use --recipe op-short --set K=inf"
+                f"a pilot with K={recipe.K}, phi={recipe.phi!r}, context={recipe.context!r}, "
+                f"rho={recipe.rho!r}: it must hold whole continuations of student contexts; use --recipe "
+                f"op-short --set K=inf"
             )
         check_end_on(self.end_on)
         for task_id, n in self.n_of_task.items():

@@ -19,7 +19,10 @@ from occupancy.record.errors import RecipeError
 INF = math.inf
 PROPOSERS = ("teacher", "pi_0", "pi_1")
 PREFIX_FILTERS = ("all", "without_success", "no_repetition")
+CONTEXT_FILTERS = ("all", "mixed")
 CONTINUATION_FILTERS = ("all", "success")
+REPLAYS = 2
+"""Most student episodes from a context that show whether its outcomes are mixed, beside its rollout."""
 LAWS = ("start", "uniform", "fixed", "weights", "teacher")
 
 
@@ -76,11 +79,14 @@ class Recipe:
     """Horizon on the whole episode, prefix included."""
     success_at: float = 1.0
     """Success is R >= this threshold."""
+    context: str = "all"
+    """Context filter, once t' is drawn. mixed: the teacher is asked only where the student's rollout and
+    REPLAYS more of its episodes from there neither all succeed nor all fail."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "switch", parse_switch(self.switch))
         object.__setattr__(self, "K", parse_K(self.K))
-        for name in ("name", "rho", "teacher", "psi", "phi"):
+        for name in ("name", "rho", "teacher", "psi", "phi", "context"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise RecipeError(f"{name}={value!r}: expected a text that is not empty")
@@ -92,6 +98,11 @@ class Recipe:
                     f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter "
                     "of your own as package.module:function"
                 )
+        if self.context not in CONTEXT_FILTERS:
+            raise RecipeError(
+                f"context={self.context!r}: expected one of {', '.join(CONTEXT_FILTERS)}; for a rule of your "
+                f"own use switch='weights', with weight 0 on turns that it refuses"
+            )
         for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -114,8 +125,11 @@ class Recipe:
                 f"rho='teacher' with switch law {self.switch.law!r}: the teacher's own episode starts with "
                 f"the teacher; use law='start', or rho='pi_1'"
             )
-        if self.rho == "teacher" and self.psi != "all":
-            raise RecipeError(f"rho='teacher' with psi={self.psi!r}: there is no student prefix to filter")
+        for name in ("psi", "context"):
+            if self.rho == "teacher" and getattr(self, name) != "all":
+                raise RecipeError(
+                    f"rho='teacher' with {name}={getattr(self, name)!r}: there is no student prefix to filter"
+                )
         if len(self.switch.nu) > self.T_max:
             raise RecipeError(
                 f"nu has {len(self.switch.nu)} entries with T_max={self.T_max}: expected at most T_max"
@@ -133,8 +147,10 @@ class Recipe:
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for TOML and JSON; K is a whole number or 'inf'."""
+        """Plain values for TOML and JSON; K is a whole number or 'inf', without `context` where all."""
         plain = asdict(self)
+        if self.context == "all":  # as before there was such a filter, so that hashes stay what they were
+            del plain["context"]
         plain["K"] = K_text(self.K)
         plain["switch"]["nu"] = list(self.switch.nu)
         return plain

@@ -61,9 +61,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "outcome",
             _TEXT,
-            "accepted, invalid_switch, prefix_filtered, empty, continuation_filtered, no_target (no teacher "
-            "turn has text), no_data (the rollout ended in an error), or the status that ended the "
-            "continuation before its first teacher turn",
+            "accepted, invalid_switch, prefix_filtered, context_filtered, empty, continuation_filtered, "
+            "no_target (no teacher turn has text), no_data (the rollout ended in an error), or the status "
+            "that ended the continuation before its first teacher turn",
         ),
     ),
     "episodes": (

@@ -239,6 +239,8 @@ def check(
             f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "
             f"use preset(name, T_max={world.horizon})"
         )
+    if recipe.context != "all":
+        raise RecipeError(f"context={recipe.context!r} is not played in worlds: use context='all'")
     if recipe.switch.law == "weights":
         raise RecipeError("switch law 'weights' needs logged trajectories: use another law in a world")
     if axis not in AXES:

@@ -52,6 +52,8 @@ def accepted_law(world: World, recipe: Recipe, student: Any = None) -> AcceptedL
             f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "
             f"use preset(name, T_max={world.horizon})"
         )
+    if recipe.context != "all":
+        raise RecipeError(f"context={recipe.context!r} has no exact law here: use context='all'")
     with double_precision():
         from simulate.solving import programming
 

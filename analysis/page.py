@@ -81,7 +81,7 @@ def marks(candidates: Sequence[Candidate], plan: Plan) -> list[str]:
 def candidate_row(c: Candidate) -> tuple[object, ...]:
     """A candidate as cells under HEADS."""
     return (
-        c.recipe,
+        c.bought,
         K_text(c.K),
         f"{c.r_tokens:g}",
         c.pilot_traces,

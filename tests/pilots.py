@@ -103,6 +103,7 @@ def write_pilot(
         "student": "pi_1",
         "teacher": "expert",
         "handback": list(ks),
+        "replicates": replicates,
     } | {
         "tasks": f"train:{tasks}",
         "n_tasks": tasks,

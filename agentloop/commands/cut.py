@@ -20,6 +20,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("run", metavar="RUN", help="a pilot, or a run collected with K=inf and no success filter")
     add("--recipe", required=True, help="a preset, or a TOML file")
     add("--K", metavar="K", help="most teacher turns of a continuation (default: the recipe's)")
+    add("--context", metavar="FILTER", help="all or mixed: contexts that are bought (default: the recipe's)")
     add(
         "--r",
         type=option(Share),
@@ -46,7 +47,8 @@ def _cut(given: argparse.Namespace) -> int:
 
     run = open_run(given.run)
     same = {name: getattr(run.recipe, name) for name in ("teacher", "success_at", "n", "repetition")}
-    changes = same | ({} if given.K is None else {"K": given.K})
+    asked = {"K": given.K, "context": given.context}
+    changes = same | {name: value for name, value in asked.items() if value is not None}
     recipe = read_recipe(given.recipe, changes, T_max=run.recipe.T_max)
     r = given.r if given.r is not None else float(recipe.rho != "teacher")
     out = new_folder(given.out, or_empty=True)

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from occupancy.record.errors import InputError
@@ -63,11 +62,10 @@ def write_traces(arguments: argparse.Namespace) -> int:
 
     from agentloop.render import LengthRule, Overflow, load_codec
     from agentloop.render.traces import rendered_traces
+    from occupancy.record.drafts import new_file
     from occupancy.runs import open_run
 
-    out = Path(arguments.out)
-    if not arguments.out.strip() or out.is_dir():
-        raise InputError(f"--out {arguments.out!r}: expected the name of a Parquet file")
+    out = new_file(arguments.out, begins="par1", what="a Parquet file")
     rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     table = rendered_traces(
         open_run(arguments.run), load_codec(arguments.tokenizer, hub=arguments.hub), rule=rule

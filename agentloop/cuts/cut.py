@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentloop.cuts.pooled import copied_ledger
-from agentloop.cuts.whole import Whole
+from agentloop.cuts.whole import Whole, has_replays
 from agentloop.run.filters import mixed, phi_verdicts
 from agentloop.run.types import seed_of
 from agentloop.types import Status
@@ -283,9 +283,7 @@ def _refuse_context(run: Run, recipe: Recipe) -> None:
             f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it was collected "
             f"with context={own!r} and has no continuation of other contexts; collect with this recipe"
         )
-    if recipe.context == own or (
-        0 in run.info.get("handback", ()) and run.info.get("replicates", 0) >= REPLAYS
-    ):
+    if recipe.context == own or has_replays(run.info):
         return
     raise DataError(
         f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it has no {REPLAYS} "
@@ -333,14 +331,17 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, li
 
 
 def _replayed(whole: Whole, given: Row, recipe: Recipe) -> tuple[list[Row], bool]:
-    """The replays that a recipe's context filter would have asked for, and whether the context passes it."""
+    """The replays that a recipe's context filter would have asked for, and whether the context passes it.
+
+    A context without any, as of a continuation that failed, does not pass.
+    """
     if recipe.context == "all":
         return [], True
-    rewards, parent = [given["R"]], whole.rollouts[given["task_id"], given["rollout"]]["episode_id"]
+    rewards: list[float | None] = [given["R"]]
     asked: list[Row] = []
     for row in whole.replays.get((given["task_id"], given["proposal"]), ()):
         rewards.append(row["R"])
-        asked.append(row | {"parent": parent})
+        asked.append(row | {"parent": whole.rollouts[given["task_id"], given["rollout"]]["episode_id"]})
         if mixed(rewards, success_at=recipe.success_at):
             return asked, True
     return asked, False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from agentloop.ledger.store import Ledger
 from agentloop.types import Status
@@ -153,6 +154,11 @@ class Whole:
             target_turns=len(own),
             C_tr=sum(retained_tokens(t["text"], t["output_tokens"], t["reasoning_tokens"]) for t in own),
         )
+
+
+def has_replays(info: Mapping[str, Any]) -> bool:
+    """Whether a run was collected with enough replays of each context to say if its outcomes are mixed."""
+    return 0 in info.get("handback", ()) and info.get("replicates", 0) >= REPLAYS
 
 
 def replays_of(episodes: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:

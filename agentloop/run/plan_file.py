@@ -33,6 +33,8 @@ class Part:
     tasks: Count
     budget: Positive
     """On the plan's axis."""
+    context: str = "all"
+    """Context filter of the recipe."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "K", parse_K(self.K))
@@ -91,7 +93,7 @@ class PlanFile:
     def recipe(self, part: Part) -> Recipe:
         """A part as a recipe."""
         changes: dict[str, Any] = {"n": part.n, "teacher": identity(self.teacher), "T_max": self.T_max}
-        changes |= {} if part.recipe == "pure-bc" else {"K": part.K}
+        changes |= {} if part.recipe == "pure-bc" else {"K": part.K, "context": part.context}
         return preset(part.recipe, success_at=self.success_at, **changes)
 
     def to_toml(self) -> str:
@@ -122,11 +124,11 @@ def read_plan(file: str | Path) -> PlanFile:
     if wrong:
         raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
     parts, contenders = given.pop("parts"), given.get("contenders", ())
-    entries = {f.name for f in fields(Part)}
+    entries = {f.name for f in fields(Part) if f.name != "context"}  # older plans lack it
     beside = given.get("beside", ())
     if any(not isinstance(listed, list | tuple) for listed in (parts, contenders, beside)):
         raise InputError(f"the plan {file} has no lists under parts, contenders and beside: write it anew")
-    if any(not isinstance(part, dict) or set(part) != entries for part in parts):
+    if any(not isinstance(part, dict) or set(part) - {"context"} != entries for part in parts):
         raise InputError(f"the plan {file} has a part without {', '.join(entries)}, or more: write it anew")
     read = {"parts": tuple(Part(**p) for p in parts), "contenders": tuple(contenders)}
     return PlanFile(**given | read | {"beside": tuple(beside)})
@@ -154,6 +156,7 @@ def fill_collect(given: argparse.Namespace) -> None:
     given.recipe = given.recipe or [part.recipe]
     changes: dict[str, object] = {} if part.recipe == "pure-bc" else {"K": K_text(part.K)}
     changes |= {"n": part.n, "T_max": plan.T_max}
+    changes |= {} if part.context == "all" else {"context": part.context}
     changes |= {} if plan.success_at == 1 else {"success_at": plan.success_at}
     given.set = _filled(given.set, changes)
 

@@ -41,7 +41,7 @@ class Records(Protocol):
 def records_of(spec: str, say: Say) -> Records:
     """The records that `--rewards` names; `say` is told what cannot be read."""
     kind, _, folder = spec.partition(":")
-    if kind not in KINDS or not folder:
+    if kind not in KINDS or not folder or Path(folder).is_file():
         raise InputError(
             f"--rewards {spec}: expected verifiers:FOLDER, where vf-eval writes its traces, or harbor:JOBS"
         )

@@ -7,7 +7,7 @@ Data that every student is trained on beside it (D_BC) have a size of their own,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from occupancy.record.errors import InputError
-from occupancy.record.recipe import INF, K_text, Recipe, parse_K, preset
+from occupancy.record.recipe import CONTEXT_FILTERS, INF, K_text, Recipe, parse_K, preset
 from occupancy.record.specs import check_entries
 
 Array = NDArray[np.float64]
@@ -29,6 +29,8 @@ PILOT_TRACES: Final[tuple[Traces, ...]] = ("all", "success")
 """Which of the pilot's own traces the final student is trained on beside what is bought."""
 SHORT: Final = ("op-short", "op-failed")
 FILTERED: Final = ("op-success", "op-critical", "oec")
+MIXED: Final = (("op-short", 3.0), ("op-short", INF), ("op-success", INF), ("op-critical", INF))
+"""Recipes and K that are compared at contexts with mixed outcomes alone, too: those measured so in worlds."""
 RECIPES: Final = ("pure-bc", "op-short", *FILTERED, "op-failed", "pilot", "bc-success")
 """The last two are only trained on: the pilot's own traces, and its demonstrations that succeed."""
 EFFECTS: Final = (
@@ -46,7 +48,7 @@ EFFECTS: Final = (
     "failed/K",
     "success r=1",
 )
-DIMENSION: Final = len(KNOTS) * len(EFFECTS) + 1
+DIMENSION: Final = len(KNOTS) * len(EFFECTS) + 2
 
 
 @dataclass(frozen=True, order=True)
@@ -58,6 +60,8 @@ class Arm:
     r: float = 1.0
     """Share of the budget for the recipe; the rest buys demonstrations."""
     pilot_traces: Traces = "success"
+    context: str = "all"
+    """Contexts that are bought: all, or those with mixed outcomes."""
 
     def __post_init__(self) -> None:
         if self.recipe not in RECIPES or self.pilot_traces not in PILOT_TRACES:
@@ -69,6 +73,9 @@ class Arm:
             raise InputError(f"arm {self.recipe} with r={self.r}: expected 0 for pure-bc, else up to 1")
         if not self.K >= 1:
             raise InputError(f"arm {self.recipe} with K={self.K}: expected at least 1")
+        if self.context not in CONTEXT_FILTERS:
+            allowed = ", ".join(CONTEXT_FILTERS)
+            raise InputError(f"arm {self.recipe} with context={self.context!r}: expected one of {allowed}")
 
     @property
     def name(self) -> str:
@@ -77,12 +84,14 @@ class Arm:
             own = "the pilot's successes" if self.pilot_traces == "success" else "the pilot"
             return own if self.recipe == "pilot" else "more demonstrations"
         depth = f" K={K_text(self.K)}" if self.recipe in SHORT else ""
-        return f"{self.recipe}{depth} r={self.r:g}"
+        where = "" if self.context == "all" else f" {self.context} contexts"
+        return f"{self.recipe}{depth} r={self.r:g}{where}"
 
     @property
-    def form(self) -> tuple[str, float, float, str]:
+    def form(self) -> tuple[str, float, float, str, str]:
         """What tells trainings apart: the pilot's traces matter where they are what is trained on."""
-        return self.recipe, self.K, self.r, self.pilot_traces if self.recipe == "pilot" else ""
+        own = self.pilot_traces if self.recipe == "pilot" else ""
+        return self.recipe, self.K, self.r, own, self.context
 
     def recipe_of(self, like: Recipe, *, n: int | None = None) -> Recipe:
         """The arm as a recipe with the horizon, teacher and success threshold of another."""
@@ -92,35 +101,46 @@ class Arm:
         if self.recipe in SHORT:
             changes["K"] = self.K if like.T_max > self.K else INF
         changes |= {"success_at": like.success_at, "repetition": like.repetition}
+        changes |= {"context": self.context}
         return preset(self.recipe, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and TOML."""
-        return {
+        """Plain values for JSON and TOML, without `context` where all are bought."""
+        told = {
             "recipe": self.recipe,
             "K": K_text(self.K),
             "r_tokens": self.r,
             "pilot_traces": self.pilot_traces,
         }
+        return told if self.context == "all" else told | {"context": self.context}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Arm:
         """The arm of `to_dict`; DataError where it is none."""
-        kinds = {"recipe": str, "r_tokens": float, "pilot_traces": str}
+        kinds = {"recipe": str, "r_tokens": float, "pilot_traces": str, "context": str}
+        told = {"context": "all"} | dict(told)
         check_entries(told, kinds, of=f"the arm {told!r:.60}")
         K: Any = told.get("K")
-        return cls(told["recipe"], parse_K(K), told["r_tokens"], told["pilot_traces"])
+        return cls(told["recipe"], parse_K(K), told["r_tokens"], told["pilot_traces"], told["context"])
 
 
-def arms_of(T_max: int, *, depths: Sequence[float] = DEPTHS) -> list[Arm]:
-    """Every arm that is compared, each with both choices of pilot traces; pure BC first."""
+def arms_of(T_max: int, *, depths: Sequence[float] = DEPTHS, mixed: bool = False) -> list[Arm]:
+    """Every arm that is compared, each with both choices of pilot traces; pure BC first.
+
+    Args:
+        T_max: horizon in turns; finite K are below it.
+        depths: K of op-short and op-failed.
+        mixed: the arms of MIXED at contexts with mixed outcomes alone are compared, too.
+    """
     finite = [K for K in depths if T_max > K]
     forms = [("pure-bc", INF, 0.0)]
     forms += [("op-short", K, r) for r, K in product(SHARES, [*finite, INF])]
     forms += [(name, INF, r) for name, r in product(FILTERED, SHARES[1:])]
     forms += [("op-failed", K, r) for r, K in product(SHARES[1:], [*finite, INF])]
     forms = list(dict.fromkeys(forms))
-    return [Arm(*form, pilot_traces=which) for which in PILOT_TRACES for form in forms]
+    every = [Arm(*form, pilot_traces=which) for which in PILOT_TRACES for form in forms]
+    again = [arm for arm in every if mixed and (arm.recipe, arm.K) in MIXED and arm.r in SHARES[1:]]
+    return every + [replace(arm, context="mixed") for arm in again]
 
 
 def effects(arm: Arm, r: float | None = None) -> Array:
@@ -162,8 +182,8 @@ def hat(size: float) -> Array:
 def features(
     arm: Arm, size: float, *, sunk: float = 0.0, r: float | None = None, final: bool = False
 ) -> Array:
-    """[53] row x with logit J(arm, size) = x beta: effects at the four knots, and 1 / size where pilot
-    traces are unfiltered.
+    """[54] row x with logit J(arm, size) = x beta: effects at the four knots, 1 / size where pilot traces are
+    unfiltered, and r where contexts have mixed outcomes.
 
     The level is that of all data, at size + sunk; what an arm changes, it changes in its share of them.
 
@@ -176,7 +196,8 @@ def features(
     """
     if not size > 0:
         raise ValueError(f"a size must be positive; got {size}")
-    every = size + sunk
+    every, r = size + sunk, arm.r if r is None else r
     own, at = effects(arm, r), hat(every)
     unfiltered = 1 / every if final and arm.pilot_traces == "all" else 0.0
-    return np.concatenate([at * own[0], np.outer(at, own[1:] * size / every).ravel(), [unfiltered]])
+    mixed = r * (arm.context == "mixed") * size / every
+    return np.concatenate([at * own[0], np.outer(at, own[1:] * size / every).ravel(), [unfiltered, mixed]])

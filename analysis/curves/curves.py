@@ -27,7 +27,7 @@ class Posterior:
 
     Attributes:
         weights: [C].
-        means: [C, 53]; covariances: [C, 53, 53].
+        means: [C, 54]; covariances: [C, 54, 54].
         prior: what it was conditioned from; knows how far candidates depart from their features.
         sunk: data that every final student is trained on beside, in pilot costs.
     """
@@ -40,18 +40,18 @@ class Posterior:
 
     @property
     def mean(self) -> Array:
-        """[53] of all components together."""
+        """[54] of all components together."""
         return np.asarray(self.weights @ self.means)
 
     @property
     def covariance(self) -> Array:
-        """[53, 53] of all components together."""
+        """[54, 54] of all components together."""
         d = self.means - self.mean
         within = np.einsum("c,cij->ij", self.weights, self.covariances)
         return np.asarray(within + np.einsum("c,ci,cj->ij", self.weights, d, d))
 
     def final(self, arms: Sequence[Arm], size: float) -> tuple[Array, Array, float]:
-        """Of final students at a size: features [A, 53], departures from them [A], and their variance."""
+        """Of final students at a size: features [A, 54], departures from them [A], and their variance."""
         X = np.array([features(arm, size, sunk=self.sunk, final=True) for arm in arms])
         every = size + self.sunk
         return X, np.array([self.prior.offset(arm, every) for arm in arms]), self.prior.lack_of_fit(every)

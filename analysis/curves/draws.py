@@ -51,7 +51,9 @@ def drawn(
     sizes = [(pilot + budget) / pilot for budget in budgets]
     rows, off, lack = zip(*(post.final(arms, size) for size in sizes), strict=True)
     rng = np.random.default_rng(seed)
-    normal, unfit = rng.standard_normal((DRAWS, DIMENSION)), _alike(arms, rng)
+    normal, unfit = rng.standard_normal((DRAWS, DIMENSION - 1)), _alike(arms, rng)
+    # The last effect, of mixed contexts, is drawn last: the draws of other arms do not depend on it.
+    normal = np.column_stack([normal, rng.standard_normal(DRAWS)])
     beta = np.empty((DRAWS, DIMENSION))
     first = 0
     for share, mean, cov in zip(np.cumsum(post.weights), post.means, post.covariances, strict=True):

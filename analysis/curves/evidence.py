@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class Training:
         return self.demo_tokens / pilot + self.continuation_tokens / pilot
 
     def row(self, pilot: float) -> Array:
-        """[53] its features, with the cut's real share of on-policy tokens."""
+        """[54] its features, with the cut's real share of on-policy tokens."""
         size = self.size(pilot)
         r, sunk = self.continuation_tokens / pilot / size, self.sunk_tokens / pilot
         return features(self.arm, size, sunk=sunk, r=r)
@@ -92,18 +93,18 @@ def measured(training: Training) -> tuple[float, float]:
 def observations(
     trainings: Sequence[Training], prior: Prior, *, pilot: float = 1.0
 ) -> tuple[Array, Array, Array]:
-    """Rows [n, 53], logits [n] and variances [n], one for all trainings of one arm at one size (within 5 %).
+    """Rows [n, 54], logits [n] and variances [n], one for all trainings of one arm at one size (within 5 %).
 
     pilot: teacher tokens of the pilot, the unit of sizes.
 
     Evaluation noise averages out over trainings of one form. What they share does not: their subsets overlap
     where the pilot has no more to give, and the curve need not be a line between the knots.
     """
-    forms: dict[tuple[str, float, str, int, int, float], list[Training]] = {}
+    forms: dict[tuple[Any, ...], list[Training]] = {}
     for t in sorted(trainings, key=lambda t: (t.arm, t.size(pilot), t.seed, t.successes)):
-        size, (recipe, K, _, own) = t.size(pilot), t.arm.form
+        size, (recipe, K, _, *own) = t.size(pilot), t.arm.form
         share = t.continuation_tokens / pilot / size
-        key = recipe, K, own, round(10 * share), round(float(np.log(size)) / 0.1), t.sunk_tokens
+        key = recipe, K, *own, round(10 * share), round(float(np.log(size)) / 0.1), t.sunk_tokens
         forms.setdefault(key, []).append(t)
     rows, logits, noise = np.zeros((len(forms), DIMENSION)), np.zeros(len(forms)), np.zeros(len(forms))
     for k, group in enumerate(forms.values()):

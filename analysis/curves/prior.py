@@ -8,7 +8,7 @@ levels only: one for students that generalise and flatten, one for a table that 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,11 @@ def fact_vector(facts: Facts) -> Array:
 
 @dataclass(frozen=True)
 class Prior:
-    """Mixture over [coefficients (53), standardised facts (12)].
+    """Mixture over [coefficients (54), standardised facts (12)].
 
     Attributes:
         log_weights: [C].
-        means: [C, 65]; covariances: [C, 65, 65].
+        means: [C, 66]; covariances: [C, 66, 66].
         fact_mean, fact_sd: [12], fact_noise: variance of a standardised fact.
         training: variance on the logit scale of a training at size 1, from subset and seed; it grows as 1 /
             size.
@@ -119,6 +119,7 @@ class Prior:
         offsets: {arm: mean departure at sizes 5 and 20} of the arms that were learnt from.
         provenance: families, worlds, seeds, date, scores.
         bend: variance of a training halfway between the knots .8 and 5 around a line in log size.
+        leads: {arm: mean lead at sizes 5 and 20 of buying it at contexts with mixed outcomes alone}, logits.
         tables: [C] whether the student of a component is a table, which becomes the teacher as data grow.
     """
 
@@ -135,6 +136,7 @@ class Prior:
     provenance: dict[str, Any]
     bend: float = 0.0
     tables: tuple[bool, ...] = ()
+    leads: dict[tuple[str, float, float], tuple[float, float]] = field(default_factory=dict)
 
     def unlike(self, size: float) -> float:
         """Variance on the logit scale that all trainings of one arm at one size share: the subset, the seed,
@@ -144,7 +146,9 @@ class Prior:
 
     def offset(self, arm: Arm, size: float) -> float:
         """Mean departure of a final arm from its features, on the logit scale."""
-        pair = self.offsets.get((arm.recipe, arm.K, arm.r), (0.0, 0.0))
+        form, none = (arm.recipe, arm.K, arm.r), (0.0, 0.0)
+        lead = self.leads.get(form, none) if arm.context == "mixed" else none
+        pair = np.add(self.offsets.get(form, none), lead)
         return float(np.interp(np.log(size), np.log([5.0, 20.0]), pair))
 
     def lack_of_fit(self, size: float) -> float:
@@ -154,6 +158,10 @@ class Prior:
 
 def _short(x: Array | tuple[float, float]) -> list[float]:
     return [float(f"{v:.4g}") for v in np.ravel(x)]
+
+
+def _by_arm(pairs: dict[tuple[str, float, float], tuple[float, float]]) -> list[list[Any]]:
+    return [[r, "inf" if np.isinf(K) else K, share, *_short(v)] for (r, K, share), v in pairs.items()]
 
 
 def to_json(prior: Prior) -> str:
@@ -179,10 +187,8 @@ def to_json(prior: Prior) -> str:
             "fact_noise": prior.fact_noise,
             "training": prior.training,
             "lack": list(prior.lack),
-            "offsets": [
-                [r, "inf" if np.isinf(K) else K, share, *_short(v)]
-                for (r, K, share), v in prior.offsets.items()
-            ],
+            "offsets": _by_arm(prior.offsets),
+            "leads": _by_arm(prior.leads),
             "bend": prior.bend,
             "tables": list(prior.tables),
         }
@@ -211,11 +217,16 @@ def from_json(text: str) -> Prior:
         d["fact_noise"],
         d["training"],
         (d["lack"][0], d["lack"][1]),
-        {(r, float(K), share): (a, b) for r, K, share, a, b in d["offsets"]},
+        _pairs(d["offsets"]),
         d["provenance"],
         float(d.get("bend", 0.0)),
         tuple(d.get("tables", [False] * len(means))),
+        _pairs(d.get("leads", [])),
     )
+
+
+def _pairs(told: list[Any]) -> dict[tuple[str, float, float], tuple[float, float]]:
+    return {(r, float(K), share): (a, b) for r, K, share, a, b in told}
 
 
 @cache

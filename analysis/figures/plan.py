@@ -107,4 +107,4 @@ def _answer(axes: Axes, plan: Plan) -> None:
 
 
 def _label(c: Candidate) -> str:
-    return "pure-bc" if c.recipe == "pure-bc" else f"{c.recipe}, K={K_text(c.K)}, r={c.r_tokens:g}"
+    return "pure-bc" if c.recipe == "pure-bc" else f"{c.bought}, K={K_text(c.K)}, r={c.r_tokens:g}"

@@ -12,7 +12,7 @@ from analysis.curves.arms import Arm
 from analysis.plan.doubts import FARTHEST, PILOT_SHARE
 from analysis.plan.pilot import LEAST_TASKS
 from analysis.plan.report import Candidate, Plan
-from occupancy.record.recipe import MEANINGS, K_text
+from occupancy.record.recipe import MEANINGS, REPLAYS, K_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,7 +38,7 @@ def sentences(plan: Plan) -> list[str]:
         *_larger_pilot(plan),
         *_spend_less_first(plan),
         _buy(plan),
-        f"{plan.recommended.recipe}: {MEANINGS[plan.recommended.recipe]}.",
+        f"{plan.recommended.recipe}: {MEANINGS[plan.recommended.recipe]}{_where(plan.recommended)}.",
         *_enough(plan),
         _brings(plan),
         *_without_demonstrations(plan),
@@ -88,7 +88,7 @@ def shown(plan: Plan, *, every: bool = False) -> Sequence[Candidate]:
         return plan.candidates
     best: dict[str, Candidate] = {}
     for c in plan.candidates:
-        best.setdefault(c.recipe, c)
+        best.setdefault(c.bought, c)
     return list(best.values())
 
 
@@ -96,7 +96,7 @@ def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:
     mark = "*" if c == plan.recommended else "~" if c in plan.not_worse else ""
     return (
         mark,
-        c.recipe,
+        c.bought,
         str(K_text(c.K)),
         f"{c.r_tokens:.2f}",
         c.pilot_traces,
@@ -202,7 +202,8 @@ def _buy(plan: Plan) -> str:
     }.get(
         best.recipe,
         f"{best.recipe} with K = {K_text(best.K)} and r = {best.r_tokens:g}: {count(best.contexts)} contexts "
-        f"from {count(best.n)} rollout{'s' if best.n > 1 else ''} of each of {count(best.tasks)} tasks"
+        f"{'with mixed outcomes ' if best.context == 'mixed' else ''}from {count(best.n)} "
+        f"rollout{'s' if best.n > 1 else ''} of each of {count(best.tasks)} tasks"
         + (f", and {count(best.demos)} demonstrations" if best.demos else ""),
     )
     lead = {
@@ -211,6 +212,16 @@ def _buy(plan: Plan) -> str:
         "pilot_too_small": "The best guess from this pilot is",
     }[plan.status]
     return f"{lead} {what}. Train on them and on {TRACES[best.pilot_traces]}."
+
+
+def _where(c: Candidate) -> str:
+    """What a context filter adds to the meaning of a recipe."""
+    if c.context == "all":
+        return ""
+    return (
+        f"; it is asked only where the student's rollout and one of {REPLAYS} replays differ in success, "
+        f"which costs rollouts of the student and no teacher token"
+    )
 
 
 def _brings(plan: Plan) -> str:

@@ -64,6 +64,12 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="tasks that the budget can be spread over (default: the pilot's or, if these would be repeated "
         "often, its split's)",
     )
+    plan.add_argument(
+        "--mixed",
+        action="store_true",
+        help="compare buying only at contexts with mixed outcomes, too: fewer tokens for the same, and more "
+        "rollouts of the student",
+    )
     plan.add_argument("--seed", type=option(Seed), default=0, help="of the bootstrap (default 0)")
     plan.add_argument(
         "--what-if",
@@ -162,7 +168,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     return _plan_run(arguments)
 
 
-NO_PLAN = ("page", "out", "what_if", "already", "all", "trainer", "train", "gpu_minutes")
+NO_PLAN = ("page", "out", "mixed", "what_if", "already", "all", "trainer", "train", "gpu_minutes")
 """Options of a plan, which a design has no use for."""
 
 
@@ -230,6 +236,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         prices=_prices(arguments),
         seed=arguments.seed,
         what_if=arguments.what_if,
+        mixed=arguments.mixed,
         bench=bench_of(arguments, beside=beside),
         effort=Effort(arguments.trainings, minutes),
         least_gain=arguments.least_gain,

@@ -99,9 +99,9 @@ def offers(pilot: Pilot, purchase: Purchase, arms: Sequence[Arm]) -> list[Offer]
     return [_offer(pilot, purchase, arm, prices) for arm in arms]
 
 
-def passed(pilot: Pilot, recipe: str) -> float:
+def passed(pilot: Pilot, recipe: str, context: str = "all") -> float:
     """Share of proposals that the teacher continues."""
-    return float(_chances(pilot, recipe).mean())
+    return float(_chances(pilot, recipe, context).mean())
 
 
 def proposal_tokens(pilot: Pilot, recipe: Recipe) -> float:
@@ -113,12 +113,13 @@ def proposal_tokens(pilot: Pilot, recipe: Recipe) -> float:
         known = costs(pilot)
         return known.demo if known.demo > 0 else float(known.inference[-1])
     tokens = costs_of_contexts(pilot, axis="inference", prices=None)[:, int(min(recipe.K, recipe.T_max)) - 1]
-    return float((tokens * _chances(pilot, "op-short" if recipe.psi == "all" else recipe.name)).mean())
+    law = "op-short" if recipe.psi == "all" else recipe.name
+    return float((tokens * _chances(pilot, law, recipe.context)).mean())
 
 
-def _chances(pilot: Pilot, recipe: str) -> Floats:
+def _chances(pilot: Pilot, recipe: str, context: str) -> Floats:
     """[C] probability that the teacher continues from each context of the pilot, once it is proposed."""
-    weight = proposed(pilot, recipe)
+    weight = proposed(pilot, recipe, context)
     if recipe == "oec":
         return np.minimum(weight / pilot.recipe.T_max, 1.0)
     return (weight > 0).astype(np.float64)
@@ -135,8 +136,8 @@ def _offer(
     per = dict.fromkeys(each, 0.0)
     share = 0.0
     if arm.r:
-        share = passed(pilot, arm.recipe)
-        weight, used = proposed(pilot, arm.recipe), kept(pilot, arm.recipe)
+        law = (pilot, arm.recipe, arm.context)
+        share, weight, used = passed(*law), proposed(*law), kept(*law)
         if share > 0:
             for axis, table in each.items():
                 taken = used if axis == "training" else weight
@@ -177,8 +178,12 @@ def _why_not(
     few = pilot.deterministic and contexts > pilot.pool * pilot.rollouts.T.mean()
     reasons = (
         (part and not demo > 0, "the pilot has no demonstrations, so they have no price"),
+        (
+            arm.context == "mixed" and not share > 0,
+            "no context of the pilot has mixed outcomes by two hand-backs at k = 0",
+        ),
         (arm.r and not share > 0, "no context of the pilot is of this recipe"),
-        (arm.r and not kept(pilot, arm.recipe).any(), "its filter accepts nothing in the pilot"),
+        (arm.r and not kept(pilot, arm.recipe, arm.context).any(), "its filter accepts nothing in the pilot"),
         (
             pilot.pool_stated and demos > pilot.pool and arm.r < 1,
             f"{demos:,} demonstrations are needed, and the pool has {pilot.pool:,} tasks",
@@ -194,7 +199,8 @@ def _sequences(pilot: Pilot, known: Costs, arm: Arm, contexts: int, demos: int) 
     column = int(min(arm.K, len(known.sequence))) - 1
     rows = 0.0
     if contexts:
-        accepted = kept(pilot, arm.recipe).sum() / proposed(pilot, arm.recipe).sum()
+        law = (pilot, arm.recipe, arm.context)
+        accepted = kept(*law).sum() / proposed(*law).sum()
         rows = contexts * accepted * known.sequence[column]
     return float(rows + (demos * known.demo_sequence if demos else 0.0))
 

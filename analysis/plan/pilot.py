@@ -87,6 +87,8 @@ class Contexts:
     """[C, M] mean reward over replicates after k teacher turns; NaN where none was played."""
     replicates: Ints
     """[C, M] replicates behind that mean."""
+    mixed: Flags
+    """[C] whether the student's outcomes there are mixed; False where the pilot has no replays."""
 
     def __len__(self) -> int:
         """C."""

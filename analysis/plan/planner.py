@@ -51,6 +51,7 @@ def plan(
     pool: int | None = None,
     seed: int = 0,
     what_if: Sequence[str] = (),
+    mixed: bool = False,
     bench: Bench | None = None,
     effort: Effort = Effort(),  # noqa: B008 - frozen
     least_gain: float = LEAST_GAIN,
@@ -68,6 +69,8 @@ def plan(
         pool: tasks that the budget can be spread over. None: those of the pilot or, where these would be
             repeated more than MANY times, of its split, if its environment can be opened here.
         seed: of the draws from the posterior.
+        mixed: compare buying at contexts with mixed outcomes alone, too; without it they are compared where
+            trainings of them are read.
         what_if: questions that are answered beside it; see `analysis.plan.what_if`.
         bench: where small trainings on cuts of the pilot are made; None: those that the pilot's folder has
             kept are read, of whatever trainer.
@@ -107,27 +110,28 @@ def plan(
         trained = kept_of(open_run(folder), progress=progress)
     else:
         bench = replace(bench, beside=tuple(beside))
-        trained = measured(pilot, purchase, bench, effort, progress=progress)
+        trained = measured(pilot, purchase, bench, effort, mixed=mixed, progress=progress)
     if not beside:
         # Students are compared with those that were measured: what these were trained on, the final one is.
         sunk = max((training.sunk_tokens for training in trained), default=0)
         purchase = replace(purchase, beside_tokens=int(sunk))
-    planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
+    own: dict[str, Any] = {"seed": seed, "least_gain": least_gain, "mixed": mixed}
+    planned = plan_pilot(pilot, purchase, trained, **own)
     if pool is None and planned.recommended.n > MANY and (pool := split_pool(pilot, folder)):
         pilot, pool_from = with_pool(pilot, pool), f"the split {pilot.task_spec.partition(':')[0]!r}"
         progress(f"--pool {pool}: the tasks of {pool_from}")
-        planned = plan_pilot(pilot, purchase, trained, seed=seed, least_gain=least_gain)
-    again = lambda other, bought: plan_pilot(other, bought, trained, seed=seed, least_gain=least_gain)  # noqa: E731
+        planned = plan_pilot(pilot, purchase, trained, **own)
+    again = lambda other, bought: plan_pilot(other, bought, trained, **own)  # noqa: E731
     asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=planned, replan=again)
     known = {"folder": str(folder), "pool_from": pool_from, "beside": [str(run) for run in beside]}
     return replace(planned, what_if=asked, pilot=planned.pilot | known)
 
 
 def measured(
-    pilot: Pilot, purchase: Purchase, bench: Bench, effort: Effort, *, progress: Progress
+    pilot: Pilot, purchase: Purchase, bench: Bench, effort: Effort, *, mixed: bool = False, progress: Progress
 ) -> list[Training]:
     """Trainings that were kept and new ones, each chosen by what it is expected to bring."""
-    arms = arms_of(pilot.recipe.T_max)
+    arms = arms_of(pilot.recipe.T_max, mixed=mixed)
     every = offers(pilot, purchase, arms)
     arms = [offer.arm for offer in every if not offer.why_not]
     tokens = float(np.median([offer.inference for offer in every if not offer.why_not] or [1.0]))
@@ -142,10 +146,12 @@ def plan_pilot(
     *,
     seed: int = 0,
     least_gain: float = LEAST_GAIN,
+    mixed: bool = False,
 ) -> Plan:
-    """Plan from a pilot in memory; draws are made with `seed`."""
+    """Plan from a pilot in memory; draws are made with `seed`, `mixed` as of `plan`."""
     facts = facts_of(pilot, sunk=purchase.beside_tokens)
-    arms = arms_of(pilot.recipe.T_max, depths=_depths(pilot))
+    mixed = mixed or any(training.arm.context == "mixed" for training in trainings)
+    arms = arms_of(pilot.recipe.T_max, depths=_depths(pilot), mixed=mixed)
     every = offers(pilot, purchase, arms)
     offered = [offer for offer in every if not offer.why_not]
     own_price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
@@ -264,6 +270,7 @@ def _candidate(pilot: Pilot, offer: Offer, value: Floats) -> Candidate:
         cost_money=offer.money,
         target_tokens=offer.target_tokens,
         sequence_tokens=offer.sequence_tokens,
+        context=offer.arm.context,
     )
 
 

@@ -26,7 +26,15 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         parts.append(Part("demonstrations", "pure-bc", math.inf, n, max(best.demos // n, 1), share))
     if best.contexts:
         parts.append(
-            Part("continuations", best.recipe, best.K, best.n, max(best.tasks, 1), best.r_tokens * left)
+            Part(
+                "continuations",
+                best.recipe,
+                best.K,
+                best.n,
+                max(best.tasks, 1),
+                best.r_tokens * left,
+                best.context,
+            )
         )
     run = open_run(pilot)
     environment, env_set = environment_of(run.info)

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from agentloop.cuts.whole import has_replays, replays_of
 from agentloop.ledger.store import Ledger
 from agentloop.run.episode import NO_DATA
-from analysis.plan.pilot import Contexts, Episodes, Floats, Ints, Lengths, Pilot, TeacherTurns
+from agentloop.run.filters import mixed
+from analysis.plan.pilot import Contexts, Episodes, Flags, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.importers.rows import WORDS
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import is_target, retained_tokens
@@ -232,6 +234,7 @@ def _contexts(
             k=k[1:],
             handback=handback[:, 1:],
             replicates=replicates[:, 1:],
+            mixed=_mixed(recipe, info, rows, parents, kinds.get("handback", empty)),
         ),
         lengths_of(rows, turns),
         warnings,
@@ -252,6 +255,26 @@ def _handbacks(
     np.add.at(total, at, rows["value"].to_numpy(float))
     np.add.at(count, at, 1)
     return k, np.where(count > 0, total / np.maximum(count, 1), np.nan), count
+
+
+def _mixed(
+    recipe: Recipe,
+    info: Mapping[str, Any],
+    rows: pd.DataFrame,
+    parents: pd.DataFrame,
+    handbacks: pd.DataFrame,
+) -> Flags:
+    """Whether `context = "mixed"` passes each context; nowhere if the run cannot be cut by it."""
+    if not has_replays(info):
+        return np.zeros(len(rows), bool)
+    columns = ["kind", "K", "task_id", "proposal", "replicate", "value"]
+    found = replays_of(
+        {str(name): x for name, x in row.items()} for row in handbacks[columns].to_dict("records")
+    )
+    at = zip(parents["value"], zip(rows["task_id"], rows["proposal"], strict=True), strict=True)
+    rewards = [[own, *(row["value"] for row in found.get(key, ()))] for own, key in at]
+    known = [[None if np.isnan(reward) else reward for reward in some] for some in rewards]
+    return np.array([mixed(some, success_at=recipe.success_at) for some in known], bool)
 
 
 def _context_ids(rows: pd.DataFrame, teacher_turns: pd.DataFrame) -> Any:

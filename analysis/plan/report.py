@@ -44,11 +44,18 @@ class Candidate:
     cost_money: float | None
     target_tokens: float
     sequence_tokens: float
+    context: str = "all"
+    """Contexts that are bought: all, or those with mixed outcomes."""
+
+    @property
+    def bought(self) -> str:
+        """Recipe, and contexts where not all are bought."""
+        return self.recipe if self.context == "all" else f"{self.recipe} {self.context}"
 
     @property
     def arm(self) -> Arm:
         """The candidate without its costs."""
-        return Arm(self.recipe, self.K, self.r_tokens, self.pilot_traces)
+        return Arm(self.recipe, self.K, self.r_tokens, self.pilot_traces, self.context)
 
 
 @dataclass(frozen=True)

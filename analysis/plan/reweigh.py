@@ -24,9 +24,11 @@ NOT_IDENTIFIED = {"leap": "the teacher chooses the switch, which no uniform draw
 NOTES = {"oec": "without its filter on repetition"}
 
 
-def proposed(pilot: Pilot, law: str) -> Floats:
-    """[C] weight of each context in what the law gives the teacher to continue."""
+def proposed(pilot: Pilot, law: str, context: str = "all") -> Floats:
+    """[C] weight of each context in what the law gives the teacher to continue; `context`: see `Recipe`."""
     contexts = pilot.contexts
+    if context == "mixed":
+        return np.where(contexts.mixed, proposed(pilot, law), 0.0)
     T = contexts.T.astype(np.float64)
     if law in ("trajectory", "op-short", "op-success"):
         return np.ones(len(T))
@@ -38,9 +40,9 @@ def proposed(pilot: Pilot, law: str) -> Floats:
     return np.where(contexts.parent >= pilot.recipe.success_at, 0.0, np.isfinite(contexts.parent))
 
 
-def kept(pilot: Pilot, law: str) -> Floats:
+def kept(pilot: Pilot, law: str, context: str = "all") -> Floats:
     """[C] and in what is trained on."""
-    weight = proposed(pilot, law)
+    weight = proposed(pilot, law, context)
     if law not in FILTERED:
         return weight
     return np.where(pilot.contexts.teacher >= pilot.recipe.success_at, weight, 0.0)

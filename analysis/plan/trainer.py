@@ -89,7 +89,7 @@ class Bench:
     def options(self, arms: Sequence[Arm], *, sizes: Sequence[float] = SIZES) -> list[Option]:
         """Every training that the pilot can supply and that is not kept, of each form of arm once."""
         kept = set(self.run.read("trainings", columns=["training_id"])["training_id"].to_pylist())
-        forms = {(arm.recipe, arm.K, arm.r): arm for arm in reversed(arms)}
+        forms = {arm.form: arm for arm in reversed(arms)}
         own = [Arm("pilot", INF, 0.5, which) for which in PILOT_TRACES]
         offered = []
         for arm in (*forms.values(), *own):

@@ -34,7 +34,7 @@ def _report(given: argparse.Namespace) -> int:
     from occupancy.record.pages import new_page
 
     out = new_page(given.out)
-    if given.figures is not None and (not given.figures.strip() or Path(given.figures).is_file()):
+    if given.figures is not None and Path(given.figures).is_file():
         raise InputError(f"--figures {given.figures!r}: expected the name of a folder")
     found = report(given.folders, out, budget=given.budget, pool=given.pool, title=given.title)
     if given.figures is not None:

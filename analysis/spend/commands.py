@@ -82,6 +82,7 @@ def _spend(arguments: argparse.Namespace) -> int:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
     product = bench.trainer if isinstance(bench.trainer, Product) else None
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
+    contenders = [Arm.from_dict(arm) for arm in plan.contenders]
     rounds = Rounds(
         open_run(plan.pilot),
         Path(arguments.out),
@@ -94,7 +95,8 @@ def _spend(arguments: argparse.Namespace) -> int:
         charged=plan.pilot_charged,
         beside=tuple(map(Path, plan.beside)),
         pool=plan.pool if plan.pool_stated else None,
-        planned=next(map(Arm.from_dict, plan.contenders), None),
+        planned=next(iter(contenders), None),
+        mixed=any(arm.context == "mixed" for arm in contenders),
         seed=arguments.seed,
         progress=say,
     )

@@ -79,6 +79,8 @@ class Rounds:
     """Tasks that the budget can be spread over; None: nobody said."""
     planned: Arm | None = None
     """What the plan recommended before these rounds."""
+    mixed: bool = False
+    """Contexts with mixed outcomes alone are compared, too, as in the plan."""
     seed: int = 0
     progress: Progress = lambda line: None
 
@@ -171,7 +173,7 @@ def spend(rounds: Rounds) -> State:
 def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
     """Train contenders on cuts of all that is paid for, and choose."""
     facts = rounds.facts
-    every = [a for a in arms_of(rounds.read.recipe.T_max) if a.pilot_traces == "success"]
+    every = [a for a in arms_of(rounds.read.recipe.T_max, mixed=rounds.mixed) if a.pilot_traces == "success"]
     offered = offers(rounds.read, Purchase(rounds.budget, charged=rounds.charged), every)
     arms = [offer.arm for offer in offered if not offer.why_not]
     if not arms:

@@ -51,10 +51,8 @@ def _study(given: argparse.Namespace) -> int:
 
     stages_to(given.stop_after)
     folder = Path(f"study-{read_study(given.config).name}" if given.out is None else given.out).resolve()
-    if (given.out is not None and not given.out.strip()) or (folder.exists() and not folder.is_dir()):
+    if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {given.out!r}: expected the name of a folder, the study's or a new one")
-    if given.base is not None and not given.base.strip():
-        raise InputError(f"--base {given.base!r}: expected the folder of pi_0 on this machine")
     if given.dry_run:
         config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
         at_once = Study(folder, config, gpus=given.gpus).at_once

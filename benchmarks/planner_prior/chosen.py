@@ -20,16 +20,19 @@ from typing import Any
 
 import numpy as np
 
+from analysis.curves.arms import DIMENSION
 from benchmarks.planner_prior import families, laboratory
 from benchmarks.planner_prior.cuts import student
 from benchmarks.planner_prior.generate import worlds_of
-from benchmarks.planner_prior.stored import INF, VARIED
+from benchmarks.planner_prior.stored import INF, VARIED, logit
 from occupancy import RunError
 
 Rows = list[dict[str, Any]]
+Form = tuple[str, int, float]
 FILTERS = ("none", "novel", "mixed", "first")
 FORMS = (("op-short", 3), ("op-short", INF), ("op-success", INF), ("op-critical", INF))
 SHARES = (0.5, 0.75, 1.0)
+ARMS = [(*form, r) for r in SHARES for form in FORMS]
 MULTIPLES = (5, 20)
 REPLAYS = 2
 """Of the student at each context, beside its own rollout."""
@@ -164,6 +167,35 @@ def carried(worlds: list[Rows], multiple: int, rules: tuple[str, ...]) -> np.nda
     return 100 * np.array(values)
 
 
+def learnt(worlds: list[Rows]) -> tuple[dict[Form, tuple[float, ...]], float]:
+    """Of buying mixed contexts alone, in logits: by arm the mean lead at budgets 5 and 20; and the standard
+    deviation of an arm's lead over worlds, for r = 1, in proportion to r."""
+    leads: dict[Any, list[list[float]]] = {(*arm, multiple): [] for arm in ARMS for multiple in MULTIPLES}
+    for rows in worlds:
+        of = {(*x["arm"], x["multiple"], x["rep"], x["filter"]): logit(x["J"]) for x in rows}
+        reps = sorted({x["rep"] for x in rows})
+        for key, found in leads.items():
+            found.append([of[*key, rep, "mixed"] - of[*key, rep, "none"] for rep in reps])
+    every, r = np.array(list(leads.values())), np.array([key[2] for key in leads])  # [arms, W, reps]
+    rest = (every - every.mean((1, 2), keepdims=True)) / r[:, None, None]
+    # Repeats of a world are independent: the noise of one is in no product of two.
+    variance = float((rest[..., :-1] * rest[..., 1:]).mean())
+    mean = {key: round(float(np.mean(found)), 4) for key, found in leads.items()}
+    return {arm: tuple(mean[*arm, m] for m in MULTIPLES) for arm in ARMS}, max(variance, 0.0) ** 0.5
+
+
+def write_leads(prior: Path, general: list[Rows], tables: list[Rows], told: str) -> None:
+    """Put what was learnt into a prior's file: leads where students generalise, spreads of each kind."""
+    known = json.loads(prior.read_text())
+    leads, spread = learnt(general)
+    spreads, at = {False: spread, True: learnt(tables)[1]}, DIMENSION - 1
+    for component, table in zip(known["covariance_of"], known["tables"], strict=True):
+        known["covariances"][component][at * (at + 1) // 2 + at] = float(f"{spreads[table] ** 2:.4g}")
+    known["leads"] = [[name, "inf" if K == INF else K, r, *pair] for (name, K, r), pair in leads.items()]
+    known["provenance"]["mixed contexts"] = told
+    prior.write_text(json.dumps(known))
+
+
 def told(lead: np.ndarray) -> str:
     """Mean and standard error over worlds."""
     return f"{lead.mean():+.2f} ± {lead.std(ddof=1) / np.sqrt(len(lead)):.2f}"
@@ -172,8 +204,8 @@ def told(lead: np.ndarray) -> str:
 def table(worlds: list[Rows]) -> None:
     """Print what filters add to each arm, to the best arm, and what they cost."""
     for multiple in MULTIPLES:
-        for arm in [[*form, r] for r in SHARES for form in FORMS]:
-            lead = leads(worlds, multiple, arm)
+        for arm in ARMS:
+            lead = leads(worlds, multiple, list(arm))
             print(f"  {multiple:>2} {arm}: {', '.join(told(lead[rule]) for rule in FILTERS[1:])}")
         some = [x for rows in worlds for x in rows if x["multiple"] == multiple]
         for what in ("passed", "spent"):
@@ -192,6 +224,8 @@ def main(
     first: int = 0,
     numbers: int = 12,  # worlds of each family
     reps: int = 2,
+    prior: Path | None = None,  # a prior.json, into which the leads of `mixed` are written
+    date: str = "",
 ) -> None:
     """Play the worlds that are not there yet, and print what each filter adds."""
     base = worlds_of(worlds_file)
@@ -209,11 +243,18 @@ def main(
                 print(f"{name} {number}: {error}", file=sys.stderr, flush=True)
                 continue
             worlds.append(json.loads(file.read_text()))
-    for kind, names in (("students that generalise", GENERAL), ("students that are tables", TABLES)):
-        worlds = [rows for name in names for rows in found[name]]
-        print(f"{kind}, {len(worlds)} worlds, points of pass@1 by {', '.join(FILTERS[1:])}")
+    kinds = {"generalise": GENERAL, "are tables": TABLES}
+    general, tables = ([rows for name in names for rows in found[name]] for names in kinds.values())
+    for kind, worlds in zip(kinds, (general, tables), strict=True):
+        print(f"students that {kind}, {len(worlds)} worlds, points of pass@1 by {', '.join(FILTERS[1:])}")
         table(worlds)
+        print(f"  mean leads of mixed in logits, and their shared standard deviation: {learnt(worlds)}")
     for name, worlds in found.items():
         for multiple in MULTIPLES:
             lead = leads(worlds, multiple)
             print(f"  {multiple:>2} {name}: {', '.join(told(lead[rule]) for rule in FILTERS[1:])}")
+    if prior is not None:
+        how = (
+            f"{len(general)} worlds of {len(GENERAL)} families, {len(tables)} of tables, seed {seed}, {date}"
+        )
+        write_leads(prior, general, tables, how)

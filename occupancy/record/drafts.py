@@ -40,7 +40,8 @@ def new_file(name: str | Path, *, begins: str, what: str, option: str = "--out")
         what: the kind, as in "an HTML file".
     """
     file = Path(name)
-    if not str(name).strip() or file.is_dir() or not file.parent.is_dir():
+    special = file.exists() and not file.is_file()  # a folder, a device, a pipe
+    if not str(name).strip() or special or not file.parent.is_dir():
         raise InputError(f"{option} {str(name)!r}: expected the name of {what} in a folder that exists")
     if file.is_file():
         with file.open("rb") as handle:

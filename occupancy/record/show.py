@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import re
 import sqlite3
@@ -11,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy.record.errors import FewstepsError, InputError
@@ -24,6 +27,13 @@ _CONTROL = re.compile(
 )
 """Control characters but tab and line feed, those that turn the direction of writing, and half characters,
 which a terminal's encoding does not have."""
+_WRONG_PLACE = {
+    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+}
+"""Errors of a file where a folder is expected, the other way round, and of a place that cannot be written."""
+_OUTPUTS = "out", "page", "figure", "figures", "make_image"
+"""Options of all commands that name what is written."""
 EVERY_S = 30.0
 """Between lines of progress where there is no terminal."""
 Advance = Callable[..., None]
@@ -52,9 +62,23 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         sys.stderr.close()
         return 1
     except (OSError, sqlite3.Error) as error:
-        said, code = f"{error}: see to the file or the disk and run the same command again", 1
+        code = InputError.exit_code if getattr(error, "errno", None) in _WRONG_PLACE else 1
+        then = "see to the file or the disk and run the same command again"
+        said = f"{error}: {then if code == 1 else 'name another file or folder'}"
     say(f"{command}: {said}")
     return code
+
+
+def _check_place(name: str) -> None:
+    """Refuse a place that nothing can be written to, before the work that is to be written there."""
+    path = Path(name).absolute()
+    try:
+        folder = path if path.is_dir() else next(above for above in path.parents if above.exists())
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        if error.errno not in _WRONG_PLACE:
+            raise
+        raise InputError(f"{name} cannot be written ({error.strerror}): name another place") from error
 
 
 class Unbroken(str):
@@ -72,6 +96,12 @@ class Parser(argparse.ArgumentParser):
         """Refuse the arguments."""
         message = _nearest(message.removeprefix("argument "))
         raise _Usage(f"{self.prog}: {message}; see {self.prog} --help")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """The value of one argument; an empty text, as of an unset shell variable, is none."""
+        if not (action.nargs == argparse.PARSER or all(text.strip() for text in arg_strings)):
+            raise argparse.ArgumentError(action, "is empty: expected a name or a value")
+        return super()._get_values(action, arg_strings)
 
 
 def _nearest(message: str) -> str:
@@ -91,23 +121,15 @@ def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) 
     command = getattr(given, "command", "")
 
     def handled() -> int:
-        _refuse_empty(given)
+        for name in _OUTPUTS:
+            if (place := getattr(given, name, None)) is not None:
+                _check_place(place)
         given.stdout = sys.stdout
         # What a user's module prints is no part of the one JSON object.
         with redirect_stdout(sys.stderr) if getattr(given, "json", False) else nullcontext():
             return int(given.handler(given) or 0)
 
     return exit_code(f"{top.prog} {command}".strip(), handled)
-
-
-def _refuse_empty(given: argparse.Namespace) -> None:
-    """InputError for an empty name, as of an unset shell variable: it would be the working folder."""
-    for name in ("run", "runs", "folders", "source", "plan", "already", "out"):
-        value = getattr(given, name, None)
-        every = value if isinstance(value, list) else [value]
-        if any(one is not None and not str(one).strip() for one in every):
-            label = f"--{name}" if name in ("plan", "already", "out") else "RUN"
-            raise InputError(f"{label} is empty: name a folder or a file")
 
 
 def safe_console(**how: Any) -> Console:

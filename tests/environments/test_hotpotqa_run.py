@@ -114,7 +114,7 @@ def test_the_benchmarks_own_commands(data: Path, capsys: pytest.CaptureFixture[s
     assert hotpotqa_main(["score", str(data / "no run")]) == 2
     assert "no run folder" in capsys.readouterr().err
     assert hotpotqa_main(["score", ""]) == 2
-    assert "RUN is empty" in capsys.readouterr().err
+    assert "is empty: expected a name" in capsys.readouterr().err
 
 
 def test_runs_of_other_benchmarks_are_not_rescored(tmp_path: Path) -> None:

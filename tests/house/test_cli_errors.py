@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.cli import main
+from analysis.cli import main, parser
+from occupancy.record.show import command_line
 
 TOY = ["--env", "toy_world:open_corridors", "--student", "drunk", "--tasks", "4", "--set", "K=1"]
 MODULE = """
@@ -31,6 +33,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for name in ("users_module", "users_broken"):
         sys.modules.pop(name, None)
+
+
+SERVED = ["--student", "toy_world:drunk", "--teacher", "toy_world:expert", "--port", "0", "--tasks", "1"]
+RENDERED = ["--tokenizer", "t", "--row-tokens", "9"]
 
 
 def collect(*more: str) -> list[str]:
@@ -76,9 +82,12 @@ WRONG = [
         "a file: expected a folder; conversations become one",
     ),
     (["export", "run", "--format", "atiff", "--out", "c"], 2, "'atiff', did you mean 'atif'?"),
-    (collect("--out", "file"), 1, "File exists: 'file'"),
-    (collect("--out", "/proc/run"), 1, "/proc/run"),
-    (["demo", "--out", "file"], 1, "File exists: 'file'"),
+    (collect("--out", "file"), 2, "File exists: 'file': name another file or folder"),
+    (["demo", "--out", "file"], 2, "File exists: 'file'"),
+    (["serve", "file", *SERVED], 2, "File exists: 'file'"),
+    (["serve", "run", *SERVED, "--rewards", "verifiers:file"], 2, "--rewards verifiers:file: expected"),
+    (["traces", "render", "run", *RENDERED, "--out", "file"], 2, "file exists and is not a Parquet file"),
+    (["view", "run", "--out", "/dev/null"], 2, "/dev/null"),
 ]
 
 
@@ -93,6 +102,65 @@ def test_wrong_input_is_one_line(
     assert printed.err.startswith(f"fewsteps {given[0]}: ")
     assert told in printed.err
     assert not (folder / "run").exists()
+
+
+OUTPUTS = [
+    "demo --out",
+    "doctor --make-image",
+    "collect --out",
+    "evaluate --env toy_world:open_corridors --tasks 1 --policy drunk --out",
+    "serve",
+    "plan run --budget 1 --out",
+    "plan run --budget 1 --page",
+    "cut run --recipe op-short --out",
+    "spend plan.toml --out",
+    "study study.toml --out",
+    "train run --base b --preset alfworld --out",
+    "report run --out",
+    "report run --out r.html --figures",
+    "view run --out",
+    "traces render run --tokenizer t --row-tokens 9 --out",
+    "export run --format atif --out",
+    "publish run --license mit --out",
+    "import chat.jsonl --out",
+    "occupancy run --figure",
+    "simulate --world short --out",
+    "simulate validate --out",
+]
+
+
+@pytest.mark.parametrize("place", ["file/x", "file/x/y", "/proc/x", "/proc/x/y", "x" * 300])
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, place: str
+) -> None:
+    assert main([*command.split(), place]) == 2
+    said = capsys.readouterr().err
+    assert f"{place} cannot be written" in said
+    assert said.count("\n") == 1
+
+
+def values_of(command: argparse.ArgumentParser, *names: str) -> Iterator[list[str]]:
+    """Each argument of each command that takes a value, with an empty one."""
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from values_of(below, *names, name)
+        elif action.nargs != 0:
+            yield [*names, *action.option_strings[:1], ""]
+
+
+def test_an_empty_text_is_no_value_of_any_argument(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every, top = list(values_of(parser())), parser()
+    assert len(every) > 180
+    before = sorted(folder.iterdir())
+    for given in every:
+        assert command_line(top, given) == 2, given
+        said = capsys.readouterr().err
+        assert "is empty: expected a name or a value" in said, given
+        assert said.count("\n") == 1, given
+    assert main(["view", "run", "--out= "]) == 2
+    assert sorted(folder.iterdir()) == before
 
 
 def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:

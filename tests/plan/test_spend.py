@@ -108,7 +108,9 @@ def test_everything_is_bought_within_the_budget_and_trained_on(pilot: Run, tmp_p
 def test_data_that_are_paid_for_are_trained_on_by_every_student(
     pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.spend.rounds.arms_of", lambda T: [a for a in arms_of(T) if a.r == 0.5])
+    monkeypatch.setattr(
+        "analysis.spend.rounds.arms_of", lambda T, **more: [a for a in arms_of(T) if a.r == 0.5]
+    )
     first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=10, seed=5).folder
     seen: list[list[Path]] = []
 

@@ -51,7 +51,9 @@ def pilot(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def both() -> Any:
     """Every arm buys demonstrations and continuations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("analysis.spend.rounds.arms_of", lambda T: [a for a in arms_of(T) if a.r == 0.5])
+        patch.setattr(
+            "analysis.spend.rounds.arms_of", lambda T, **more: [a for a in arms_of(T) if a.r == 0.5]
+        )
         yield
 
 

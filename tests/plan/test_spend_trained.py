@@ -97,7 +97,9 @@ def test_a_plan_is_spent_with_a_model_that_is_trained(
 ) -> None:
     monkeypatch.setattr("analysis.plan.product.run_command", in_this_process)
     # Every arm buys both, so that rollouts of a trained student are bought too.
-    monkeypatch.setattr("analysis.spend.rounds.arms_of", lambda T: [a for a in arms_of(T) if a.r == 0.5])
+    monkeypatch.setattr(
+        "analysis.spend.rounds.arms_of", lambda T, **more: [a for a in arms_of(T) if a.r == 0.5]
+    )
     work, price = pilot.parent, sum(teacher_tokens(pilot))
     assert main(planned(pilot)) == 0
     assert main(["spend", f"{work}/PLAN.toml", *trained(pilot), "--out", f"{work}/out"]) == 0

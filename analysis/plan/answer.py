@@ -42,6 +42,7 @@ def sentences(plan: Plan) -> list[str]:
         *_enough(plan),
         _brings(plan),
         *_without_demonstrations(plan),
+        *_without_mixed(plan),
         *_as_good(plan),
         *_where_the_best_is(plan),
         _evidence(plan),
@@ -181,6 +182,13 @@ def _without_demonstrations(plan: Plan) -> Iterator[str]:
     why = next((left["why"] for left in plan.left_out if left["recipe"] == name), None)
     if plan.demonstrations is None and why is not None:
         yield f"More demonstrations alone are not possible: {why}."
+
+
+def _without_mixed(plan: Plan) -> Iterator[str]:
+    """Why no candidate buys mixed contexts alone, where that was asked."""
+    why = [left["why"] for left in plan.left_out if left["recipe"].endswith(" mixed contexts")]
+    if why and all(c.context == "all" for c in plan.candidates):
+        yield f"Contexts with mixed outcomes cannot be compared: {why[0]}."
 
 
 def _where_the_best_is(plan: Plan) -> Iterator[str]:

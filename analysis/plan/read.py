@@ -265,15 +265,12 @@ def _mixed(
     handbacks: pd.DataFrame,
 ) -> Flags:
     """Whether `context = "mixed"` passes each context; nowhere if the run cannot be cut by it."""
-    if not has_replays(info):
-        return np.zeros(len(rows), bool)
     columns = ["kind", "K", "task_id", "proposal", "replicate", "value"]
-    found = replays_of(
-        {str(name): x for name, x in row.items()} for row in handbacks[columns].to_dict("records")
-    )
-    at = zip(parents["value"], zip(rows["task_id"], rows["proposal"], strict=True), strict=True)
-    rewards = [[own, *(row["value"] for row in found.get(key, ()))] for own, key in at]
-    known = [[None if np.isnan(reward) else reward for reward in some] for some in rewards]
+    played: Any = handbacks[columns].to_dict("records")
+    found = replays_of(played) if has_replays(info) else {}
+    at = zip(parents["value"], rows["task_id"], rows["proposal"], strict=True)
+    rewards = ((own, *(row["value"] for row in found.get((task, n), ()))) for own, task, n in at)
+    known = ([reward for reward in some if not np.isnan(reward)] for some in rewards)
     return np.array([mixed(some, success_at=recipe.success_at) for some in known], bool)
 
 

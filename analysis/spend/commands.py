@@ -66,7 +66,7 @@ def _spend(arguments: argparse.Namespace) -> int:
     from analysis.plan.read import read_pilot
     from analysis.plan.trainer import Effort
     from analysis.spend.rounds import Rounds, spend
-    from occupancy.record.errors import InputError
+    from occupancy.record.errors import DataError, InputError
     from occupancy.runs import open_run
 
     plan = _at(read_plan(arguments.plan), arguments)
@@ -82,7 +82,10 @@ def _spend(arguments: argparse.Namespace) -> int:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
     product = bench.trainer if isinstance(bench.trainer, Product) else None
     minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
-    contenders = [Arm.from_dict(arm) for arm in plan.contenders]
+    try:
+        contenders = [Arm.from_dict(arm) for arm in plan.contenders]
+    except (DataError, InputError) as error:
+        raise InputError(f"{arguments.plan}: {error}") from error
     rounds = Rounds(
         open_run(plan.pilot),
         Path(arguments.out),

@@ -8,6 +8,8 @@
    families of the kind; and a broad component with the mean and covariance of all worlds of the kind, in
    which facts bear on levels but not on differences between arms.
 3. A broad component again, for students that generalise at a rate that none of these worlds has: `steep`.
+
+No option buys mixed contexts alone: what that adds is learnt apart, by `chosen`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from analysis.curves.prior import Prior, to_json
 from benchmarks.planner_prior.stored import OPTIONS, ROWS, VARIED, World, read
 
 Component = tuple[str, Array, Array]
-"""(name, mean [65], covariance [65, 65])"""
+"""(name, mean [66], covariance [66, 66])"""
 KEPT = (
     "regret",
     "regret se",
@@ -44,7 +46,7 @@ KEPT = (
 
 
 def em(worlds: Sequence[World], steps: int = 30, shrink: float = 8.0) -> tuple[Array, Array, Array]:
-    """(beta_w [W, 53], variances [3] of small trainings and of final students at 5 and 20, offsets [2, 45]).
+    """(beta_w [W, 54], variances [3] of small trainings and of final students at 5 and 20, offsets [2, 45]).
 
     Args:
         worlds: W of them.
@@ -183,7 +185,7 @@ def of_families(A: Array, family: Any, *, spread: float, own: float, shrink: flo
 
 
 def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
-    """Mean [65] and covariance [65, 65] of all worlds of a kind, facts bearing on levels alone."""
+    """Mean [66] and covariance [66, 66] of all worlds of a kind, facts bearing on levels alone."""
     q, center = DIMENSION, A.mean(0)
     broad = shrunk(A - center, len(A), shrink)
     share = np.where(np.arange(q) < len(KNOTS), 0.8, 0.0)
@@ -193,7 +195,7 @@ def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
 
 
 def steeper(S: Array, rate: float) -> Array:
-    """[65, 65] a covariance whose levels may turn around size 1, by `rate` logits a unit of log size."""
+    """[66, 66] a covariance whose levels may turn around size 1, by `rate` logits a unit of log size."""
     turned = np.zeros(len(S))
     turned[: len(KNOTS)] = KNOTS
     return np.asarray(S + rate**2 * np.outer(turned, turned))

@@ -42,7 +42,7 @@ ROWS = {
     for m in (5, 20)
     for traces in ("success", "all")
 }
-"""[45, 53] features of the options, by budget in pilot costs and the pilot's traces that are trained on."""
+"""[45, 54] features of the options, by budget in pilot costs and the pilot's traces that are trained on."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class World:
 
     Attributes:
         family, number: which world.
-        XX, Xy, yy: [3, 53, 53], [3, 53] and [3] weighted sums of squares of features and logits.
+        XX, Xy, yy: [3, 54, 54], [3, 54] and [3] weighted sums of squares of features and logits.
         count: [3] observations.
         final: [2, 90] logits of the options at 5 and 20, with successes and with all of the pilot's traces.
         facts: [12] of the pilot.

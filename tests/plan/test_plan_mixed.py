@@ -20,6 +20,7 @@ from analysis.curves.arms import MIXED, Arm, arms_of, features
 from analysis.curves.curves import posterior
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts, shipped
+from analysis.plan.answer import sentences
 from analysis.plan.offers import Purchase, offers, proposal_tokens
 from analysis.plan.planner import plan
 from analysis.plan.purchase import plan_file, write_plan
@@ -67,6 +68,7 @@ def test_a_pilot_with_one_replay_compares_none_and_says_why(tmp_path: Path) -> N
     assert {left["why"] for left in found.left_out if "mixed" in left["recipe"]} == {
         "no context of the pilot has mixed outcomes by two hand-backs at k = 0"
     }
+    assert "Contexts with mixed outcomes cannot be compared: no context" in " ".join(sentences(found))
 
 
 def test_what_a_budget_buys_is_priced_by_the_contexts_that_pass(run: Run) -> None:
@@ -158,8 +160,6 @@ def test_the_answer_names_them(found: Plan, run: Run, capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "op-critical mixed" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    from analysis.plan.answer import sentences
-
     said = " ".join(sentences(with_mixed(found)))
     assert "contexts with mixed outcomes from" in said
     assert "no teacher token" in said

@@ -24,6 +24,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,15 @@ class Run:
         by_kind = episodes.groupby(["kind", "status"])["R"].agg(["size", "mean"]).reset_index()
         by_kind.columns = ["kind", "ended as", "episodes", "mean R"]
         return shown([f"{self.folder}: {self.recipe.name} ({self.recipe.hash})"], by_kind)
+
+    @cached_property
+    def recorded(self) -> str:
+        """16 hex digits of the recorded episodes, the same for a copy of the run, whatever was trained."""
+        digest = blake2b(digest_size=8)
+        for table, columns in (("episodes", ["R", "wall_s"]), ("turns", ["author", "text", "output_tokens"])):
+            for row in self.read(table, columns=["episode_id", *columns]).to_pylist():
+                digest.update(json.dumps(row).encode())
+        return digest.hexdigest()
 
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""

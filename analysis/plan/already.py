@@ -20,9 +20,10 @@ def paid_for(pilot: str | Path, already: Sequence[str | Path]) -> dict[Path, int
     """C_i of each run that is paid for, by its absolute path; the pilot may be one.
 
     Raises:
-        InputError: a run has no teacher turn, or is of another environment than the pilot.
+        InputError: a run has no teacher turn, is of another environment than the pilot, or a copy of another.
     """
     own, found = open_run(pilot), {}
+    copies = {own.recorded: own.folder.resolve()}
     for name in already:
         if not str(name).strip():
             raise InputError("--already: expected the name of a run folder, not an empty text")
@@ -39,5 +40,10 @@ def paid_for(pilot: str | Path, already: Sequence[str | Path]) -> dict[Path, int
                     f"--already {name}: a run of {there!r}, and the pilot is of {here!r}: leave it out, as "
                     f"its tokens say nothing about learning {here!r}"
                 )
+        if (other := copies.setdefault(run.recorded, run.folder)) != run.folder:
+            raise InputError(
+                f"--already {name}: a copy of {other}, which would count twice; name each run once, and the "
+                f"pilot as {own.folder}"
+            )
         found[run.folder] = tokens
     return found

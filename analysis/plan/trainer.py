@@ -77,9 +77,13 @@ class Bench:
     """Runs that every student is trained on too, as D_BC."""
 
     @cached_property
-    def beside_tokens(self) -> list[int]:
-        """Teacher tokens of each run beside."""
-        return [sum(teacher_tokens(run)) for run in self.beside]
+    def beside_tokens(self) -> int:
+        """Teacher tokens of the runs beside."""
+        return sum(sum(teacher_tokens(run)) for run in self.beside)
+
+    @cached_property
+    def _recorded(self) -> list[str]:
+        return [open_run(run).recorded for run in self.beside]
 
     @cached_property
     def whole(self) -> Whole:
@@ -183,7 +187,7 @@ class Bench:
             "arm": option.arm.to_dict(),
             "demo_tokens": made["demo_tokens"],
             "continuation_tokens": made["continuation_tokens"],
-            "sunk_tokens": sum(self.beside_tokens),
+            "sunk_tokens": self.beside_tokens,
             "seed": option.seed,
             "cell": str(cell.folder.relative_to(self.run.folder)),
             "evaluation": str(answer) if isinstance(answer, str | Path) else None,
@@ -223,11 +227,7 @@ class Bench:
             "trainer": trainer,
         }
         if trainer and self.beside:
-            made_of = ("recipe_hash", "task_hash", "seed")
-            runs = ([open_run(run).info.get(name) for name in made_of] for run in self.beside)
-            content["beside"] = [
-                [tokens, *names] for tokens, names in zip(self.beside_tokens, runs, strict=True)
-            ]
+            content["beside"] = self._recorded
         return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def _write_cell(self, option: Option, folder: Path) -> None:
@@ -273,6 +273,12 @@ def train_more(
     known: of other benches; not counted against the effort. tokens: to be bought, for which arms compete.
     """
     own = kept_of(bench.run, trainer=bench.name, progress=progress)
+    if not bench.beside and (sunk := max((training.sunk_tokens for training in own), default=0)):
+        raise InputError(
+            f"{bench.run.folder} has kept trainings of {bench.name} that were made on {sunk:,.0f} teacher "
+            f"tokens of other runs too, as D_BC: name these runs in `plan --already`, so that new trainings "
+            f"have them too; a plan without a trainer makes no new ones"
+        )
     options, minutes = bench.options(arms), 0.0
     while len(own) < effort.trainings and minutes < effort.minutes:
         n = min(effort.at_once, effort.trainings - len(own))

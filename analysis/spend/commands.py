@@ -62,6 +62,7 @@ def _spend(arguments: argparse.Namespace) -> int:
 
     from agentloop.run.plan_file import read_plan
     from analysis.curves.arms import Arm
+    from analysis.plan.already import paid_for
     from analysis.plan.product import Product
     from analysis.plan.read import read_pilot
     from analysis.plan.trainer import Effort
@@ -96,7 +97,7 @@ def _spend(arguments: argparse.Namespace) -> int:
         effort=Effort(arguments.trainings, minutes),
         final=None if product is None else replace(product, keep_students=True),
         charged=plan.pilot_charged,
-        beside=tuple(map(Path, plan.beside)),
+        beside=tuple(paid_for(plan.pilot, plan.beside)),
         pool=plan.pool if plan.pool_stated else None,
         planned=next(iter(contenders), None),
         mixed=any(arm.context == "mixed" for arm in contenders),

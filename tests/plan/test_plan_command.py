@@ -78,7 +78,7 @@ def test_a_file_of_another_kind_is_never_replaced(
 ) -> None:
     kept = tmp_path / "train.toml"
     kept.write_text('base = "models/A"\n')
-    for name in (str(kept), str(tmp_path), str(tmp_path / "none" / "x"), ""):
+    for name in (str(kept), str(tmp_path), str(tmp_path / "none" / "x")):
         assert main(["plan", str(folder), "--budget", "1e5", option, name]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"fewsteps plan: {option} "), line

@@ -92,14 +92,35 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     )
     assert "name their run in --already" in "".join(sentences(again))
     assert "1 of the trainings had 0 of such tokens instead" in "".join(sentences(found))
-    other = tmp_path / "another D_BC"
-    shutil.copytree(first, other)
-    info = json.loads((other / "run.json").read_text())
-    (other / "run.json").write_text(json.dumps(info | {"task_hash": "other tasks"}))
+    with pytest.raises(InputError, match=f"made on {paid:,} teacher tokens of other runs too, as D_BC: name"):
+        plan(run.folder, budget=1e5, bench=bench, effort=Effort(4))
+    assert len(asked) == 2, "refused before a training"
     same = replace(bench, beside=(first,)).train(OPTION)
     assert (alone.sunk_tokens, same.sunk_tokens, len(asked)) == (0, paid, 3)
-    replace(bench, beside=(other,)).train(OPTION)
+    shutil.copytree(first, tmp_path / "moved")
+    replace(bench, beside=(tmp_path / "moved",)).train(OPTION)
+    assert len(asked) == 3, "a copy is the same data"
+    told, other = open_run(first), create_run(tmp_path / "other", run.recipe, open_run(first).info)
+    turns = [turn | {"text": "left"} for turn in told.read("turns").to_pylist()]
+    other.commit({"episodes": told.read("episodes").to_pylist(), "turns": turns})
+    assert sum(teacher_tokens(other.folder)) == paid
+    replace(bench, beside=(other.folder,)).train(OPTION)
     assert len(asked) == 4, "as many tokens are not the same data"
+
+
+def test_a_copy_of_a_run_does_not_count_twice(run: Run, tmp_path: Path) -> None:
+    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=24, seed=9)
+    own, other = (shutil.copytree(one.folder, tmp_path / f"{one.folder.name}-2") for one in (run, first))
+    bench_of(run)[0].train(OPTION)
+    moved = tmp_path / "moved"
+    for already in ([own], [run.folder, own], [first.folder, other]):
+        with pytest.raises(InputError, match="which would count twice; name each run once"):
+            plan(run.folder, budget=1e5, already=already)
+    paid = sum(teacher_tokens(first.folder))
+    shutil.move(first.folder, moved)
+    (tmp_path / "link").symlink_to(moved)
+    found = plan(run.folder, budget=1e5, already=[moved, moved, tmp_path / "link", run.folder])
+    assert found.pilot["beside_tokens"] == paid
 
 
 def test_what_no_student_of_this_pilot_is_trained_on_is_not_paid_for(run: Run, tmp_path: Path) -> None:

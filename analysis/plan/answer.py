@@ -97,7 +97,7 @@ def _row(plan: Plan, c: Candidate) -> tuple[str, ...]:
     mark = "*" if c == plan.recommended else "~" if c in plan.not_worse else ""
     return (
         mark,
-        c.bought,
+        c.bought.replace(" ", "\n"),  # a wider column does not fit
         str(K_text(c.K)),
         f"{c.r_tokens:.2f}",
         c.pilot_traces,

@@ -19,7 +19,7 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
 
     sunk: teacher tokens of other runs that every student is trained on.
     """
-    contexts, at = pilot.contexts, pilot.recipe.success_at
+    contexts = pilot.contexts
     known = np.isfinite(contexts.teacher)
     early = contexts.t_prime <= contexts.T / 2
     back = {0.0: contexts.student} | dict(zip(contexts.k.astype(float), contexts.handback.T, strict=True))
@@ -29,7 +29,7 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
 
     def won(values: Floats, among: Any = True) -> tuple[float, int] | None:
         data = values[np.isfinite(values) & among]
-        return (float((data >= at).sum()), len(data)) if len(data) else None
+        return (float(data.sum()), len(data)) if len(data) else None
 
     def handed(k: float) -> tuple[float, int] | None:
         if k not in back or not np.isfinite(back[k]).any():
@@ -43,7 +43,7 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
         student=won(pilot.rollouts.R),
         teacher=won(pilot.demos.R),
         learner=won(contexts.teacher),
-        failed=won(contexts.teacher, contexts.parent < at),
+        failed=won(contexts.teacher, contexts.parent == 0),
         early=won(contexts.teacher, early),
         late=won(contexts.teacher, ~early),
         handback0=handed(0.0),
@@ -63,16 +63,15 @@ def pass_at_1(pilot: Pilot, episodes: Episodes) -> tuple[float, float]:
     known = np.isfinite(episodes.R)
     if not known.any():
         return math.nan, math.nan
-    own, cluster = (episodes.R[known] >= pilot.recipe.success_at).astype(float), episodes.cluster[known]
+    own, cluster = episodes.R[known], episodes.cluster[known]
     mean, se = ratio(own, np.ones(len(own)), cluster=cluster, n_clusters=len(pilot.clusters))
     return float(mean), float(se)
 
 
 def from_learner(pilot: Pilot) -> float:
     """Success of whole continuations from the student's contexts, U_inf; NaN without rewards."""
-    known = np.isfinite(pilot.contexts.teacher)
-    won = pilot.contexts.teacher[known] >= pilot.recipe.success_at
-    return float(won.mean()) if known.any() else math.nan
+    won = pilot.contexts.teacher
+    return float(np.nanmean(won)) if np.isfinite(won).any() else math.nan
 
 
 def accepted(pilot: Pilot) -> dict[str, float]:

@@ -3,10 +3,10 @@
 Convention: h is trajectory-uniform (a rollout, then one of its turns with equal chance), as the pilot
 draws it; `weights` of T make every turn of every rollout count the same.
 
-U_k is the mean reward of the hand-back's replicates, U_inf that of the full continuation, and where the
-teacher was done within k turns U_k is the continuation's reward. U_0 needs hand-backs at k = 0. The
-reward of the rollout that h was drawn from is no substitute: a turn is drawn with probability 1/T, and
-rollouts that succeed are short, so the draw has seen the future and E R > E U_0. (Pooled weights undo
+U_k is the success rate of the hand-back's replicates, U_inf that of the full continuation, and where the
+teacher was done within k turns U_k is the continuation's success. U_0 needs hand-backs at k = 0. The
+success of the rollout that h was drawn from is no substitute: a turn is drawn with probability 1/T, and
+rollouts that succeed are short, so the draw has seen the future and its mean > E U_0. (Pooled weights undo
 it: whether turn t exists is known from h_{t-1} alone.) Without them U_0 is taken from all rollouts that
 are alive at turn t', which errs the other way, by less.
 """
@@ -62,17 +62,17 @@ def gains(
     start = _alive(pilot) if start is None else start
     full = np.nan_to_num(contexts.teacher) if failures_as_zero else contexts.teacher
     done = _done(contexts)
-    reward = np.where(done, full[:, None], np.column_stack([contexts.handback, full]))
-    known = np.isfinite(reward) & np.isfinite(start)[:, None]
-    shares = np.zeros(reward.shape)
-    for column in range(reward.shape[1]):
+    won = np.where(done, full[:, None], np.column_stack([contexts.handback, full]))
+    known = np.isfinite(won) & np.isfinite(start)[:, None]
+    shares = np.zeros(won.shape)
+    for column in range(won.shape[1]):
         for kind in (done[:, column], ~done[:, column]):
             eligible = kind & np.isfinite(full)
             have = eligible & known[:, column]
             shares[have, column] = eligible.sum() / max(have.sum(), 1)
     if weights is not None:
         shares = shares * weights[:, None]
-    values = np.where(shares > 0, reward - start[:, None], 0.0)
+    values = np.where(shares > 0, won - start[:, None], 0.0)
     mean, se = ratio(values * shares, shares, cluster=contexts.cluster, n_clusters=len(pilot.clusters))
     return Gains(
         K=(*(float(k) for k in contexts.k), INF), values=values, weights=shares, mean=mean, se=se, base=base

@@ -59,7 +59,7 @@ class Episodes:
     T: Ints
     """[B] length in turns."""
     R: Floats
-    """[B] terminal reward; NaN where the episode is no data."""
+    """[B] 1 for a success, R >= success_at, else 0; NaN where the episode is no data."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ class Contexts:
     """[C] identity of h_{t'-1}; empty where the run does not say."""
     turns: TeacherTurns
     student: Floats
-    """[C] U_0 by hand-back at k = 0: mean reward of new student episodes from h; NaN where none."""
+    """[C] U_0 by hand-back at k = 0: success rate of new student episodes from h; NaN where none."""
     parent: Floats
-    """[C] reward of the rollout that h was drawn from: not U_0, see `handback`; NaN where no data."""
+    """[C] success of the rollout that h was drawn from: not U_0, see `handback`; NaN where no data."""
     teacher: Floats
-    """[C] U_inf: reward of the continuation; NaN where it is no data."""
+    """[C] U_inf: success of the continuation; NaN where it is no data."""
     k: Ints
     """[M] depths measured by hand-back, rising."""
     handback: Floats
-    """[C, M] mean reward over replicates after k teacher turns; NaN where none was played."""
+    """[C, M] success rate over replicates after k teacher turns; NaN where none was played."""
     replicates: Ints
     """[C, M] replicates behind that mean."""
     mixed: Flags
@@ -140,7 +140,7 @@ class Pilot:
     """C_i of attempts that are no turn here: failed calls that were billed, turns of episodes left out."""
 
     def __post_init__(self) -> None:
-        contexts, rewards = self.contexts, self.rewards()
+        contexts, outcomes = self.contexts, self.outcomes()
         if not len(contexts):
             raise DataError(
                 "the pilot has no continuation: nothing says what the teacher costs or brings; "
@@ -169,10 +169,11 @@ class Pilot:
             raise DataError(
                 "no continuation has a reward: the teacher's value is unknown; every one ended in an error"
             )
-        if len(rewards) < 2 or np.ptp(rewards) == 0:
+        if len(outcomes) < 2 or np.ptp(outcomes) == 0:
             raise DataError(
-                f"the reward is {rewards[0]} in all {len(rewards)} episodes: expected both successes and "
-                f"failures; check the scorer, or choose tasks that the student sometimes solves"
+                f"all {len(outcomes)} episodes {'succeed' if outcomes.any() else 'fail'}, as success is a "
+                f"reward of {self.recipe.success_at:g} or more: expected both successes and failures; check "
+                f"the scorer, collect with --set success_at=X, or choose other tasks"
             )
         if self.student == self.teacher:
             raise DataError(
@@ -180,8 +181,8 @@ class Pilot:
                 f"check the names in run.json and in the episodes"
             )
 
-    def rewards(self) -> Floats:
-        """Every reward that is data, hand-backs included."""
+    def outcomes(self) -> Floats:
+        """Success of every episode that is data, and of each context's hand-backs."""
         parts = (self.rollouts.R, self.demos.R, self.contexts.teacher, self.contexts.handback.ravel())
         every = np.concatenate(parts)
         return every[np.isfinite(every)]

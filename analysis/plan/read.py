@@ -60,7 +60,9 @@ def pilot_of(
     names = tuple(sorted(episodes["cluster_id"].unique()))
     episodes["cluster"] = np.searchsorted(np.array(names), episodes["cluster_id"].to_numpy(str))
     rewardless = episodes["status"].isin(NO_DATA)
-    episodes["value"] = episodes["R"].where(~rewardless).astype(float)
+    # As `evaluate` and `compare` have it: success, whatever the reward below the threshold.
+    won = (episodes["R"] >= recipe.success_at).astype(float)
+    episodes["won"] = won.where(~rewardless & episodes["R"].notna())
     kinds = dict(iter(episodes.groupby("kind")))
     empty = episodes.iloc[:0]
     rollouts = _one_student(kinds, empty)
@@ -229,12 +231,12 @@ def _contexts(
             context_id=_context_ids(rows, teacher_turns),
             turns=_teacher_turns(rows["episode_id"], teacher_turns),
             student=handback[:, 0],
-            parent=parents["value"].to_numpy(float),
-            teacher=rows["value"].to_numpy(float),
+            parent=parents["won"].to_numpy(float),
+            teacher=rows["won"].to_numpy(float),
             k=k[1:],
             handback=handback[:, 1:],
             replicates=replicates[:, 1:],
-            mixed=_mixed(recipe, info, rows, parents, kinds.get("handback", empty)),
+            mixed=_mixed(info, rows, parents, kinds.get("handback", empty)),
         ),
         lengths_of(rows, turns),
         warnings,
@@ -244,34 +246,30 @@ def _contexts(
 def _handbacks(
     recipe: Recipe, info: Mapping[str, Any], contexts: pd.DataFrame, rows: pd.DataFrame
 ) -> tuple[Ints, Floats, Ints]:
-    """Depths (0 first), mean reward and replicates of each context; K >= T_max is the teacher's own."""
+    """Depths (0 first), success rate and replicates of each context; K >= T_max is the teacher's own."""
     asked = {k for k in info.get("handback", ()) if isinstance(k, int)} if len(rows) else set()
     depths = asked | {int(k) for k in rows["K"]}
     k = np.array(sorted({0, *(d for d in depths if 0 < d < recipe.T_max)}), np.int64)
-    rows = rows[rows["value"].notna() & rows["K"].isin(k) & rows["parent"].isin(contexts["episode_id"])]
+    rows = rows[rows["won"].notna() & rows["K"].isin(k) & rows["parent"].isin(contexts["episode_id"])]
     where = pd.Index(contexts["episode_id"]).get_indexer(pd.Index(rows["parent"]))
     at = (where, np.searchsorted(k, rows["K"].to_numpy(np.int64)))
     total, count = np.zeros((len(contexts), len(k))), np.zeros((len(contexts), len(k)), np.int64)
-    np.add.at(total, at, rows["value"].to_numpy(float))
+    np.add.at(total, at, rows["won"].to_numpy(float))
     np.add.at(count, at, 1)
     return k, np.where(count > 0, total / np.maximum(count, 1), np.nan), count
 
 
 def _mixed(
-    recipe: Recipe,
-    info: Mapping[str, Any],
-    rows: pd.DataFrame,
-    parents: pd.DataFrame,
-    handbacks: pd.DataFrame,
+    info: Mapping[str, Any], rows: pd.DataFrame, parents: pd.DataFrame, handbacks: pd.DataFrame
 ) -> Flags:
     """Whether `context = "mixed"` passes each context; nowhere if the run cannot be cut by it."""
-    columns = ["kind", "K", "task_id", "proposal", "replicate", "value"]
+    columns = ["kind", "K", "task_id", "proposal", "replicate", "won"]
     played: Any = handbacks[columns].to_dict("records")
     found = replays_of(played) if has_replays(info) else {}
-    at = zip(parents["value"], rows["task_id"], rows["proposal"], strict=True)
-    rewards = ((own, *(row["value"] for row in found.get((task, n), ()))) for own, task, n in at)
+    at = zip(parents["won"], rows["task_id"], rows["proposal"], strict=True)
+    rewards = ((own, *(row["won"] for row in found.get((task, n), ()))) for own, task, n in at)
     known = ([reward for reward in some if not np.isnan(reward)] for some in rewards)
-    return np.array([mixed(some, success_at=recipe.success_at) for some in known], bool)
+    return np.array([mixed(some, success_at=1) for some in known], bool)
 
 
 def _context_ids(rows: pd.DataFrame, teacher_turns: pd.DataFrame) -> Any:
@@ -315,7 +313,7 @@ def _one_student(kinds: Mapping[Any, pd.DataFrame], empty: pd.DataFrame) -> pd.D
 
 
 def _episodes(rows: pd.DataFrame) -> Episodes:
-    return Episodes(_ints(rows["cluster"]), _ints(rows["length"]), rows["value"].to_numpy(float))
+    return Episodes(_ints(rows["cluster"]), _ints(rows["length"]), rows["won"].to_numpy(float))
 
 
 def _surprise(environment: str, turns: pd.DataFrame) -> dict[str, float]:

@@ -37,7 +37,7 @@ def proposed(pilot: Pilot, law: str, context: str = "all") -> Floats:
     if law == "task_pooled":
         of_task = np.bincount(contexts.cluster, T, len(pilot.clusters))
         return T / of_task[contexts.cluster]
-    return np.where(contexts.parent >= pilot.recipe.success_at, 0.0, np.isfinite(contexts.parent))
+    return np.where(contexts.parent == 0, 1.0, 0.0)
 
 
 def kept(pilot: Pilot, law: str, context: str = "all") -> Floats:
@@ -45,7 +45,7 @@ def kept(pilot: Pilot, law: str, context: str = "all") -> Floats:
     weight = proposed(pilot, law, context)
     if law not in FILTERED:
         return weight
-    return np.where(pilot.contexts.teacher >= pilot.recipe.success_at, weight, 0.0)
+    return np.where(pilot.contexts.teacher == 1, weight, 0.0)
 
 
 def other_laws(pilot: Pilot) -> tuple[dict[str, Any], ...]:

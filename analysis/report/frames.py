@@ -38,7 +38,7 @@ def hand_backs(pilot: Pilot) -> tuple[pd.DataFrame, pd.DataFrame]:
     base = "handback" if best_base(pilot) == "handback" else "parent"
     start = contexts.student if base == "handback" else contexts.parent
     gain = gains(pilot, base=base)
-    # U_0 cancels: what is averaged is the reward after K turns, whichever base it was compared with.
+    # U_0 cancels: what is averaged is the success after K turns, whichever base it was compared with.
     rewards = (gain.values + np.nan_to_num(start)[:, None]) * gain.weights
     values, errors = clustered_ratio(rewards, gain.weights, cluster=contexts.cluster)
     rows = [(K, float(u), float(se)) for K, u, se in zip(gain.K, values, errors, strict=True)]

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 from naive_plan import clustered_se, mean_cost, mean_gain
 
 from analysis.plan.costs import Prices, costs
+from analysis.plan.facts import facts_of, pass_at_1
 from analysis.plan.handback import gains
 from analysis.plan.offers import Purchase
 from analysis.plan.pilot import Pilot, ratio
 from analysis.plan.planner import plan_pilot
 from analysis.plan.read import read_pilot
-from analysis.plan.reweigh import proposed
+from analysis.plan.reweigh import other_laws, proposed
+from occupancy.record.errors import DataError
 from occupancy.record.recipe import INF
+from occupancy.runs import create_run
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def long_pilot(tmp_path_factory: pytest.TempPathFactory) -> Pilot:
 def permuted(pilot: Pilot, seed: int) -> Pilot:
     """The pilot with all its rewards shuffled over episodes: depth has no value any more."""
     rng = np.random.default_rng(seed)
-    pool = pilot.rewards()
+    pool = pilot.outcomes()
 
     def draw(values: np.ndarray) -> np.ndarray:
         return np.where(np.isfinite(values), rng.choice(pool, values.shape), np.nan)
@@ -142,3 +145,24 @@ def test_missing_handbacks_do_not_favour_short_continuations(pilot: Pilot) -> No
         reward = np.where(done, c.teacher, dropped[:, 0])
         expected += kind.mean() * (reward - c.student)[have].mean()
     assert found.mean[0] == pytest.approx(expected)
+
+
+def test_all_that_a_pilot_says_of_rewards_is_of_success(tmp_path: Path) -> None:
+    """G(K), hand-backs and every other fact: rewards below the threshold are failures."""
+    run = pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=24, seed=2)
+    plain = read_pilot(run.folder)
+    recipe = replace(run.recipe, success_at=0.8)
+    partly = create_run(tmp_path / "partly", recipe, {**run.info, "recipe_hash": recipe.hash})
+    rows = {name: run.read(name).to_pylist() for name in ("episodes", "turns", "proposals")}
+    for at, row in enumerate(rows["episodes"]):
+        row["R"] = (0.8, 0.95)[at % 2] if row["R"] else (0.1, 0.79)[at % 2]
+    partly.commit(rows)
+    pilot = read_pilot(partly.folder)
+    assert facts_of(pilot) == facts_of(plain)
+    assert gains(pilot).mean.tolist() == gains(plain).mean.tolist()
+    assert other_laws(pilot) == other_laws(plain)
+    assert pass_at_1(pilot, pilot.demos) == pass_at_1(plain, plain.demos)
+    never = create_run(tmp_path / "never", run.recipe, run.info)
+    never.commit(rows)
+    with pytest.raises(DataError, match="episodes fail, as success is a reward of 1 or more"):
+        read_pilot(never.folder)

@@ -283,13 +283,15 @@ def _refuse_context(run: Run, recipe: Recipe) -> None:
             f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it was collected "
             f"with context={own!r} and has no continuation of other contexts; collect with this recipe"
         )
-    if recipe.context == own or has_replays(run.info):
+    if recipe.context == own or (recipe.context == "mixed" and has_replays(run.info)):
         return
-    raise DataError(
-        f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it has no {REPLAYS} "
-        f"episodes of the student from each context; collect a pilot with --handback 0,1,2,3,5 --replicates "
-        f"{REPLAYS} or more"
-    )
+    why = "a filter of your own is asked while a run is collected; collect with this recipe"
+    if recipe.context == "mixed":
+        why = (
+            f"it has no {REPLAYS} episodes of the student from each context; collect a pilot with "
+            f"--handback 0,1,2,3,5 --replicates {REPLAYS} or more"
+        )
+    raise DataError(f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: {why}")
 
 
 def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, list[Row]]:
@@ -335,8 +337,8 @@ def _replayed(whole: Whole, given: Row, recipe: Recipe) -> tuple[list[Row], bool
 
     A context without any, as of a continuation that failed, does not pass.
     """
-    if recipe.context == "all":
-        return [], True
+    if recipe.context != "mixed":
+        return [], recipe.context == "all" or given["outcome"] != "context_filtered"
     rewards: list[float | None] = [given["R"]]
     asked: list[Row] = []
     for row in whole.replays.get((given["task_id"], given["proposal"]), ()):

@@ -138,7 +138,7 @@ def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, bool]:
     rows = like.read("proposals", columns=[*_KEY, "psi", "R"]).to_pylist()
     told = ((row, read_cell(row["psi"], "filters", row["task_id"]).get(recipe.psi)) for row in rows)
     passed = {_key(row): bool(verdict) for row, verdict in told if verdict is not None}
-    if recipe.context == "all":
+    if recipe.context != "mixed":
         return passed
     replays = replays_of(like.read("episodes").to_pylist())
     if not replays:

@@ -4,7 +4,7 @@
       proposal            each of the n proposals of a task
         play_episode        tau ~ rho: the student plays the task to its end
         draw_switch_turn    t' ~ T_switch(. | tau); skipped if t' > T, T = 0, or Psi(tau) = 0
-        context_passes      context = mixed: skipped if the student's outcomes from there are all the same
+        context_passes      skipped where a filter on contexts refuses; for `mixed` the student replays
         continuation        go to turn t' - 1 of tau, by snapshot or by checked replay; the teacher plays
                             min(K, T_max - t' + 1) turns at most: all of its tokens count in C_i
           accept              if Phi = 1, the trace joins D_G and its tokens count in C_tr
@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import cast
 
 from agentloop.run.episode import Episode, EpisodeSettings, History, one_line, play, start, teacher_turns
-from agentloop.run.filters import mixed, phi_verdicts
+from agentloop.run.filters import mixed, own_context, phi_verdicts
 from agentloop.run.folder import never_began
 from agentloop.run.replay import ReplayDesync, go_back, remember
 from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
@@ -86,6 +86,8 @@ async def attempt(opened: OpenTask) -> None:
 async def context_passes(opened: OpenTask, rollout: Episode, t_prime: int) -> bool:
     """Whether the teacher may be asked at turn t'; the student replays the context until that is known."""
     recipe, key, rewards = opened.setup.settings.recipe, opened.unit.key, [rollout.reward]
+    if ":" in recipe.context:
+        return own_context(Episode(rollout.history.before(t_prime), Status.SWITCHED), recipe)
     for m in range(REPLAYS if recipe.context == "mixed" else 0):
         spec = EpisodeSpec(
             replace(key, kind="handback", proposal=key.rollout, continuation=0, replicate=m),

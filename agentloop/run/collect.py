@@ -180,7 +180,7 @@ def refuse_recipe(settings: Settings, environments: Environments) -> None:
             f"T_max={recipe.T_max}, but an episode of {environments.name} has at most {environments.T_max} "
             f"turns: use --set T_max={environments.T_max}"
         )
-    for name in (recipe.psi, recipe.phi, settings.switch_weights):
+    for name in (recipe.psi, recipe.phi, recipe.context, settings.switch_weights):
         if ":" in name:
             named(name)
     if environments.replay is not Replay.NONE or can_fork(environments):

@@ -43,6 +43,11 @@ def mixed(rewards: Iterable[float | None], *, success_at: float) -> bool:
     return len({reward >= success_at for reward in rewards if reward is not None}) == 2
 
 
+def own_context(context: Episode, recipe: Recipe) -> bool:
+    """Verdict of the recipe's own context filter on a rollout's turns before t'."""
+    return _own(recipe.context, context, recipe)
+
+
 def _own(name: str, episode: Episode, recipe: Recipe) -> bool:
     """The verdict of a filter that its user wrote: a function of the episode and the recipe."""
     with boundary(RunError, f"the filter {name!r}"):

@@ -81,7 +81,7 @@ class Recipe:
     """Success is R >= this threshold."""
     context: str = "all"
     """Context filter, once t' is drawn. mixed: the teacher is asked only where the student's rollout and
-    REPLAYS more of its episodes from there neither all succeed nor all fail."""
+    REPLAYS more of its episodes from there neither all succeed nor all fail. Or package.module:function."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "switch", parse_switch(self.switch))
@@ -92,17 +92,16 @@ class Recipe:
                 raise RecipeError(f"{name}={value!r}: expected a text that is not empty")
         if self.rho not in PROPOSERS:
             raise RecipeError(f"rho={self.rho!r}: expected one of {', '.join(PROPOSERS)}")
-        for name, allowed in (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS)):
+        for name, allowed in (
+            ("psi", PREFIX_FILTERS),
+            ("phi", CONTINUATION_FILTERS),
+            ("context", CONTEXT_FILTERS),
+        ):
             if getattr(self, name) not in allowed and ":" not in getattr(self, name):
                 raise RecipeError(
                     f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter "
                     "of your own as package.module:function"
                 )
-        if self.context not in CONTEXT_FILTERS:
-            raise RecipeError(
-                f"context={self.context!r}: expected one of {', '.join(CONTEXT_FILTERS)}; for a rule of your "
-                f"own use switch='weights', with weight 0 on turns that it refuses"
-            )
         for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

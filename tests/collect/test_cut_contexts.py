@@ -15,6 +15,7 @@ from toy_world import Corridors, expert
 from agentloop.cuts.cut import Cell, Whole, buy, cut
 from agentloop.ledger.forecast import Forecast, forecast
 from agentloop.run.collect import Settings, SpendingLimits, tasks_of
+from agentloop.run.episode import Episode
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Replay
 from occupancy.record.errors import DataError, InputError, RecipeError
@@ -137,8 +138,33 @@ def test_what_cannot_be_filtered_is_refused(tmp_path: Path) -> None:
         run_of(tmp_path / "live", replace(MIXED, switch=SwitchLaw("fixed")), worlds=Live())
     with pytest.raises(RecipeError, match="with context='mixed': there is no student prefix"):
         preset("pure-bc", context="mixed")
-    with pytest.raises(RecipeError, match="context='new': expected one of all, mixed"):
+    with pytest.raises(RecipeError, match="context='new': expected one of all, mixed, or a filter"):
         preset("op-short", context="new")
+
+
+def below_two(context: Episode, recipe: Recipe) -> bool:
+    """A rule of a user: the last observation is of the first two places."""
+    return context.history.turns == () or any(
+        f"at {n} of" in context.history.turns[-1].reply.observation for n in (0, 1)
+    )
+
+
+def test_a_rule_of_your_own_reads_the_context_alone(pilot: Run, tmp_path: Path) -> None:
+    recipe = preset("op-short", n=2, T_max=12, context="test_cut_contexts:below_two")
+    run = run_of(tmp_path / "run", replace(recipe, K=INF))
+    seen = {(t["episode_id"], t["t"]): t["observation"] for t in rows(run, "turns")}
+    outcomes = set()
+    for p in rows(run, "proposals"):
+        before = seen.get((f"{p['task_id']}#rollout-{p['rollout']}-x-x-x", p["t_prime"] - 1), "at 0 of")
+        assert (p["outcome"] == "accepted") == ("at 0 of" in before or "at 1 of" in before)
+        outcomes.add(p["outcome"])
+    assert outcomes == {"accepted", "context_filtered"}
+    cell = cut(run, Cell(replace(recipe, K=1)), tmp_path / "cell")
+    direct = run_of(tmp_path / "direct", replace(recipe, K=1))
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(cell, table) == rows(direct, table), table
+    with pytest.raises(DataError, match="asked while a run is collected; collect with this recipe"):
+        buy(Whole(pilot), Cell(recipe))
 
 
 def test_recipes_without_the_filter_are_written_as_before() -> None:

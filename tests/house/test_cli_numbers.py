@@ -40,7 +40,7 @@ WITHIN = [
 """Numbers within a text: the command, and what is before the number. PILOT is a run folder."""
 _TEXTS = (
     "--already --author-of --axis --base --baseline --buyer --cache --classes "
-    "--columns --corpus --end-on --env --env-set --environment --figure --figures --handback "
+    "--columns --context --corpus --end-on --env --env-set --environment --figure --figures --handback "
     "--harness --host --like --status --rewards --K --key-env --kind --license --make-image --model "
     "--n-of-task --name --need --organization --out --page --part --plan --play --policy "
     "--preset --prices --provider --recipe --reward --set --stop-after --student "

@@ -15,7 +15,7 @@ from scipy.special import expit, logsumexp  # type: ignore[import-untyped, unuse
 
 from analysis.curves.arms import DIMENSION, Arm, Array, features
 from analysis.curves.evidence import Training, observations
-from analysis.curves.prior import Facts, Prior, fact_vector, shipped
+from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, shipped
 
 SURE = 0.9
 """Largest probability that facts alone can give to a student that becomes the teacher."""
@@ -42,6 +42,11 @@ class Posterior:
     def mean(self) -> Array:
         """[54] of all components together."""
         return np.asarray(self.weights @ self.means)
+
+    @property
+    def unlike(self) -> float:
+        """Probability that the pilot is unlike those of all worlds that were learnt from."""
+        return float(sum(w for w, n in zip(self.weights, self.prior.names, strict=True) if n == ELSEWHERE))
 
     @property
     def covariance(self) -> Array:

@@ -1,8 +1,9 @@
 """The prior of learning curves: a mixture of Gaussians over coefficients and pilot facts, learnt from worlds.
 
 `prior.json` is made by `benchmarks/planner_prior`. There is one component for each family of worlds
-(recognised by facts and trainings), and two broad ones for a family that was never seen, whose facts bear on
-levels only: one for students that generalise and flatten, one for a table that becomes the teacher.
+(recognised by facts and trainings), two broad ones for a family that was never seen, whose facts bear on
+levels only (students that generalise and flatten, and tables that become the teacher), and one for a task
+that is unlike all worlds, of which facts say next to nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ Count = tuple[float, int]
 """(successes, attempts)"""
 
 
+ELSEWHERE = "elsewhere"
+"""The component of tasks that are unlike all worlds that were learnt from."""
 SHIPPED = Path(__file__).with_name("prior.json")
 
 

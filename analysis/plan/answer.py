@@ -309,14 +309,22 @@ def _evidence(plan: Plan) -> str:
         seconds = sum(t["seconds"] for t in plan.trainings)
         return (
             f"Evidence: {made} small training{'s' if made > 1 else ''} on cuts of the pilot "
-            f"({seconds / 60:,.1f} minutes), and a prior over recipes."
+            f"({seconds / 60:,.1f} minutes), and a prior over recipes.{_unlike(plan)}"
             f"{_beside(plan)}{_beyond_trainings(plan)}"
         )
     return (
         "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; no small training "
         "was read. An hour of small trainings on this pilot (--trainer or --train) would narrow the bands "
         "and show whether on-policy data beat demonstrations; filtered recipes they hardly tell apart."
+        f"{_unlike(plan)}"
     )
+
+
+def _unlike(plan: Plan) -> str:
+    if plan.unlike < 0.5:
+        return ""
+    rest = "the trainings alone" if plan.trainings else "little"
+    return f" This pilot is unlike all worlds that the prior was learnt from: levels rest on {rest}."
 
 
 def _change(plan: Plan) -> str:

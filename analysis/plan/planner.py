@@ -164,7 +164,8 @@ def plan_pilot(
     tokens = np.array([offer.inference for offer in offered])
     budgets = _budgets(tokens)
     arms = [offer.arm for offer in offered]
-    believed = drawn(posterior(trainings, facts), arms, budgets, pilot=facts.pilot, seed=seed)
+    post = posterior(trainings, facts)
+    believed = drawn(post, arms, budgets, pilot=facts.pilot, seed=seed)
     J = believed.at(tokens)
     mean, bands, first, loss = J.mean(0), band(J), p_best(J), regret(J)
     best = int(mean.argmax())
@@ -194,6 +195,7 @@ def plan_pilot(
         curve=_curve(believed, offered, purchase, purchase.left(pilot), least_gain),
         p_beats_bc=beats,
         calibrated=bool(trainings),
+        unlike=post.unlike,
         trainings=tuple(_told(training) for training in trainings),
         warnings=doubts(
             pilot,

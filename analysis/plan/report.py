@@ -94,6 +94,8 @@ class Plan:
     """Probability that the recommendation beats more demonstrations."""
     calibrated: bool = False
     """Trainings on the pilot were measured."""
+    unlike: float = 0.0
+    """Probability that the pilot is unlike those of all worlds that the prior was learnt from."""
     trainings: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     costs: dict[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@
    table that becomes the teacher: for each family its mean and its covariance, shrunk to that within all
    families of the kind; and a broad component with the mean and covariance of all worlds of the kind, in
    which facts bear on levels but not on differences between arms.
-3. A broad component again, for students that generalise at a rate that none of these worlds has: `steep`.
+3. One component for pilots that are unlike those of all worlds: `elsewhere`.
 
 No option buys mixed contexts alone: what that adds is learnt apart, by `chosen`.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Array
-from analysis.curves.prior import Prior, to_json
+from analysis.curves.prior import ELSEWHERE, Prior, to_json
 from benchmarks.planner_prior.stored import OPTIONS, ROWS, VARIED, World, read
 
 Component = tuple[str, Array, Array]
@@ -97,7 +97,7 @@ def learn(
     *,
     new: float = 0.5,
     tables: float = 0.25,
-    steep: tuple[float, float] = (0.1, 1.0),
+    unlike: float = 0.1,
     spread: float = 0.15,
     own: float = 10.0,
     shrink: tuple[float, float] = (0.5, 1.5),
@@ -111,8 +111,7 @@ def learn(
         worlds: of all families that may be used.
         new: prior probability of a family that was never seen.
         tables: probability that the student of such a family is a table, if any world has one.
-        steep: probability that it learns at a rate of its own, if it is no table, and the standard deviation
-            of that rate, in logits for each unit of log size.
+        unlike: probability of a pilot that is unlike those of all worlds.
         spread: a known family's mean may have moved by this fraction of the spread of family means.
         own: a family's covariance is shrunk to that within all families of its kind as by so many worlds.
         shrink: pseudo-counts that shrink the broad and the within-family covariance to their diagonals.
@@ -135,16 +134,18 @@ def learn(
         found = of_families(A[these], family[these], spread=spread, own=own, shrink=shrink[1])
         known, tabular = known + found, tabular + [kind] * len(found)
         broad.append((name, *of_all(A[these], shrink=shrink[0])))
-        if not kind:
-            broad.append(("new, steep", broad[0][1], steeper(broad[0][2], steep[1])))
     if len(known) < 2:
         raise SystemExit(
             f"worlds of {[name for name, *_ in known]} only: a prior needs three worlds of each of two "
             f"families or more"
         )
     weights = [(1 - new) / len(known)] * len(known)
-    weights += [new * share for share in _shares(broad, tables, steep[0])]
-    names, means, covariances = zip(*known, *broad, strict=True)
+    kinds = {"new": 1 - tables, "new table": tables} if len(broad) > 1 else {broad[0][0]: 1.0}
+    weights += [new * kinds[name] for name, *_ in broad]
+    weights = [(1 - unlike) * weight for weight in weights] + [unlike]
+    names, means, covariances = zip(
+        *known, *broad, (ELSEWHERE, *elsewhere(*broad[0][1:], sd[0])), strict=True
+    )
     return Prior(
         log_weights=np.log(weights),
         means=np.array(means),
@@ -158,7 +159,7 @@ def learn(
         offsets={(a.recipe, a.K, a.r): (float(off[0, k]), float(off[1, k])) for k, a in enumerate(OPTIONS)},
         provenance={},
         bend=bend,
-        tables=(*tabular, *(name == "new table" for name, *_ in broad)),
+        tables=(*tabular, *(name == "new table" for name, *_ in broad), False),
     )
 
 
@@ -194,19 +195,26 @@ def of_all(A: Array, *, shrink: float) -> tuple[Array, Array]:
     return center, broad
 
 
-def steeper(S: Array, rate: float) -> Array:
-    """[66, 66] a covariance whose levels may turn around size 1, by `rate` logits a unit of log size."""
-    turned = np.zeros(len(S))
-    turned[: len(KNOTS)] = KNOTS
-    return np.asarray(S + rate**2 * np.outer(turned, turned))
+def elsewhere(
+    center: Array, S: Array, student_sd: float, *, shift: float = 1.5, wide: float = 3.0
+) -> tuple[Array, Array]:
+    """Mean [66] and covariance [66, 66] of curves of a task that is unlike all worlds.
 
+    No fact but the student's pass@1 bears on its curves. Its levels and the student's are shifted together,
+    by a standard deviation of `shift` logits; the other facts may lie `wide` times as far out.
 
-def _shares(broad: Sequence[Component], tables: float, steep: float) -> list[float]:
-    """Probability of each broad component, given that the family was never seen."""
-    share = {"new": 1 - steep, "new, steep": steep, "new table": 1.0}
-    kinds = {"new": 1 - tables, "new, steep": 1 - tables, "new table": tables}
-    own = [share[name] * kinds[name] for name, *_ in broad]
-    return [one / sum(own) for one in own]
+    Args:
+        center: [66] mean of all worlds of a kind; S: [66, 66] their covariance, as of `of_all`.
+        student_sd: standard deviation of the student's logit over worlds, the unit of that fact.
+        shift: in logits; wide: in standard deviations over worlds.
+    """
+    q, n = DIMENSION, len(S)
+    mean, found = center * (np.arange(n) <= q), np.zeros_like(S)
+    found[: q + 1, : q + 1] = S[: q + 1, : q + 1]
+    found[q + 1 :, q + 1 :] = wide**2 * np.eye(n - q - 1)
+    moved = np.zeros(n)
+    moved[: len(KNOTS)], moved[q] = 1.0, 1 / student_sd
+    return mean, found + shift**2 * np.outer(moved, moved)
 
 
 def main(data: Path, out: Path, date: str = "", scores: Path | None = None) -> None:

@@ -316,3 +316,20 @@ def test_facts_alone_do_not_make_a_student_the_teacher() -> None:
         means[1 - own, DIMENSION:] = means[own, DIMENSION:] + 20
         weights = conditioned(replace(two, means=means), *nothing, level)[0]
         assert weights[own] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sunk", [0.0, 3.0])
+@pytest.mark.parametrize("level", [0.02, 0.05, 0.1, 0.3, 0.6, 0.9, 0.97])
+def test_more_data_are_not_predicted_to_undo_what_trainings_have_reached(level: float, sunk: float) -> None:
+    """On a real pilot students at .08 were predicted to fall to .02, as no world has students at .08."""
+    arms = [BC, Arm("op-success", INF, 1.0)]
+    seen = [
+        Training(arm, 1 - arm.r, arm.r, seed, (level,) * 400, (1,) * 400, sunk_tokens=sunk)
+        for arm in arms
+        for seed in range(4)
+    ]
+    pilot = {"student": (round(40 * level), 40), "teacher": (39, 40), "learner": (36, 40), "T_max": 5.0}
+    for facts in (Facts(sunk=sunk), Facts(**pilot, sunk=sunk)):  # type: ignore[arg-type]
+        J = np.array([posterior(seen, facts).expected(arms, size) for size in (1, 2, 5, 20)])
+        assert abs(J[0] - level).max() < 0.015
+        assert (level - 0.01 < J).all()

@@ -66,7 +66,7 @@ def data(tmp_path: Path) -> Path:
 def test_a_prior_is_learnt_from_stored_worlds(data: Path) -> None:
     learn.main(data, data.parent / "prior.json", date="today")
     prior = shipped(data.parent / "prior.json")
-    assert prior.names == (*FAMILIES[::-1], "new", "new, steep")
+    assert prior.names == (*FAMILIES[::-1], "new", "elsewhere")
     assert prior.provenance["worlds"] == dict.fromkeys(FAMILIES[::-1], 4)
     assert np.exp(prior.log_weights).sum() == pytest.approx(1, abs=1e-3)  # stored to four digits
     assert prior.means.shape == (4, DIMENSION + 12)
@@ -91,7 +91,7 @@ def test_worlds_whose_student_is_a_table_do_not_widen_what_is_believed_of_others
             (data / f"{family}-{number}.json").write_text(json.dumps(told))
     worlds = read(data)
     prior = learn.learn(worlds, steps=5)
-    assert set(prior.names) == {*FAMILIES, "lab-a", "lab-b", "new", "new, steep", "new table"}
+    assert set(prior.names) == {*FAMILIES, "lab-a", "lab-b", "new", "new table", "elsewhere"}
     assert np.exp(prior.log_weights).sum() == pytest.approx(1)
     apart = learn.learn([x for x in worlds if not x.table], steps=5)
     level = np.array([np.trace(p.covariances[p.names.index("new")][:4, :4]) for p in (prior, apart)])

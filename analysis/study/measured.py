@@ -163,3 +163,8 @@ def read_sweep(folder: Path, registered: Mapping[str, Any]) -> tuple[Sweep, list
 def label(arm: Arm) -> str:
     """The arm's name for tables, with the traces of the pilot where they are not the usual ones."""
     return arm.name + ("" if arm.pilot_traces == "success" else " with all of the pilot's traces")
+
+
+def split_of(task_ids: pd.Series[str]) -> pd.Series[str]:
+    """What stands before the first `/` of each task id; "" for ids that name no split."""
+    return task_ids.str.extract("^([^/]+)/", expand=False).fillna("")

@@ -19,7 +19,7 @@ from analysis.plan.report import finite
 from analysis.study.accounts import REFERENCES, jobs_of, machines_of
 from analysis.study.claims import CLAIMS, handback, judged
 from analysis.study.config import PURE_BC, StudyConfig
-from analysis.study.measured import Lead, Sweep, label, read_sweep
+from analysis.study.measured import Lead, Sweep, label, read_sweep, split_of
 from analysis.study.registration import FILE, check_registration
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError
@@ -109,7 +109,7 @@ def _measured(sweep: Sweep, arm: Arm, budget: int) -> dict[str, Any]:
         "tasks": rate.tasks,
         "attempts": len(rows),
         "no_data": int(rows["no_data"].sum()),
-        "by_split": rows.groupby(rows["task_id"].str.partition("/")[0])["success"].mean().to_dict(),
+        "by_split": rows.groupby(split_of(rows["task_id"]))["success"].mean().to_dict(),
         "C_i": float(np.mean([one["C_i"] for one in bought])),
         "C_tr": float(np.mean([one["C_tr"] for one in bought])),
     }

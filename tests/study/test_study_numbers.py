@@ -13,7 +13,7 @@ from agentloop.run.evaluate import success
 from analysis.curves.arms import Arm
 from analysis.study.cells import SweepCell
 from analysis.study.claims import CLAIMS, judged
-from analysis.study.measured import Lead, Sweep
+from analysis.study.measured import Lead, Sweep, split_of
 from analysis.study.verdict import _regret
 from occupancy.record.errors import DataError
 
@@ -83,3 +83,8 @@ def test_equal_tasks_have_no_spread_left_by_rounding(won: int, attempts: int) ->
     assert found.low is not None
     assert found.high is not None
     assert found.high - found.low > 0.1
+
+
+def test_a_split_is_what_task_ids_name_before_a_slash_and_nothing_where_they_have_none() -> None:
+    assert list(split_of(pd.Series(["seen/a/1", "unseen/b"]))) == ["seen", "unseen"]
+    assert list(split_of(pd.Series(["fs1-001", "fs1-003"]))) == ["", ""]

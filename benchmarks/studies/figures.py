@@ -1,7 +1,8 @@
-"""The figures of the first study, from a study's folder: predicted against measured, and what tokens brought.
+"""The figures of a study, from its folder: predicted against measured, and what tokens brought.
 
 tar xJf benchmarks/studies/alfworld/study.tar.xz -C DIR
 python -m benchmarks studies.figures --study DIR/alfworld --out docs/figures
+python -m benchmarks studies.figures --study hotpotqa --out docs/figures --name study_hotpotqa
 """
 
 from __future__ import annotations
@@ -137,9 +138,10 @@ def costs(frame: pd.DataFrame, references: dict[str, float]) -> Figure:
     return figure
 
 
-def main(study: Path, out: Path) -> None:
-    """Draw both into a folder."""
+def main(study: Path, out: Path, name: str = "study") -> None:
+    """Draw them into a folder; costs only where several arms were measured at several budgets."""
     frame = frames(study)
-    references = json.loads((study / "verdict.json").read_text("utf-8"))["references"]
-    print(save(predicted(frame), out / "study_predicted.png"))
-    print(save(costs(frame, references), out / "study_costs.png"))
+    print(save(predicted(frame), out / f"{name}_predicted.png"))
+    if (frame.groupby("budget").size() > 2).sum() > 1:
+        references = json.loads((study / "verdict.json").read_text("utf-8"))["references"]
+        print(save(costs(frame, references), out / f"{name}_costs.png"))

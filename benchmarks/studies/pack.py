@@ -1,6 +1,6 @@
 """A finished study as a folder to publish: a small archive of its run folders, a table, their description.
 
-    python -m benchmarks studies.pack --source STUDY --out OUT
+    python -m benchmarks studies.pack --source STUDY --out OUT [--without-texts]
 
 OUT/about.toml             what a person says of the data; it has to be there
 OUT/study.tar.xz           STUDY without weights and locks; unpacked it is a study again
@@ -9,8 +9,10 @@ OUT/registration.json      as it was registered, with its hash; verdict.md and v
 OUT/croissant.json         Croissant 1.0 with the responsible-AI fields
 OUT/pilot, measured.json   the pilot with its trainings as one part, and what was measured: for `demo`
 
-What is registered by its hash is copied byte for byte. All other runs are written as one part without
-compression, since xz finds more in a hundred evaluations of the same games than each file finds in itself.
+`--without-texts` leaves out the archive and the pilot, where observations have a licence of their own
+(HotpotQA's are Wikipedia's). What is registered by its hash is copied byte for byte. All other runs are
+written as one part without compression, since xz finds more in a hundred evaluations of the same games than
+each file finds in itself.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from analysis.plan.read import teacher_tokens
 from analysis.publish.croissant import croissant
 from analysis.publish.scan import Scan
 from analysis.study.config import read_study
+from analysis.study.measured import split_of
 from analysis.study.registration import FILE, check_registration
 from analysis.study.verdict import write_verdict
 from occupancy.record.errors import DataError
@@ -46,6 +49,8 @@ REGISTERED = ("pilot", "demonstrations/first")
 """Runs whose files have a registered hash."""
 CUTS = "pilot/trainings"
 """Made again from the pilot where they are needed: left out."""
+WITH_TEXTS = ("demonstrations", "pilot", "collection")
+"""Runs whose turns are kept."""
 STUDENTS = "work/students/"
 """Where a study keeps checkpoints; its runs name them after the folder that the study had on its machine."""
 COLUMNS = {
@@ -63,7 +68,7 @@ COLUMNS = {
 }
 
 
-def main(source: Path, out: Path) -> None:
+def main(source: Path, out: Path, without_texts: bool = False) -> None:
     """Write the folder."""
     with tempfile.TemporaryDirectory() as folder:
         study = Path(folder) / source.name
@@ -71,6 +76,8 @@ def main(source: Path, out: Path) -> None:
         config = read_study(study / "study.toml")
         print(check_registration(study, config))
         print(write_verdict(study, config))
+        for name in WITH_TEXTS if without_texts else ():
+            shutil.rmtree(study / name)
         refuse_secrets(study)
         for name in (FILE, f"{FILE}.sha256", "verdict.md", "verdict.json"):
             shutil.copyfile(study / name, out / name)
@@ -81,8 +88,9 @@ def main(source: Path, out: Path) -> None:
             compression="zstd",
             compression_level=19,
         )
-        (out / "study.tar.xz").write_bytes(archive(study))
-        demo(study, out / "pilot")
+        if not without_texts:
+            (out / "study.tar.xz").write_bytes(archive(study))
+            demo(study, out / "pilot")
         described = description(out)
         (out / "croissant.json").write_text(json.dumps(described, indent=2) + "\n", "utf-8")
 
@@ -165,7 +173,7 @@ def evaluations(study: Path) -> pd.DataFrame:
                 r=cell["r_tokens"],
                 budget=cell["budget"],
                 seed=cell["seed"],
-                split=rows["task_id"].str.partition("/")[0],
+                split=split_of(rows["task_id"]),
             )[[*COLUMNS]]
         )
     return pd.concat(found, ignore_index=True).astype({"r": float})
@@ -222,7 +230,7 @@ def without_place(run: Path) -> None:
 
 
 def description(out: Path) -> dict[str, Any]:
-    """Croissant of the table and the archive, with the texts of about.toml."""
+    """Croissant of the table and, where there is one, the archive, with the texts of about.toml."""
     table, packed = out / "evaluations.parquet", out / "study.tar.xz"
     about = read_toml(out / "about.toml", what="the description", error=DataError)
     made = croissant(
@@ -234,6 +242,8 @@ def description(out: Path) -> dict[str, Any]:
         columns=COLUMNS,
         key=("student", "task_id", "attempt"),
     )
+    if not packed.exists():
+        return made
     made["distribution"].append(
         {
             "@type": "cr:FileObject",

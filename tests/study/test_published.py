@@ -18,6 +18,7 @@ from analysis.study.verdict import write_verdict
 from occupancy.runs import open_run
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld"
+HOTPOTQA = PUBLISHED.with_name("hotpotqa")
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,11 @@ def test_the_table_has_what_the_verdict_says(study: Path) -> None:
     assert attempts["student"].nunique() == told["cells"]["evaluated"] + 2, "pi_1 and the pilot's student too"
 
 
-def test_croissant_describes_the_files_that_are_there() -> None:
-    made = json.loads((PUBLISHED / "croissant.json").read_text("utf-8"))
+@pytest.mark.parametrize("place", [PUBLISHED, HOTPOTQA])
+def test_croissant_describes_the_files_that_are_there(place: Path) -> None:
+    made = json.loads((place / "croissant.json").read_text("utf-8"))
     for file in made["distribution"]:
-        held = (PUBLISHED / file["contentUrl"]).read_bytes()
+        held = (place / file["contentUrl"]).read_bytes()
         assert file["sha256"] == hashlib.sha256(held).hexdigest()
         assert len(held) < 5_000_000
     columns = {field["name"] for field in made["recordSet"][0]["field"]}
@@ -77,3 +79,18 @@ def test_the_demo_shows_what_was_measured() -> None:
     for name in ("primary", "ranking", "coverage", "references", "registered"):
         assert measured[name] == told[name]
     assert sum(file.stat().st_size for file in PILOT.rglob("*") if file.is_file()) < 1_000_000
+
+
+def test_what_was_published_without_texts_holds_together() -> None:
+    told = json.loads((HOTPOTQA / "verdict.json").read_text("utf-8"))
+    registered = (HOTPOTQA / "registration.json").read_bytes()
+    assert (HOTPOTQA / "registration.json.sha256").read_text().split()[0] == hashlib.sha256(
+        registered
+    ).hexdigest()
+    cells = {cell["name"]: cell for cell in json.loads(registered)["cells"]}
+    attempts = pd.read_parquet(HOTPOTQA / "evaluations.parquet")
+    assert set(attempts["student"]) - {"pi_1", "pilot"} <= set(cells)
+    for arm in told["arms"]:
+        own = attempts[(attempts["recipe"] == arm["recipe"]) & (attempts["budget"] == arm["budget"])]
+        own = own[(own["K"] == str(arm["K"])) & (own["r"] == arm["r_tokens"])]
+        assert (own["score"] >= 1).mean() == pytest.approx(arm["pass_at_1"])

@@ -233,7 +233,7 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
     return Run(folder, recipe, info)
 
 
-_INFO = {"handback": list, "n_tasks": int, "made_with": dict, "cut": dict} | dict.fromkeys(
+_INFO = {"handback": list, "replicates": int, "n_tasks": int, "made_with": dict, "cut": dict} | dict.fromkeys(
     ("student", "teacher", "environment", "kind"), str
 )
 """Type of what is read of run.json, where it is there."""

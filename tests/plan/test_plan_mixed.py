@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from analysis.plan.read import read_pilot
 from analysis.plan.report import Plan
 from analysis.plan.trainer import Bench, Effort
 from analysis.spend.rounds import _decide
-from occupancy.record.errors import InputError
+from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import INF, preset
 from occupancy.runs import Run, open_run
 
@@ -186,3 +187,11 @@ def test_unknown_contexts_are_refused() -> None:
     assert "context" not in told
     assert Arm.from_dict(told).context == "all"
     assert Arm.from_dict(CRITICAL.to_dict()) == CRITICAL
+
+
+def test_a_damaged_number_of_replays_is_one_line(tmp_path: Path) -> None:
+    run = pilots.write_pilot(tmp_path / "A", pilots.A, tasks=4)
+    told = json.loads((run.folder / "run.json").read_text())
+    (run.folder / "run.json").write_text(json.dumps(told | {"replicates": "two"}))
+    with pytest.raises(DataError, match="replicates = 'two': expected a int; restore it"):
+        read_pilot(run.folder)

@@ -195,11 +195,16 @@ def _where_the_best_is(plan: Plan) -> Iterator[str]:
     """P(best) summed over what a user decides, where it is spread over many candidates."""
     if plan.recommended.p_best >= STANDS_OUT:
         return
-    headings = {"recipe": "by recipe", "r_tokens": "by r", "K": "by K where it is a choice"}
+    headings = {
+        "recipe": ("by recipe", ""),
+        "r_tokens": ("by r", "r="),
+        "K": ("by K where it is a choice", "K="),
+    }
     told = []
     for what, shares in plan.p_best_by().items():
-        largest = [f"{name} {share:.0%}" for name, share in shares.items() if share >= SMALL]
-        told += [f"{headings[what]}: {', '.join(largest)}"] if largest else []
+        heading, before = headings[what]
+        largest = [f"{before}{name} {share:.0%}" for name, share in shares.items() if share >= SMALL]
+        told += [f"{heading}: {', '.join(largest)}"] if largest else []
     yield f"No single candidate stands out. P(best) summed {'; '.join(told)}."
 
 
@@ -293,7 +298,9 @@ def _beyond_trainings(plan: Plan) -> str:
 def _beside(plan: Plan) -> str:
     """The data that every student is trained on, and their name if nobody has given one."""
     tokens = plan.pilot["beside_tokens"]
-    unnamed = "" if plan.pilot.get("beside") else "; name their run in --already, for `train` and `spend`"
+    unnamed = (
+        "" if plan.pilot.get("beside") else "; name their run in `plan --already`, for `train` and `spend`"
+    )
     others = [training["sunk_tokens"] for training in plan.trainings if training["sunk_tokens"] != tokens]
     who = "The final student is" if others else "Every student, the last too, is"
     told = f" {who} trained on {number(tokens)} teacher tokens of other runs as well{unnamed}."

@@ -49,7 +49,8 @@ def table(found: Design) -> RenderableType:
             f"{size.student_episodes:,}",
         )
     lead, *rest = sentences(found)
-    return Group(Text(lead, style="bold"), rows, *map(Text, rest))
+    legend = f"*: this pilot; !: above {PILOT_SHARE:.0%} of the budget; ±: expected standard errors."
+    return Group(Text(lead, style="bold"), rows, Text(legend), *map(Text, rest))
 
 
 def sentences(found: Design) -> Sequence[str]:
@@ -101,8 +102,8 @@ def _errors(found: Design) -> Iterator[str]:
     if found.status == "designed":
         yield (
             f"Expected standard errors: {100 * size.se_J:.1f} points of the student's pass@1 and "
-            f"{100 * size.se_G:.1f} of G(K), the gain of K teacher turns before the student goes on (columns "
-            f"±). Four times the cost halves them. *: this pilot; !: above {PILOT_SHARE:.0%} of the budget."
+            f"{100 * size.se_G:.1f} of G(K), the gain of K teacher turns before the student goes on. Four "
+            f"times the cost halves them."
         )
     yield (
         f"A pilot is cost-effective from a budget of {least}: it then takes at most {PILOT_SHARE:.0%} of it."

@@ -89,7 +89,7 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     assert again.pilot["beside_tokens"] == paid, (
         "the final student is trained as those were that were measured"
     )
-    assert "name their run in --already" in "".join(sentences(again))
+    assert "name their run in `plan --already`" in "".join(sentences(again))
     assert "1 of the trainings had 0 of such tokens instead" in "".join(sentences(found))
     with pytest.raises(InputError, match=f"made on {paid:,} teacher tokens of other runs too, as D_BC: name"):
         plan(run.folder, budget=1e5, bench=bench, effort=Effort(4))

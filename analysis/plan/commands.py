@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from occupancy.record.show import printable, safe_console, say
+from occupancy.record.show import Unbroken, add_json, say, show
 from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, amount, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.console import RenderableType
+    from collections.abc import Sequence
 
     from analysis.plan.costs import Prices
     from analysis.plan.trainer import Bench
@@ -90,7 +86,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         metavar="X",
         help="pass@1 that 1,000 further teacher tokens must bring (default .001)",
     )
-    plan.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_json(plan)
     plan.set_defaults(handler=_plan)
 
 
@@ -198,7 +194,8 @@ def _design(arguments: argparse.Namespace) -> int:
         guesses=guesses,
         run=names,
     )
-    return show(arguments, found.to_dict(), lambda: table(found), found.command)
+    show(arguments, found.to_dict(), lambda: [table(found), *filter(None, [Unbroken(found.command)])])
+    return 0
 
 
 def _prices(arguments: argparse.Namespace) -> Prices | None:
@@ -247,11 +244,12 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         from analysis.page import plan_page
 
         plan_page(found, arguments.page)
-    lines: tuple[str, ...] = ()
+    lines: list[Unbroken] = []
     if arguments.out is not None:
         write_plan(found, arguments.run, arguments.out)
-        lines = commands(arguments.out, plan_file(found, arguments.run))
-    return show(arguments, found.to_dict(), lambda: table(found, every=arguments.all), "\n".join(lines))
+        lines = [*map(Unbroken, commands(arguments.out, plan_file(found, arguments.run)))]
+    show(arguments, found.to_dict(), lambda: [table(found, every=arguments.all), *lines])
+    return 0
 
 
 def bench_of(arguments: argparse.Namespace, *, beside: Sequence[str] = ()) -> Bench | None:
@@ -268,17 +266,3 @@ def bench_of(arguments: argparse.Namespace, *, beside: Sequence[str] = ()) -> Be
         product = read_product(arguments.train, run, beside=bool(beside))
         return Bench(run, product, product.name)
     return Bench(run, named_trainer(arguments.trainer), arguments.trainer)
-
-
-def show(
-    arguments: argparse.Namespace, plain: dict[str, Any], table: Callable[[], RenderableType], command: str
-) -> int:
-    """One JSON object, or a table with the command line that follows from it."""
-    if arguments.json:
-        text = json.dumps(plain, indent=2, allow_nan=False)
-        getattr(arguments, "stdout", sys.stdout).write(f"{text}\n")
-        return 0
-    safe_console().print(table())
-    if command:
-        sys.stdout.write(f"{printable(command)}\n")
-    return 0

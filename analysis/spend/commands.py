@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from analysis.plan.commands import add_trainings, bench_of, show
-from occupancy.record.show import say, table
+from analysis.plan.commands import add_trainings, bench_of
+from occupancy.record.show import add_json, say, show, table
 from occupancy.record.specs import Few, Seed, amount, option
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     add("--seed", type=option(Seed), default=0, help="of purchases and trainings (default 0)")
     add_trainings(spend)
-    add("--json", action="store_true", help="one JSON object on standard output")
+    add_json(spend)
     spend.set_defaults(handler=_spend)
 
 
@@ -109,7 +109,8 @@ def _spend(arguments: argparse.Namespace) -> int:
     rows = [(name, f"{step['price']:,.0f}", step["said"]) for name, step in state["steps"].items()]
     title = f"{state['spent']:,.0f} of {rounds.left:,.0f} teacher tokens spent; {plain['file']}"
     heads = ("step", "teacher tokens", "what came of it")
-    return show(arguments, plain, lambda: table(title, heads, rows, left=("step", "what came of it")), "")
+    show(arguments, plain, lambda: [table(title, heads, rows, left=("step", "what came of it"))])
+    return 0
 
 
 def _at(plan: PlanFile, arguments: argparse.Namespace) -> PlanFile:

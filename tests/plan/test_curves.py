@@ -15,7 +15,7 @@ from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, featur
 from analysis.curves.curves import SURE, Posterior, conditioned, posterior
 from analysis.curves.draws import band, drawn, p_best, regret
 from analysis.curves.evidence import Training, distinguishable, measured, observations
-from analysis.curves.prior import Facts, Prior, fact_vector, from_json, shipped, to_json
+from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, from_json, shipped, to_json
 
 INF = float("inf")
 BC = Arm("pure-bc", r=0.0)
@@ -333,3 +333,19 @@ def test_more_data_are_not_predicted_to_undo_what_trainings_have_reached(level: 
         J = np.array([posterior(seen, facts).expected(arms, size) for size in (1, 2, 5, 20)])
         assert abs(J[0] - level).max() < 0.015
         assert (level - 0.01 < J).all()
+
+
+@given(st.integers(0, 99))
+@settings(max_examples=10)
+def test_a_task_unlike_all_worlds_has_curves_that_rise(seed: int) -> None:
+    """The moments of the restricted Gaussian are those of draws that rise."""
+    prior = replace(toy(1, seed), names=(ELSEWHERE,))
+    nothing = np.zeros((0, DIMENSION)), np.zeros(0), np.zeros(0), np.full(12, np.nan)
+    _, means, covariances = conditioned(prior, *nothing)
+    rng = np.random.default_rng(seed)
+    drawn = rng.multivariate_normal(prior.means[0], prior.covariances[0], 40_000)
+    rising = drawn[drawn[:, len(KNOTS) - 1] > drawn[:, 1]]
+    se = rising.std(0) / np.sqrt(len(rising))
+    assert (abs(means[0] - rising.mean(0)) < 5 * se).all()
+    spread = np.sqrt(2 / len(rising)) * np.sqrt(np.diag(covariances[0]))[:, None] * rising.std(0)
+    assert (abs(covariances[0] - np.cov(rising.T)) < 6 * spread).all()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.errors import InputError
 from occupancy.record.show import add_json, show
 from occupancy.record.specs import Few, option
 
@@ -156,7 +157,6 @@ def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
     from pathlib import Path
 
     from occupancy.importers.results.harbor import trajectories_alone
-    from occupancy.record.errors import InputError
 
     found: list[Path] = []
     for path in map(Path, names):
@@ -192,7 +192,6 @@ def _settings(
     given: argparse.Namespace, progress: Callable[[int], None] | None, left_out: Counter[str]
 ) -> ImportSettings:
     from occupancy.importers.episodes import ImportSettings
-    from occupancy.record.errors import InputError
 
     models = {}
     for item in given.author_of:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy.record.errors import InputError
 from occupancy.record.show import add_json, progress, show, table
 from occupancy.record.specs import Count, Few, Positive, Seed, Share, option
 
@@ -84,7 +85,6 @@ def _numbers(kind: Any) -> Any:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from occupancy.record.drafts import new_folder, whole_folder
-    from occupancy.record.errors import InputError
     from simulate.pipelines.summary import best
     from simulate.worlds.worldfile import load_world
 
@@ -103,7 +103,6 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 def _student(arguments: argparse.Namespace) -> Student | None:
     """The student that is asked for; None: the world's own."""
-    from occupancy.record.errors import InputError
     from simulate.worlds.students import LogLinear, Tabular
 
     given = {k: v for k in ("kappa", "steps", "rate") if (v := getattr(arguments, k)) is not None}

@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from occupancy.record.errors import InputError
 from occupancy.record.show import Unbroken, add_json, say, show
 from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, amount, option
 
@@ -154,8 +155,6 @@ def _plan(arguments: argparse.Namespace) -> int:
         return _design(arguments)
     given = [name for name in (*GUESSES, "replicates") if getattr(arguments, name) is not None]
     if arguments.run is None or given:
-        from occupancy.record.errors import InputError
-
         raise InputError(
             f"--{given[0].replace('_', '-')} without --design: a plan reads it from the pilot; leave it out"
             if given
@@ -171,8 +170,6 @@ NO_PLAN = ("page", "out", "mixed", "what_if", "already", "all", "trainer", "trai
 def _design(arguments: argparse.Namespace) -> int:
     unused = [name for name in NO_PLAN if getattr(arguments, name)]
     if unused:
-        from occupancy.record.errors import InputError
-
         raise InputError(
             f"--{unused[0].replace('_', '-')} with --design: a design makes no plan; leave it out, or plan "
             f"from a pilot (`fewsteps report RUN --budget N --out FILE` writes a page of a design)"

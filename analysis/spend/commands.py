@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from analysis.plan.commands import add_trainings, bench_of
+from occupancy.record.errors import DataError, InputError
 from occupancy.record.show import add_json, say, show, table
 from occupancy.record.specs import Few, Seed, amount, option
 
@@ -67,7 +68,6 @@ def _spend(arguments: argparse.Namespace) -> int:
     from analysis.plan.read import read_pilot
     from analysis.plan.trainer import Effort
     from analysis.spend.rounds import Rounds, spend
-    from occupancy.record.errors import DataError, InputError
     from occupancy.runs import open_run
 
     plan = _at(read_plan(arguments.plan), arguments)
@@ -118,7 +118,6 @@ def _at(plan: PlanFile, arguments: argparse.Namespace) -> PlanFile:
     from dataclasses import replace
 
     from agentloop.policies.chat_spec import identity
-    from occupancy.record.errors import InputError
 
     for role in ("teacher", "student"):
         given, own = getattr(arguments, role), getattr(plan, role)
@@ -135,7 +134,6 @@ def _refuse_other(file: str, plan: PlanFile, pilot: Pilot) -> None:
     """InputError where the pilot in the plan's folder is not the one that the plan was made from."""
     from agentloop.policies.chat_spec import identity
     from agentloop.run.collect import environment_of
-    from occupancy.record.errors import InputError
     from occupancy.runs import open_run
 
     environment, env_set = environment_of(open_run(plan.pilot).info)
@@ -159,7 +157,6 @@ def _buyer(arguments: argparse.Namespace, plan: PlanFile, pilot: Pilot, trainer:
     from analysis.plan.product import Product
     from analysis.plan.trainer import named_trainer
     from analysis.spend.buyer import ProductBuyer
-    from occupancy.record.errors import InputError
 
     if arguments.buyer is not None:
         return named_trainer(arguments.buyer, of="--buyer")

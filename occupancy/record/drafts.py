@@ -17,18 +17,16 @@ from pathlib import Path
 from occupancy.record.errors import DataError, InputError
 
 
-def new_folder(name: str | Path, *, option: str = "--out", or_empty: bool = False) -> Path:
-    """The path of a folder to be made; InputError where the name is empty or something is there.
+def new_folder(name: str | Path, *, or_empty: bool = False) -> Path:
+    """The path of a folder to be made; InputError where something is there.
 
     or_empty  an empty folder may be there
     """
-    if not str(name).strip():
-        raise InputError(f"{option} is empty: name a new folder")
     folder = Path(name)
     if or_empty and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
         return folder
     if folder.exists() or folder.is_symlink():
-        raise InputError(f"{option} {folder} exists: name a new folder")
+        raise InputError(f"--out {folder} exists: name a new folder")
     return folder
 
 
@@ -41,7 +39,7 @@ def new_file(name: str | Path, *, begins: str, what: str, option: str = "--out")
     """
     file = Path(name)
     special = file.exists() and not file.is_file()  # a folder, a device, a pipe
-    if not str(name).strip() or special or not file.parent.is_dir():
+    if special or not file.parent.is_dir():
         raise InputError(f"{option} {str(name)!r}: expected the name of {what} in a folder that exists")
     if file.is_file():
         with file.open("rb") as handle:

@@ -72,7 +72,7 @@ def test_it_is_repeated_until_the_run_has_what_it_needs(
     ("played", "code", "why"),
     [
         ("--play=no-such-program", 2, "expected a program"),
-        ("--play=", 2, "expected a program"),
+        ("--play=", 2, "--play: is empty"),
         ("--play=python 'x", 2, "No closing quotation"),
         (f"--play={sys.executable} -c 'raise SystemExit(7)'", 1, "it ended with 7"),
         (f"--play={sys.executable} -c pass", 1, "it made no call of http://127.0.0.1:"),

@@ -32,3 +32,7 @@ def hidden_package() -> str:
                 f"another folder, rename that one, or take its parent off PYTHONPATH"
             )
     return ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -84,7 +84,10 @@ async def attempt(opened: OpenTask) -> None:
 
 
 async def context_passes(opened: OpenTask, rollout: Episode, t_prime: int) -> bool:
-    """Whether the teacher may be asked at turn t'; the student replays the context until that is known."""
+    """Whether the teacher may be asked at turn t'.
+
+    For `mixed` the student plays from there up to REPLAYS times, until a success and a failure are known.
+    """
     recipe, key, rewards = opened.setup.settings.recipe, opened.unit.key, [rollout.reward]
     if ":" in recipe.context:
         return own_context(Episode(rollout.history.before(t_prime), Status.SWITCHED), recipe)

@@ -145,7 +145,7 @@ def worth(
     for arm, cut in trainings:
         x = features(arm, cut, sunk=post.sunk)
         p = float(expit(x @ mean))
-        noise = 1 / (episodes * p * (1 - p)) + post.prior.unlike(cut + post.sunk)
+        noise = 1 / (episodes * p * (1 - p)) + post.prior.training_variance(cut + post.sunk)
         step = slope * (rows @ (V @ x)) / np.sqrt(x @ V @ x + noise)
         found.append(max(float(weights @ (J[None] + nodes[:, None] * step[None]).max(1) - J.max()), 0.0))
     return np.array(found)

@@ -45,7 +45,7 @@ class Posterior:
 
     @property
     def unlike(self) -> float:
-        """Probability that the pilot is unlike those of all worlds that were learnt from."""
+        """Probability that the pilot is unlike all worlds that the prior was learnt from."""
         return float(sum(w for w, n in zip(self.weights, self.prior.names, strict=True) if n == ELSEWHERE))
 
     @property

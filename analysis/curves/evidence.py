@@ -113,7 +113,7 @@ def observations(
         rows[k] = weight @ np.array([t.row(pilot) for t in group]) / weight.sum()
         logits[k] = weight @ seen[:, 0] / weight.sum()
         every = float(np.mean([t.size(pilot) + t.sunk_tokens / pilot for t in group]))
-        noise[k] = 1 / weight.sum() + prior.unlike(every)
+        noise[k] = 1 / weight.sum() + prior.training_variance(every)
     return rows, logits, noise
 
 

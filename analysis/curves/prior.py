@@ -3,7 +3,7 @@
 `prior.json` is made by `benchmarks/planner_prior`. There is one component for each family of worlds
 (recognised by facts and trainings), two broad ones for a family that was never seen, whose facts bear on
 levels only (students that generalise and flatten, and tables that become the teacher), and one for a task
-that is unlike all worlds, of which facts say next to nothing.
+that is unlike all worlds, of which only the student's own pass@1 says something.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Prior:
     Attributes:
         log_weights: [C].
         means: [C, 66]; covariances: [C, 66, 66].
+        names: [C] families, "new" and "new table" for unknown ones, and `ELSEWHERE`.
         fact_mean, fact_sd: [12], fact_noise: variance of a standardised fact.
         training: variance on the logit scale of a training at size 1, from subset and seed; it grows as 1 /
             size.
@@ -141,7 +142,12 @@ class Prior:
     tables: tuple[bool, ...] = ()
     leads: dict[tuple[str, float, float], tuple[float, float]] = field(default_factory=dict)
 
-    def unlike(self, size: float) -> float:
+    def __post_init__(self) -> None:
+        counts = {len(x) for x in (self.log_weights, self.means, self.covariances, self.names)}
+        if len(counts) > 1 or (self.tables and len(self.tables) != len(self.names)):
+            raise ValueError("a prior whose weights, means, covariances, names and tables differ in number")
+
+    def training_variance(self, size: float) -> float:
         """Variance on the logit scale that all trainings of one arm at one size share: the subset, the seed,
         and, between the knots .8 and 5, a curve that is no straight line in log size."""
         between = hat(size)[2] if size < np.exp(KNOTS[2]) else 0.0

@@ -163,7 +163,7 @@ def _offer(
         inference=bought["inference"],
         training=bought["training"],
         money=bought.get("money"),
-        target_tokens=bought["training"] * _retold(pilot),
+        target_tokens=bought["training"] * _target_ratio(pilot),
         sequence_tokens=_sequences(pilot, prices.known, arm, contexts, demos),
         why_not=_why_not(
             pilot, arm, part=part, demo=shown[purchase.axis], share=share, offer=(contexts, demos)
@@ -205,8 +205,8 @@ def _sequences(pilot: Pilot, known: Costs, arm: Arm, contexts: int, demos: int) 
     return float(rows + (demos * known.demo_sequence if demos else 0.0))
 
 
-def _retold(pilot: Pilot) -> float:
-    """Student-tokenizer tokens trained on for one teacher token that is; NaN without a tokenizer."""
+def _target_ratio(pilot: Pilot) -> float:
+    """Student-tokenizer tokens for each teacher token that is trained on; NaN without a tokenizer."""
     turns = (pilot.contexts.turns, pilot.demo_turns)
     student, output = (
         sum(float((getattr(part, name) * part.trained).sum()) for part in turns)

@@ -196,7 +196,7 @@ def write_leads(prior: Path, general: list[Rows], tables: list[Rows], told: str)
     prior.write_text(json.dumps(known))
 
 
-def told(lead: np.ndarray) -> str:
+def with_error(lead: np.ndarray) -> str:
     """Mean and standard error over worlds."""
     return f"{lead.mean():+.2f} ± {lead.std(ddof=1) / np.sqrt(len(lead)):.2f}"
 
@@ -206,13 +206,13 @@ def table(worlds: list[Rows]) -> None:
     for multiple in MULTIPLES:
         for arm in ARMS:
             lead = leads(worlds, multiple, list(arm))
-            print(f"  {multiple:>2} {arm}: {', '.join(told(lead[rule]) for rule in FILTERS[1:])}")
+            print(f"  {multiple:>2} {arm}: {', '.join(with_error(lead[rule]) for rule in FILTERS[1:])}")
         some = [x for rows in worlds for x in rows if x["multiple"] == multiple]
         for what in ("passed", "spent"):
             mean = [np.mean([x[what] for x in some if x["filter"] == rule]) for rule in FILTERS[1:]]
             print(f"  {multiple:>2} {what}: {', '.join(f'{x:.2f}' for x in mean)}")
         plain = carried(worlds, multiple, ("none",))
-        gains = [told(carried(worlds, multiple, ("none", rule)) - plain) for rule in FILTERS[1:]]
+        gains = [with_error(carried(worlds, multiple, ("none", rule)) - plain) for rule in FILTERS[1:]]
         print(f"  {multiple:>2} best arm, the filter's beside the others: {', '.join(gains)}")
 
 
@@ -252,7 +252,7 @@ def main(
     for name, worlds in found.items():
         for multiple in MULTIPLES:
             lead = leads(worlds, multiple)
-            print(f"  {multiple:>2} {name}: {', '.join(told(lead[rule]) for rule in FILTERS[1:])}")
+            print(f"  {multiple:>2} {name}: {', '.join(with_error(lead[rule]) for rule in FILTERS[1:])}")
     if prior is not None:
         how = (
             f"{len(general)} worlds of {len(GENERAL)} families, {len(tables)} of tables, seed {seed}, {date}"

@@ -167,7 +167,7 @@ def of_families(A: Array, family: Any, *, spread: float, own: float, shrink: flo
     """One component for each family of a kind with three worlds or more.
 
     Args:
-        A: [W, 65] coefficients and standardised facts.
+        A: [W, 66] coefficients and standardised facts.
         family: [W] names.
         spread, own, shrink: see `learn`.
     """

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
         ("sft", ["-m", "analysis.cli", "--help"]),
         ("simulate", ["-m", "analysis.cli", "--help"]),
         ("analysis", ["-c", "from agentloop.entry import main; raise SystemExit(main())"]),
+        ("analysis", ["-m", "agentloop.entry", "--help"]),
     ],
 )
 def test_a_folder_that_hides_a_package_is_named(tmp_path: Path, folder: str, start: list[str]) -> None:
@@ -34,3 +35,16 @@ def test_a_folder_that_hides_a_package_is_named(tmp_path: Path, folder: str, sta
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert str(tmp_path / folder) in done.stderr
     assert f"its own package {folder!r}" in done.stderr
+
+
+def test_the_entry_is_the_command_line_as_a_module_too() -> None:
+    """It printed nothing and ended with 0, as if the command had been carried out."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentloop.entry", "no-such-command"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "no-such-command" in done.stderr

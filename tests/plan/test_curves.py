@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -253,6 +254,14 @@ def test_json_keeps_the_prior() -> None:
     assert again.provenance == PRIOR.provenance
 
 
+def test_a_prior_of_an_earlier_day_loads_and_a_damaged_one_is_refused() -> None:
+    stored = json.loads(to_json(PRIOR))
+    assert from_json(json.dumps({k: v for k, v in stored.items() if k != "leads"})).leads == {}
+    for damage in ({"names": ["c0"]}, {"log_weights": [0.0]}, {"tables": [True]}):
+        with pytest.raises(ValueError, match="differ in number"):
+            from_json(json.dumps(stored | damage))
+
+
 def test_worth_is_positive_and_falls_with_noise() -> None:
     post, options = posterior([], FACTS, PRIOR), [(Arm("op-success", INF, 1.0), 0.5)]
     long, short = (worth(post, CANDIDATES, 5, options, episodes=n)[0] for n in (400, 40))
@@ -284,20 +293,23 @@ def test_trainings_of_one_form_are_one_observation() -> None:
     alone = observations([one], PRIOR)
     assert rows.shape == (1, DIMENSION)
     assert np.isclose(y[0], alone[1][0])
-    assert np.isclose(noise[0] - PRIOR.unlike(0.5), (alone[2][0] - PRIOR.unlike(0.5)) / 2)
+    assert np.isclose(
+        noise[0] - PRIOR.training_variance(0.5), (alone[2][0] - PRIOR.training_variance(0.5)) / 2
+    )
 
 
 def test_the_curve_may_bend_between_knots_only() -> None:
     bent = replace(PRIOR, bend=0.01)
-    assert np.isclose(bent.unlike(0.5), PRIOR.unlike(0.5))
-    assert np.isclose(bent.unlike(5), PRIOR.unlike(5))
-    assert np.isclose(bent.unlike(2.0) - PRIOR.unlike(2.0), 0.01)
+    assert np.isclose(bent.training_variance(0.5), PRIOR.training_variance(0.5))
+    assert np.isclose(bent.training_variance(5), PRIOR.training_variance(5))
+    assert np.isclose(bent.training_variance(2.0) - PRIOR.training_variance(2.0), 0.01)
     assert from_json(to_json(bent)).bend == bent.bend
 
 
 def test_shipped_prior_loads_and_answers() -> None:
     prior = shipped()
     assert np.isclose(np.exp(prior.log_weights).sum(), 1, atol=1e-3)
+    assert ELSEWHERE in prior.names
     post = posterior([], FACTS)
     assert post.prior is prior
     low, high = band(joint(post, 5.0))

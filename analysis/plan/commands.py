@@ -64,8 +64,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     plan.add_argument(
         "--mixed",
         action="store_true",
-        help="compare buying only at contexts with mixed outcomes, too: fewer tokens for the same, and more "
-        "rollouts of the student",
+        help="compare arms that buy only contexts with mixed outcomes, too; the student plays more for them",
     )
     plan.add_argument("--seed", type=option(Seed), default=0, help="of the bootstrap (default 0)")
     plan.add_argument(

@@ -37,7 +37,8 @@ AFTER = {5: (0.4, 0.8), 20: (0.8, 1.6)}
 def worlds_of(file: Path) -> Any:
     """The module of a file, under its own name, so that what is pickled can be read again."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
+    if spec is None or not file.is_file():
+        raise SystemExit(f"--worlds-file {file}: expected a Python file with the classes of worlds")
     assert spec.loader is not None
     worlds = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = worlds

@@ -15,6 +15,7 @@ from analysis.curves.prior import shipped
 from benchmarks.planner_prior import learn
 from benchmarks.planner_prior.cuts import cut
 from benchmarks.planner_prior.designs import DESIGNS, chosen, made
+from benchmarks.planner_prior.generate import worlds_of
 from benchmarks.planner_prior.judge import bands, jobs, judged, of, summary
 from benchmarks.planner_prior.laboratory import Laboratory, drawn
 from benchmarks.planner_prior.stored import INF, OPTIONS, STORED, facts_of, read
@@ -137,3 +138,10 @@ def test_a_world_of_the_laboratory_is_played_like_the_others() -> None:
     assert np.shape(bought) == (1, len(STORED))
     assert min(bought[0]) > made["J"]
     assert drawn("lab-tables", 0, 5).student != world.student
+
+
+@pytest.mark.parametrize("name", ["missing.py", "worlds.txt", "."])
+def test_a_file_of_worlds_that_is_none_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "worlds.txt").touch()
+    with pytest.raises(SystemExit, match="expected a Python file"):
+        worlds_of(tmp_path / name)

@@ -89,7 +89,7 @@ class Arm:
 
     @property
     def form(self) -> tuple[str, float, float, str, str]:
-        """What tells trainings apart: the pilot's traces matter where they are what is trained on."""
+        """What distinguishes trainings: the pilot's traces matter where they are what is trained on."""
         own = self.pilot_traces if self.recipe == "pilot" else ""
         return self.recipe, self.K, self.r, own, self.context
 

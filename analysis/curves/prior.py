@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from analysis.curves.arms import DIMENSION, KNOTS, Arm, Array, hat
+from occupancy.record.errors import DataError
 
 Count = tuple[float, int]
 """(successes, attempts)"""
@@ -241,10 +242,13 @@ def _pairs(told: list[Any]) -> dict[tuple[str, float, float], tuple[float, float
 @cache
 def shipped(path: Path = SHIPPED) -> Prior:
     """The prior that comes with the package."""
-    prior = from_json(path.read_text())
+    try:
+        prior = from_json(path.read_text("utf-8"))
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is no prior ({error!r}): restore it, or install fewsteps again") from error
     if prior.means.shape[1] != DIMENSION + len(prior.fact_mean):
         needed = DIMENSION + len(prior.fact_mean)
-        raise ValueError(
+        raise DataError(
             f"{path} is for {prior.means.shape[1]} numbers a world, the model has {needed}: learn it again"
         )
     return prior

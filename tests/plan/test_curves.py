@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from analysis.curves.curves import SURE, Posterior, conditioned, posterior
 from analysis.curves.draws import band, drawn, p_best, regret
 from analysis.curves.evidence import Training, distinguishable, measured, observations
 from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, from_json, shipped, to_json
+from occupancy.record.errors import DataError
 
 INF = float("inf")
 BC = Arm("pure-bc", r=0.0)
@@ -254,12 +256,17 @@ def test_json_keeps_the_prior() -> None:
     assert again.provenance == PRIOR.provenance
 
 
-def test_a_prior_of_an_earlier_day_loads_and_a_damaged_one_is_refused() -> None:
+def test_a_prior_of_an_earlier_day_loads_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     stored = json.loads(to_json(PRIOR))
     assert from_json(json.dumps({k: v for k, v in stored.items() if k != "leads"})).leads == {}
     for damage in ({"names": ["c0"]}, {"log_weights": [0.0]}, {"tables": [True]}):
         with pytest.raises(ValueError, match="differ in number"):
             from_json(json.dumps(stored | damage))
+    for number, text in enumerate(("", "[]", "{}", json.dumps(stored | {"covariance_of": [9, 9]}))):
+        file = tmp_path / f"{number}.json"
+        file.write_text(text)
+        with pytest.raises(DataError, match=f"{number}.json is no prior"):
+            shipped(file)
 
 
 def test_worth_is_positive_and_falls_with_noise() -> None:

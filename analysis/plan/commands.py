@@ -43,6 +43,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     plan.add_argument(
         "--already",
+        action="extend",
         nargs="+",
         default=[],
         metavar="RUN",

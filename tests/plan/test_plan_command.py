@@ -20,6 +20,7 @@ from analysis.plan.commands import add_commands
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
 from analysis.report.gather import report_of
+from occupancy.record.errors import InputError
 
 
 def run(*arguments: str) -> int:
@@ -144,3 +145,11 @@ def test_defining_the_command_imports_nothing_heavy() -> None:
         "assert not {'numpy', 'pandas', 'pyarrow', 'rich', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_already_may_be_given_once_for_each_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last one alone was read, so that a pilot that was paid for was charged."""
+    one, two = (["--already", name] for name in (str(folder), "no/such/run"))
+    for order in (one + two, two + one):
+        with pytest.raises(InputError, match="no/such/run"):
+            run("plan", str(folder), "--budget", "1e7", *order)

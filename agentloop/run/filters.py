@@ -51,7 +51,10 @@ def own_context(context: Episode, recipe: Recipe) -> bool:
 def _own(name: str, episode: Episode, recipe: Recipe) -> bool:
     """The verdict of a filter that its user wrote: a function of the episode and the recipe."""
     with boundary(RunError, f"the filter {name!r}"):
-        return bool(named(name)(episode, recipe))
+        verdict = named(name)(episode, recipe)
+        if verdict is None:
+            raise RunError(f"the filter {name!r} returned None: expected True or False")
+        return bool(verdict)
 
 
 def longest_repetition(episode: Episode) -> int:

@@ -18,7 +18,7 @@ from agentloop.run.collect import Settings, SpendingLimits, tasks_of
 from agentloop.run.episode import Episode
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Replay
-from occupancy.record.errors import DataError, InputError, RecipeError
+from occupancy.record.errors import DataError, InputError, RecipeError, RunError
 from occupancy.record.recipe import INF, Recipe, SwitchLaw, preset
 from occupancy.runs import Run
 
@@ -165,6 +165,17 @@ def test_a_rule_of_your_own_reads_the_context_alone(pilot: Run, tmp_path: Path) 
         assert rows(cell, table) == rows(direct, table), table
     with pytest.raises(DataError, match="asked while a run is collected; collect with this recipe"):
         buy(Whole(pilot), Cell(recipe))
+
+
+def forgetful(context: Episode, recipe: Recipe) -> None:
+    """A rule whose author forgot its return."""
+
+
+def test_a_rule_without_a_verdict_is_named(tmp_path: Path) -> None:
+    """It refused every context, and the run ended as finished."""
+    recipe = preset("op-short", n=1, T_max=12, context="test_cut_contexts:forgetful")
+    with pytest.raises(RunError, match="test_cut_contexts:forgetful' returned None"):
+        run_of(tmp_path / "run", recipe)
 
 
 def test_recipes_without_the_filter_are_written_as_before() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from analysis.plan.trainer import Effort
 from analysis.spend.rounds import Rounds, spend
+from analysis.spend.state import decision
 from benchmarks.planner_prior.generate import worlds_of
 from occupancy.record.recipe import Recipe
 from occupancy.runs import create_run, open_run
@@ -150,7 +151,7 @@ def judge(
         state = spend(
             Rounds(open_run(folder), place, whole, market.buy, market.train, "world", effort=effort)
         )
-        chosen = state["steps"].get("decide", state["steps"]["plan"])
+        chosen = decision(state)
         rows.append(
             {
                 "world": world.name,

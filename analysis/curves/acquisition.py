@@ -1,4 +1,4 @@
-"""Which training next: a fixed few first, then the one whose expected fall of regret is largest."""
+"""Which training next: some fixed ones first, then the one whose expected fall of regret is largest."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ FIRST = (
     Arm("pilot", INF, 0.5, "all"),
 )
 """Trained first, in turn: the pilot's successes, the two ends of r at the largest size, the whole pilot."""
+FIRST_LATER = (
+    Arm("op-success", INF, 1.0),
+    Arm("pure-bc", INF, 0.0),
+    Arm("op-success", INF, 0.5),
+    Arm("op-critical", INF, 1.0),
+)
+"""Trained in turn once more data were bought, ENOUGH in all: contrasts of r and of filters."""
 FIRST_TRAININGS = 8
-"""From then on trainings are chosen by what they are worth."""
+"""From then on trainings on the pilot are chosen by what they are worth."""
 LEAST_WORTH = 1e-5
 """Of pass@1: a single training that is expected to bring less than this ends the search, after ENOUGH."""
 ENOUGH = 16
@@ -64,7 +71,9 @@ def next_training(
     """
     begun = len(trainings) if begun is None else begun
     of_these = trainings[len(trainings) - begun :]
-    if begun < FIRST_TRAININGS and (first := _first(of_these, options)):
+    later = begun < len(trainings)
+    forms, fixed = (FIRST_LATER, ENOUGH) if later else (FIRST, FIRST_TRAININGS)
+    if begun < fixed and (first := _first(forms, of_these, options)):
         return first
     if not options:
         return None
@@ -77,7 +86,7 @@ def next_training(
     best = int(falls.argmax())
     if falls[best] > LEAST_WORTH:
         return list(by_form.values())[best]
-    return _first(of_these, options) if begun < ENOUGH else None
+    return _first(forms, of_these, options) if begun < ENOUGH else None
 
 
 def next_trainings(
@@ -151,10 +160,10 @@ def worth(
     return np.array(found)
 
 
-def _first(trainings: Sequence[Training], options: Sequence[Option]) -> Option | None:
-    """The largest offered training of the form in FIRST that was trained least often."""
+def _first(forms: Sequence[Arm], trainings: Sequence[Training], options: Sequence[Option]) -> Option | None:
+    """The largest offered training of the form that was trained least often."""
     made = [training.arm.form for training in trainings]
-    for form in sorted((arm.form for arm in FIRST), key=made.count):
+    for form in sorted((arm.form for arm in forms), key=made.count):
         own = [option for option in options if option.arm.form == form]
         if own:
             return max(own, key=lambda option: (option.budget, -option.seed))

@@ -2,13 +2,14 @@
 
     1 plan from the pilot, with small trainings on cuts of it
     2 buy a share of the budget as demonstrations and whole continuations, in the pilot's proportion
-    3 train contenders on cuts of the pilot and the purchase together
+    3 train students of contrasting arms on cuts of the pilot and the purchase together; of a large budget,
+      buy a larger share in the same way, with demonstrations as the best arms need them, and train again
     4 buy the rest in the form of the arm with the highest expectation; its rollouts are played by a
       student of the demonstrations that are paid for
-    5 train the final student on everything: successes of 1 and 2, and what 4 bought
+    5 train the final student on everything: successes of 1 to 3, and what 4 bought
 
-Where the order is clear after 1, step 2 and 3 are left out. Each step's decision, evidence and price is in
-OUT/spend.json before the next one begins; the same call on the same folder goes on where it was stopped.
+Where the order is clear, what is left of steps 2 and 3 is left out. Each step's decision, evidence and price
+is in OUT/spend.json before the next one begins; the same call on the same folder goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.pool import with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
-from analysis.spend.state import PURCHASES, State, begin, charged, decision, done, steps_of, winner
+from analysis.spend.state import KEEP_OPEN, PURCHASES, State, begin, charged, decision, done, steps_of, winner
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, K_text, Recipe, preset
@@ -49,8 +50,16 @@ folder, demonstrations). The student of the rollouts is trained on the folders o
 where there are none. Called again on a folder, it goes on, or leaves what is finished."""
 FIRST_SHARE = 0.2
 """Of what is left after the pilot, for the purchase that keeps arms open; less of large budgets."""
-MOST_FIRST = 3.0
+MOST_FIRST = 2.0
 """Times the pilot's cost: the first purchase is never larger."""
+LARGE = 10.0
+"""Times the pilot's cost: where more is left after the pilot, there is a second purchase."""
+SECOND_SHARE = 1 / 3
+"""Of what is left after the pilot, for the second purchase; less of large budgets."""
+MOST_SECOND = 6.0
+"""Times the pilot's cost: the second purchase is never larger."""
+NEAR_BEST = 0.01
+"""Of pass@1: arms that are so much worse than the best weigh 1 / e of it in the second purchase's form."""
 CLEAR = 0.95
 """Probability of beating the best of every other recipe from which on the first purchase is left out."""
 DUST = 0.002
@@ -151,7 +160,9 @@ def spend(rounds: Rounds) -> State:
         work = {
             "plan": lambda: _decide(rounds, [rounds.pilot]),
             "first purchase": lambda: _first_purchase(rounds),
-            "decide": lambda: _decide(rounds, [rounds.pilot, _pool(rounds)]),
+            "decide": lambda: _with_more(rounds, _decide(rounds, _pools(rounds, 1))),
+            "second purchase": lambda: _second_purchase(rounds, state["steps"]["decide"]),
+            "decide again": lambda: _decide(rounds, _pools(rounds, 2)),
             "demonstrations": lambda: _buy_demonstrations(rounds, state),
             "continuations": lambda: _buy_continuations(rounds, state),
             "final student": lambda: _final(rounds, state),
@@ -200,6 +211,8 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
     planned = rounds.planned
     other = planned is not None and planned.name != arms[best].name
     told = f" (the plan recommended {planned.name})" if planned and other else ""
+    weight = np.exp((mean - mean.max()) / NEAR_BEST)
+    demonstrations = float(weight @ [1 - arm.r for arm in arms] / weight.sum())
     sure = float(min((J[:, best] > J[:, other]).mean() for other in rivals)) if rivals else 1.0
     return {
         "arm": arms[best].to_dict(),
@@ -208,6 +221,7 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
         "high": high,
         "beats_each_other_recipe": sure,
         "clear": sure >= CLEAR,
+        "demonstrations": min(max(demonstrations, 0.0), 1.0),
         "trainings": [
             t.arm.to_dict() | {"tokens": t.tokens, "seed": t.seed, "pass_at_1": t.pass_at_1, "se": t.se}
             for t in trained
@@ -230,11 +244,31 @@ def _rivals(arms: Sequence[Arm], mean: Floats, best: int) -> list[int]:
 
 def _first_purchase(rounds: Rounds) -> State:
     """Demonstrations and whole continuations of pi_0, in the pilot's proportion."""
-    share = min(FIRST_SHARE * rounds.left, MOST_FIRST * rounds.facts.pilot)
+    tokens = min(FIRST_SHARE * rounds.left, MOST_FIRST * rounds.facts.pilot)
     demos = rounds.read.demo_turns.output.sum() / rounds.facts.pilot
-    price = _bought(rounds, rounds.demonstrations, demos * share, "first-demos", [])
-    price += _bought(rounds, rounds.pilot.recipe, (1 - demos) * share, "first-contexts", [])
-    return _purchase(rounds, "first purchase", price)
+    return _keep_open(rounds, "first purchase", tokens, demos)
+
+
+def _with_more(rounds: Rounds, decided: State) -> State:
+    """A decision and the teacher tokens of the second purchase; 0 where there is none."""
+    pilot, left = rounds.facts.pilot, rounds.left
+    tokens = min(SECOND_SHARE * left, MOST_SECOND * pilot)
+    return decided | {"more": tokens if left > LARGE * pilot and not decided["clear"] else 0.0}
+
+
+def _second_purchase(rounds: Rounds, decision: State) -> State:
+    """The same with the demonstrations that the best arms would buy; both parts are bought in any case."""
+    return _keep_open(
+        rounds, "second purchase", decision["more"], min(max(decision["demonstrations"], 0.1), 0.9)
+    )
+
+
+def _keep_open(rounds: Rounds, step: str, tokens: float, demos: float) -> State:
+    """Buy a share `demos` of the tokens as demonstrations, the rest as whole continuations."""
+    shown, continued = PURCHASES[step]
+    price = _bought(rounds, rounds.demonstrations, demos * tokens, shown, [])
+    price += _bought(rounds, rounds.pilot.recipe, (1 - demos) * tokens, continued, [])
+    return _purchase(rounds, step, price)
 
 
 def _purchase(rounds: Rounds, step: str, price: float, of: str = "") -> State:
@@ -281,13 +315,16 @@ def _refuse_other(rounds: Rounds, recipe: Recipe, bought: Run) -> None:
         )
 
 
-def _pool(rounds: Rounds) -> Run:
-    """The pilot and the first purchase as one run, for cuts."""
-    parts = [rounds.pilot, *_open(rounds, PURCHASES["first purchase"])]
-    folder = rounds.folder / "pool"
-    if not folder.exists():
-        pooled(parts, folder)
-    return _made(folder, parts)
+def _pools(rounds: Rounds, purchases: int) -> list[Run]:
+    """For cuts: the pilot, and it with the first purchases as one run, after each of them."""
+    parts, found = [rounds.pilot], [rounds.pilot]
+    for step, name in zip(KEEP_OPEN[:purchases], ("pool", "pool-2"), strict=False):
+        parts += _open(rounds, PURCHASES[step])
+        folder = rounds.folder / name
+        if not folder.exists():
+            pooled(parts, folder)
+        found.append(_made(folder, parts))
+    return found
 
 
 def _made(folder: Path, of: Sequence[Run]) -> Run:
@@ -308,7 +345,7 @@ def _open(rounds: Rounds, names: Sequence[str]) -> list[Run]:
 
 def _rest(rounds: Rounds, state: State) -> float:
     """Teacher tokens that are bought in the winner's form."""
-    return rounds.left - float(state["steps"].get("first purchase", {}).get("price", 0.0))
+    return rounds.left - sum(float(state["steps"].get(step, {}).get("price", 0.0)) for step in KEEP_OPEN)
 
 
 def _buy_demonstrations(rounds: Rounds, state: State) -> State:
@@ -318,7 +355,7 @@ def _buy_demonstrations(rounds: Rounds, state: State) -> State:
 
 
 def _buy_continuations(rounds: Rounds, state: State) -> State:
-    arm, own = winner(state), _open(rounds, ("first-demos", "demos"))
+    arm, own = winner(state), _open(rounds, ("first-demos", "second-demos", "demos"))
     if len(rounds.read.demo_turns.lengths):
         folder = rounds.folder / "pilot-demos"
         if not folder.exists():
@@ -334,7 +371,7 @@ def _buy_continuations(rounds: Rounds, state: State) -> State:
 def _final(rounds: Rounds, state: State) -> State:
     """Train the final student on all that was paid for."""
     folders = []
-    for run in (rounds.pilot, *_open(rounds, PURCHASES["first purchase"])):
+    for run in (rounds.pilot, *_open(rounds, [name for step in KEEP_OPEN for name in PURCHASES[step]])):
         folder = rounds.folder / f"own-{run.folder.name}"
         if not folder.exists():
             with whole_folder(folder) as draft:

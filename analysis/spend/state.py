@@ -20,17 +20,21 @@ State = dict[str, Any]
 FILE = "spend.json"
 PURCHASES = {
     "first purchase": ("first-demos", "first-contexts"),
+    "second purchase": ("second-demos", "second-contexts"),
     "demonstrations": ("demos",),
     "continuations": ("contexts",),
 }
 """Run folders that each step buys."""
+KEEP_OPEN = ("first purchase", "second purchase")
+"""Purchases that every arm can be cut from."""
+_DECISIONS = ("decide again", "decide", "plan")
 _BEGUN = ("lock", f".{FILE}.draft")
 """What a kill before the record is written leaves behind."""
 _STATE: dict[str, Any] = {"steps": Mapping[str, Any], "spent": NotNegative}
 _STEP: dict[str, Any] = {"price": NotNegative, "said": str}
 _DECISION = {"arm": Mapping[str, Any], "clear": bool, "pass_at_1": Share, "low": Share, "high": Share}
 _FINAL = {"folders": tuple[str, ...], "pass_at_1": Share, "se": NotNegative}
-_MORE: dict[str, dict[str, Any]] = {"plan": _DECISION, "decide": _DECISION, "final student": _FINAL}
+_MORE: dict[str, dict[str, Any]] = dict.fromkeys(_DECISIONS, _DECISION) | {"final student": _FINAL}
 """Entries of single steps, beside those of all."""
 
 
@@ -70,6 +74,9 @@ def steps_of(state: State) -> Iterator[str]:
     if not state["steps"]["plan"]["clear"]:
         yield "first purchase"
         yield "decide"
+        if state["steps"]["decide"].get("more"):
+            yield "second purchase"
+            yield "decide again"
     if winner(state).r < 1:
         yield "demonstrations"
     if winner(state).r:
@@ -79,7 +86,7 @@ def steps_of(state: State) -> Iterator[str]:
 
 def decision(state: State) -> State:
     """The last one."""
-    found: State = state["steps"].get("decide", state["steps"]["plan"])
+    found: State = next(state["steps"][name] for name in _DECISIONS if name in state["steps"])
     return found
 
 
@@ -141,6 +148,8 @@ def _check_steps(folder: Path, state: State) -> None:
 def _check_step(folder: Path, name: str, step: Any) -> None:
     where = f"step {name!r} of {folder / FILE}"
     check_entries(step, _STEP | _MORE.get(name, {}), of=where)
+    if step.get("more") is not None:
+        check_entries(step, {"more": NotNegative, "demonstrations": Share}, of=where)
     if "arm" in _MORE.get(name, {}):
         try:
             Arm.from_dict(step["arm"])

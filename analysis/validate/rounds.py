@@ -10,6 +10,7 @@ from agentloop.cuts.cut import Cell, cut
 from analysis.curves.arms import Arm
 from analysis.plan.read import teacher_tokens
 from analysis.spend.rounds import Rounds, spend
+from analysis.spend.state import decision
 from analysis.validate.judge import Guess
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
@@ -60,7 +61,7 @@ def in_rounds(world: World, pilot: Path, budget: int, seed: int, folder: Path) -
         Rounds(open_run(pilot), folder, budget, WorldBuyer(trainer), trainer, "world", seed=seed % 2**20)
     )
     steps = state["steps"]
-    last = steps.get("decide", steps["plan"])
+    last = decision(state)
     J = trainer.exact([Path(name) for name in steps["final student"]["folders"]])
     chosen = Guess(Arm.from_dict(last["arm"]), last["pass_at_1"], last["low"], last["high"])
     spent = state["spent"] + sum(teacher_tokens(pilot))

@@ -172,15 +172,20 @@ def test_the_next_training_is_one_that_could_change_the_choice(pilot: Pilot) -> 
     assert next_training([], facts, arms, [], 2e5) is None
 
 
-def test_the_first_trainings_are_successes_both_ends_of_r_and_the_whole_pilot(
-    pilot: Pilot,
-) -> None:
+def test_the_first_trainings_are_of_the_pilot_and_after_a_purchase_contrasts(pilot: Pilot) -> None:
     facts, arms = facts_of(pilot), arms_of(pilot.recipe.T_max)
     own = [Arm("pilot", INF, 0.5, which) for which in ("all", "success")]
     options = [Option(arm, size, 0) for arm in [*own, *arms] for size in (1e4, 2e4)]
     made: list[Training] = []
     for expected in (own[1].name, "op-success r=1", "more demonstrations", own[0].name, own[1].name):
         chosen = next_training(made, facts, arms, options, 2e5)
+        assert chosen is not None
+        assert (chosen.arm.name, chosen.budget) == (expected, 2e4)
+        made.append(replace(trained("op-success", 1.0, won=0.5), arm=chosen.arm))
+    bought = len(made)
+    contrasts = ("op-success r=1", "more demonstrations", "op-success r=0.5", "op-critical r=1")
+    for expected in contrasts * 4:
+        chosen = next_training(made, facts, arms, options, 2e5, begun=len(made) - bought)
         assert chosen is not None
         assert (chosen.arm.name, chosen.budget) == (expected, 2e4)
         made.append(replace(trained("op-success", 1.0, won=0.5), arm=chosen.arm))

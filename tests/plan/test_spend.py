@@ -158,6 +158,31 @@ def test_a_clear_order_skips_the_first_purchase(
     assert not {"first-demos", "first-contexts"} & {name for name, _, _ in market.asked}
 
 
+def test_a_large_budget_has_a_second_purchase_that_goes_on_where_it_stopped(
+    pilot: Run, tmp_path: Path
+) -> None:
+    price, market = sum(teacher_tokens(pilot.folder)), Market(fails=("second-contexts",))
+    large = {"budget": 13.0 * price, "effort": Effort(1)}
+    with pytest.raises(RunError, match="provider is down"):
+        spend(rounds_of(pilot, tmp_path / "out", market, **large))
+    before = json.loads((tmp_path / "out" / "spend.json").read_text())
+    assert list(before["steps"]) == ["plan", "first purchase", "decide"]
+    assert before["steps"]["decide"]["more"] == 4.0 * price, "its size is written before it begins"
+    state = spend(rounds_of(pilot, tmp_path / "out", market, **large))
+    assert state["steps"]["decide"] == before["steps"]["decide"]
+    assert list(state["steps"])[3:5] == ["second purchase", "decide again"]
+    names = [name for name, _, _ in market.asked]
+    assert names.count("second-demos") == 1
+    first, again = (state["steps"][name]["trainings"] for name in ("decide", "decide again"))
+    assert again[:-1] == first, "what was trained before is read"
+    assert again[-1]["tokens"] > first[-1]["tokens"], "the new training is on a larger cut"
+    paid = sum(sum(teacher_tokens(tmp_path / "out" / name)) for name in set(names))
+    assert paid == state["spent"] <= 12 * price
+    trained = {Path(folder).name for folder in state["steps"]["final student"]["folders"]}
+    assert {"own-second-demos", "own-second-contexts"} <= trained
+    assert spend(rounds_of(pilot, tmp_path / "out", market, **large)) == state
+
+
 def test_a_buyer_that_raises_is_one_line(pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     market = Market()
     rounds = rounds_of(pilot, tmp_path / "out", market)

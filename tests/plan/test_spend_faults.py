@@ -24,7 +24,6 @@ from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Effort
 from analysis.spend.buyer import ProductBuyer
 from analysis.spend.rounds import Rounds, spend
-from analysis.spend.state import PURCHASES
 from occupancy.record.errors import DataError, RunError
 from occupancy.runs import Run, only_writer, open_run
 
@@ -146,6 +145,8 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (edited(plan__clear="no"), "has clear='no'"),
     (edited(decide__pass_at_1=float("nan")), "has pass_at_1=nan"),
     (edited(decide__low=None), "has low=None"),
+    (edited(decide__more="all"), "has more='all'"),
+    (edited(decide__more=9.0), "has the step 'demonstrations', where 'second purchase' comes"),
     (edited(decide__arm="op-short"), "has arm='op-short'"),
     (edited(decide__arm={}), "has recipe=None"),
     (edited(decide__arm=ARM | {"K": []}), r"K=\[\]"),
@@ -205,7 +206,7 @@ def test_what_is_made_of_purchases_is_checked_before_it_is_trained_on(
 ) -> None:
     folder = tmp_path / "out"
     shutil.copytree(bought, folder)
-    for step in ("decide", *list(PURCHASES)[1:]):
+    for step in ("decide", "demonstrations", "continuations"):
         without_step(step)(folder)
     state = json.loads((folder / "spend.json").read_text())
     edited(spent=sum(step["price"] for step in state["steps"].values()))(folder)

@@ -8,8 +8,9 @@
       student of the demonstrations that are paid for
     5 train the final student on everything: successes of 1 to 3, and what 4 bought
 
-Where the order is clear, what is left of steps 2 and 3 is left out. Each step's decision, evidence and price
-is in OUT/spend.json before the next one begins; the same call on the same folder goes on where it was stopped.
+Where the order is clear, what is left of steps 2 and 3 is left out. Each step's decision, evidence and
+price is in OUT/spend.json before the next one begins; the same call on the same folder goes on where it was
+stopped.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ MOST_SECOND = 6.0
 NEAR_BEST = 0.01
 """Of pass@1: arms that are so much worse than the best weigh 1 / e of it in the second purchase's form."""
 CLEAR = 0.95
-"""Probability of beating the best of every other recipe from which on the first purchase is left out."""
+"""Probability of beating the best of every other recipe from which on no arm is kept open any longer."""
 DUST = 0.002
 """Share of the budget below which the rest is not spent: it buys less than an episode."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,12 @@ class Market:
         renamed = lambda name: f"{out.name}/{name}" if name else name  # noqa: E731
         episodes = {e["episode_id"]: e for e in source.read("episodes").to_pylist()}
         turns = source.read("turns").to_pylist()
+        prices = Counter[str]()
+        for turn in turns:
+            prices[turn["episode_id"]] += turn["output_tokens"] or 0
         spent, kept = 0.0, set()
         for name, episode in episodes.items():
-            price = sum(t["output_tokens"] for t in turns if t["episode_id"] == name)
+            price = prices[name]
             if episode["kind"] != kind:
                 continue
             if spent + price > budget:
@@ -197,7 +201,9 @@ def test_a_buyer_that_raises_is_one_line(pilot: Run, tmp_path: Path, monkeypatch
 def test_rounds_choose_among_what_the_plans_pool_can_supply(pilot: Run, tmp_path: Path) -> None:
     price = sum(teacher_tokens(pilot.folder))
     few = {"pool": 24, "budget": 200.0 * price, "planned": Arm("oec", r=0.75)}
-    steps = spend(rounds_of(pilot, tmp_path / "out", Market(), **few))["steps"]
+    with pytest.raises(RunError, match="provider is down"):
+        spend(rounds_of(pilot, tmp_path / "out", Market(fails=("first-demos",)), **few))
+    steps = json.loads((tmp_path / "out" / "spend.json").read_text())["steps"]
     assert steps["plan"]["arm"]["r_tokens"] == 1, "24 tasks have too few demonstrations"
     assert "(the plan recommended oec r=0.75)" in steps["plan"]["said"]
 

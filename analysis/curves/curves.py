@@ -15,7 +15,7 @@ from scipy.special import expit, log_ndtr, logsumexp  # type: ignore[import-unty
 
 from analysis.curves.arms import DIMENSION, KNOTS, Arm, Array, features
 from analysis.curves.evidence import Training, observations
-from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, shipped
+from analysis.curves.prior import ELSEWHERE, UNSEEN, Facts, Prior, fact_vector, shipped
 
 SURE = 0.9
 """Largest probability that facts alone can give to a student that becomes the teacher."""
@@ -46,7 +46,15 @@ class Posterior:
     @property
     def unlike(self) -> float:
         """Probability that the pilot is unlike all worlds that the prior was learnt from."""
-        return float(sum(w for w, n in zip(self.weights, self.prior.names, strict=True) if n == ELSEWHERE))
+        return self._weight((ELSEWHERE,))
+
+    @property
+    def unseen(self) -> float:
+        """Probability that its family is none of those that the prior was learnt from."""
+        return self._weight(UNSEEN)
+
+    def _weight(self, names: Sequence[str]) -> float:
+        return float(sum(w for w, n in zip(self.weights, self.prior.names, strict=True) if n in names))
 
     @property
     def covariance(self) -> Array:

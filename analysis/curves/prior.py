@@ -25,6 +25,8 @@ Count = tuple[float, int]
 
 ELSEWHERE = "elsewhere"
 """The component of tasks that are unlike all worlds that were learnt from."""
+UNSEEN = ("new", "new table", ELSEWHERE)
+"""The components that are of no family of worlds."""
 SHIPPED = Path(__file__).with_name("prior.json")
 
 

@@ -55,6 +55,8 @@ MOST_FIRST = 2.0
 """Times the pilot's cost: the first purchase is never larger."""
 LARGE = 10.0
 """Times the pilot's cost: where more is left after the pilot, there is a second purchase."""
+UNSEEN = 0.5
+"""Probability that the family is none of the prior's, from which on there is one: others do not need it."""
 SECOND_SHARE = 1 / 3
 """Of what is left after the pilot, for the second purchase; less of large budgets."""
 MOST_SECOND = 6.0
@@ -204,7 +206,8 @@ def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
 def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence[Training]) -> State:
     tokens = np.full(len(arms), rounds.left)
     budgets = [rounds.left / 2, rounds.left]
-    J = drawn(posterior(trained, facts), arms, budgets, pilot=facts.pilot, seed=rounds.seed).at(tokens)
+    believed = posterior(trained, facts)
+    J = drawn(believed, arms, budgets, pilot=facts.pilot, seed=rounds.seed).at(tokens)
     mean = J.mean(0)
     best = int(mean.argmax())
     low, high = band(J[:, [best]])[:, 0].tolist()
@@ -222,6 +225,7 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
         "high": high,
         "beats_each_other_recipe": sure,
         "clear": sure >= CLEAR,
+        "unseen": believed.unseen,
         "demonstrations": min(max(demonstrations, 0.0), 1.0),
         "trainings": [
             t.arm.to_dict() | {"tokens": t.tokens, "seed": t.seed, "pass_at_1": t.pass_at_1, "se": t.se}
@@ -254,7 +258,8 @@ def _with_more(rounds: Rounds, decided: State) -> State:
     """A decision and the teacher tokens of the second purchase; 0 where there is none."""
     pilot, left = rounds.facts.pilot, rounds.left
     tokens = min(SECOND_SHARE * left, MOST_SECOND * pilot)
-    return decided | {"more": tokens if left > LARGE * pilot and not decided["clear"] else 0.0}
+    more = left > LARGE * pilot and not decided["clear"] and decided["unseen"] >= UNSEEN
+    return decided | {"more": tokens if more else 0.0}
 
 
 def _second_purchase(rounds: Rounds, decision: State) -> State:

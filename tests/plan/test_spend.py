@@ -20,7 +20,7 @@ from analysis.cli import main
 from analysis.curves.arms import Arm, arms_of
 from analysis.plan.read import teacher_tokens
 from analysis.plan.trainer import Effort
-from analysis.spend.rounds import Rounds, spend
+from analysis.spend.rounds import Rounds, _with_more, spend
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run
@@ -256,3 +256,11 @@ def test_the_command_spends_a_plan(
     assert main([*new, *seams, "--teacher", "openai:other@http://h/v1"]) == 2
     assert "another teacher needs another pilot" in capsys.readouterr().err
     assert not Path(f"{out}-new").exists(), "nothing was begun"
+
+
+@pytest.mark.parametrize(("left", "more"), [(20.0, 6.0), (12.0, 4.0), (9.0, 0.0)])
+def test_a_large_budget_buys_twice_where_the_prior_has_not_seen_the_family(left: float, more: float) -> None:
+    rounds: Any = types.SimpleNamespace(facts=types.SimpleNamespace(pilot=1.0), left=left)
+    assert _with_more(rounds, {"clear": False, "unseen": 0.6})["more"] == pytest.approx(more)
+    for known in ({"clear": True, "unseen": 0.6}, {"clear": False, "unseen": 0.4}):
+        assert _with_more(rounds, known)["more"] == 0

@@ -2,8 +2,8 @@
 
     1 plan from the pilot, with small trainings on cuts of it
     2 buy a share of the budget as demonstrations and whole continuations, in the pilot's proportion
-    3 train students of contrasting arms on cuts of the pilot and the purchase together; of a large budget,
-      buy a larger share in the same way, with demonstrations as the best arms need them, and train again
+    3 train students of contrasting arms on cuts of the pilot and the purchase together; where the budget is
+      large and the prior does not know the family, buy more, with the best arms' demonstrations, and again
     4 buy the rest in the form of the arm with the highest expectation; its rollouts are played by a
       student of the demonstrations that are paid for
     5 train the final student on everything: successes of 1 to 3, and what 4 bought
@@ -55,7 +55,7 @@ MOST_FIRST = 2.0
 """Times the pilot's cost: the first purchase is never larger."""
 LARGE = 10.0
 """Times the pilot's cost: where more is left after the pilot, there is a second purchase."""
-UNSEEN = 0.5
+UNKNOWN = 0.5
 """Probability that the family is none of the prior's, from which on there is one: others do not need it."""
 SECOND_SHARE = 1 / 3
 """Of what is left after the pilot, for the second purchase; less of large budgets."""
@@ -258,7 +258,7 @@ def _with_more(rounds: Rounds, decided: State) -> State:
     """A decision and the teacher tokens of the second purchase; 0 where there is none."""
     pilot, left = rounds.facts.pilot, rounds.left
     tokens = min(SECOND_SHARE * left, MOST_SECOND * pilot)
-    more = left > LARGE * pilot and not decided["clear"] and decided["unseen"] >= UNSEEN
+    more = left > LARGE * pilot and not decided["clear"] and decided["unseen"] >= UNKNOWN
     return decided | {"more": tokens if more else 0.0}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from terminal_machine import finished, host_image
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
 from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.scripted.student import StudentSettings, without_a_part
-from agentloop.environments.terminal.tasks.nl2bash import normalised, solves, typed
+from agentloop.environments.terminal.tasks.nl2bash import expected_of, normalised, solves, typed
 from agentloop.environments.terminal.tasks.task import Expected
 from agentloop.environments.terminal.terminus.protocol import turn_text
 from agentloop.environments.terminal.terminus.screen import SETTLED
@@ -84,6 +85,30 @@ def test_references_solve_all_and_doing_nothing_solves_none(benchmark: Terminal)
     results = finished(all_of_them)
     assert [task_id for task_id, reward, _ in results if reward != 1] == []
     assert [task_id for task_id, _, idle in results if idle] == []
+
+
+def test_an_output_that_tells_its_time_is_right_at_other_times_too() -> None:
+    def printed(text: str | None) -> Expected:
+        return Expected({}, text)
+
+    at = 1_000_000 * 60.0
+    now, later = (time.strftime("%H:%M", time.localtime(at + 60 * m)) for m in (0, 7))
+    listing = "total 4\nproc 90 {time}\netc Nov 28 {old}\nend"
+    one = printed(listing.format(time=now, old="20:03"))
+    expected = expected_of(one, one, began=at + 1, ended=at + 2)
+    assert solves(printed(listing.format(time=later, old="20:03")), expected)
+    assert not solves(printed(listing.format(time=later, old="20:04")), expected)
+    assert not solves(printed(""), expected)
+    # The second run ended in the next minute, and what follows is compared as a whole again.
+    late = expected_of(one, one, began=at - 59, ended=at + 1)
+    assert late.stable == ("end", "etc Nov 28 20:03", "total 4")
+    assert expected_of(one, one, began=at + 600, ended=at + 601) == one
+    other = printed("total 4\nend")
+    assert expected_of(one, other, began=at + 600, ended=at + 601).stable == ("end", "total 4")
+    assert expected_of(printed(None), printed(None), began=at, ended=at) == printed(None)
+    # Where every line tells it, something has to be printed all the same.
+    only = expected_of(printed(now), printed(now), began=at, ended=at)
+    assert (solves(printed(later), only), solves(printed(""), only)) == (True, False)
 
 
 def test_what_counts(benchmark: Terminal) -> None:

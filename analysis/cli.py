@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from agentloop.entry import hidden_package
-from occupancy.record.errors import InputError
+from occupancy.record.errors import InputError, own_version
 from occupancy.record.show import Parser, command_line, say
 
 MOUNTED = (
@@ -47,6 +47,8 @@ def parser() -> Parser:
         prog="fewsteps",
         description="How to spend an expensive teacher: predict it from a pilot, then do it and check.",
     )
+    told = f"fewsteps {own_version()}"
+    top.add_argument("--version", action="version", version=told, help="print it and exit")
     commands = top.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for module in MOUNTED:
         import_module(module).add_commands(commands)

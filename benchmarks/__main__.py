@@ -45,8 +45,9 @@ def scripts() -> list[tuple[str, str]]:
 
 def read(module: ModuleType, arguments: list[str]) -> dict[str, Any]:
     """What the arguments give to the module's `main`: every parameter is an option."""
+    name = f"python -m {module.__name__.replace('.', ' ', 1)}"
     shape = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(module.__name__, description=module.__doc__, formatter_class=shape)
+    parser = argparse.ArgumentParser(name, description=module.__doc__, formatter_class=shape)
     for name, p in inspect.signature(module.main, eval_str=True).parameters.items():
         kinds, of = get_args(p.annotation) or (p.annotation,), get_origin(p.annotation)
         how: dict[str, Any] = {"type": kinds[0], "default": p.default, "required": p.default is p.empty}

@@ -155,6 +155,18 @@ class Run:
                 digest.update(json.dumps(row).encode())
         return digest.hexdigest()
 
+    @cached_property
+    def recorded_episodes(self) -> frozenset[str]:
+        """16 hex digits of each recorded episode that has turns, the same in a copy of the run that grew."""
+        digests: dict[str, blake2b] = {}
+        for row in self.read("turns", columns=["episode_id", "author", "text", "output_tokens"]).to_pylist():
+            name = row["episode_id"]
+            digests.setdefault(name, blake2b(digest_size=8)).update(json.dumps(row).encode())
+        for row in self.read("episodes", columns=["episode_id", "R", "wall_s"]).to_pylist():
+            if row["episode_id"] in digests:
+                digests[row["episode_id"]].update(json.dumps(row).encode())
+        return frozenset(digest.hexdigest() for digest in digests.values())
+
     def commit(self, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Append rows of several tables at once: all of them are there afterwards, or none."""
         tables = {name: table_of(name, part) for name, part in rows.items() if part}

@@ -76,7 +76,7 @@ def _collect(given: argparse.Namespace) -> int:
     from agentloop.policies.by_name import open_environments
     from occupancy.record.errors import BudgetStopped, InputError
 
-    fill(given, ("env", "student", "teacher", "tasks"))
+    fill(given, ("env", "teacher", "tasks"))
     environments = open_environments(given.env, **environment_settings(given))
     settings = {
         Path(name).stem: read_settings(

@@ -35,7 +35,7 @@ def add_recipe(command: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="change a field of the recipe, e.g. K=3",
     )
-    add("--student", help="policy of the rollouts, e.g. scripted:lapse=.1")
+    add("--student", help="policy of the rollouts, e.g. scripted:lapse=.1; pure-bc needs none")
     add("--teacher", help="policy of the continuations, e.g. expert or openai:MODEL@URL")
     add("--n-of-task", metavar="FILE", help="CSV with task_id and n: proposals of single tasks")
     add("--wall", type=option(Positive), metavar="SECONDS", help="limit of an episode")
@@ -107,7 +107,7 @@ def recipe_changes(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_recipes(given: argparse.Namespace, environments: Environments) -> dict[str, Recipe]:
-    """The recipes of the command line, by their names there."""
+    """The recipes of the command line, by their names there; sets --student to '' where none has to act."""
     changes = recipe_changes(given)
     recipes = {
         name: read_recipe(name, changes, T_max=environments.T_max) for name in given.recipe or ["op-short"]
@@ -121,6 +121,12 @@ def read_recipes(given: argparse.Namespace, environments: Environments) -> dict[
         raise InputError(
             f"--recipe {', '.join(given.recipe)}: two of one name would share a folder; rename one of them"
         )
+    if given.student is None:
+        if acts := [name for name, recipe in recipes.items() if recipe.rho != "teacher"]:
+            raise InputError(
+                f"--student is missing, whose rollouts {acts[0]} begins with: give it, or a plan with --plan"
+            )
+        given.student = ""
     return recipes
 
 

@@ -89,7 +89,7 @@ def _serve(given: argparse.Namespace) -> int:
     from agentloop.serve.settings import Serving
 
     tasks = given.tasks or 0
-    fill(given, ("student", "teacher"))
+    fill(given, ("teacher",))
     if len(given.recipe) > 1:
         raise InputError(f"--recipe {', '.join(given.recipe)}: one run is served with one recipe; give one")
     if "\n" in given.harness:

@@ -31,7 +31,7 @@ def log_of(run: Run) -> Record:
     head = {
         "created": datetime.fromtimestamp((run.folder / "run.json").stat().st_mtime, UTC).isoformat(),
         "task": environment or "fewsteps",
-        "model": str(run.info.get("student", "fewsteps")),
+        "model": str(run.info.get("student") or run.info.get("teacher") or "fewsteps"),
         "dataset": {"name": environment, "samples": len(samples)},
         "config": {"epochs": max(epochs.values(), default=1)},
         "metadata": {"recipe_hash": run.recipe.hash},

@@ -19,7 +19,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from agentloop.run.episode import boundary
-from agentloop.types import Environments, OffersTools, Policy, Stops
+from agentloop.types import Answer, Ask, Environments, OffersTools, Policy, PolicyFailed, Stops
 from occupancy.record.errors import InputError
 from occupancy.record.specs import parameters, settings
 
@@ -82,9 +82,10 @@ def takes(name: str, setting: str) -> bool:
 def open_policy(spec: str, environments: Environments, *, engine: OneEngine | None = None) -> Policy:
     """The policy that `spec` names: the benchmark's own, or what 'package.module:function' returns.
 
+    spec    empty: no policy, of a student in a run of demonstrations alone
     engine  serves every model in this process that is opened with it, one after another
     """
-    policy = environments.policy(spec)
+    policy = environments.policy(spec) if spec else nobody
     if policy is not None:
         return policy
     if ":" not in spec:
@@ -96,6 +97,11 @@ def open_policy(spec: str, environments: Environments, *, engine: OneEngine | No
     tools = environments.tools if isinstance(environments, OffersTools) else ()
     stop = environments.stop if isinstance(environments, Stops) else ()
     return open_model(spec, tools=tools, stop=stop, engine=engine)
+
+
+async def nobody(ask: Ask) -> Answer:
+    """The student of a run in which no student acts."""
+    raise PolicyFailed("no student was named")
 
 
 def open_model(

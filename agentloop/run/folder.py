@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from agentloop.run.types import Unit
 from agentloop.types import Status
-from occupancy.record.errors import DataError, RunError, installed_version
+from occupancy.record.errors import DataError, RunError, own_version
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key, Rows
 from occupancy.runs import Run, create_run, open_run
@@ -36,8 +36,7 @@ def open_or_create(
     """
     if not (folder / "run.json").exists():
         versions = {name: version(name) for name in ("numpy", "pyarrow")}
-        own = installed_version("fewsteps") or "run from its source, not installed"
-        versions |= {"fewsteps": own, "python": platform.python_version()}
+        versions |= {"fewsteps": own_version(), "python": platform.python_version()}
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
     # Older runs lack these entries: they ended on no parse status, and their tasks are taken as the same.

@@ -20,10 +20,11 @@ def paid_for(pilot: str | Path, already: Sequence[str | Path]) -> dict[Path, int
     """C_i of each run that is paid for, by its absolute path; the pilot may be one.
 
     Raises:
-        InputError: a run has no teacher turn, is of another environment than the pilot, or a copy of another.
+        InputError: a run has no teacher turn, is of another environment than the pilot, or shares
+            episodes with another.
     """
     own, found = open_run(pilot), {}
-    copies = {own.recorded: own.folder.resolve()}
+    owners = dict.fromkeys(own.recorded_episodes, own.folder.resolve())
     for name in already:
         if not str(name).strip():
             raise InputError("--already: expected the name of a run folder, not an empty text")
@@ -40,10 +41,12 @@ def paid_for(pilot: str | Path, already: Sequence[str | Path]) -> dict[Path, int
                     f"--already {name}: a run of {there!r}, and the pilot is of {here!r}: leave it out, as "
                     f"its tokens say nothing about learning {here!r}"
                 )
-        if (other := copies.setdefault(run.recorded, run.folder)) != run.folder:
+        twice = [one for one in run.recorded_episodes if owners.setdefault(one, run.folder) != run.folder]
+        if twice:
             raise InputError(
-                f"--already {name}: a copy of {other}, which would count twice; name each run once, and the "
-                f"pilot as {own.folder}"
+                f"--already {name}: {len(twice):,} of its {len(run.recorded_episodes):,} episodes are in "
+                f"{owners[twice[0]]} too, and would count twice; name each run once, without copies or parts "
+                f"of it, and the pilot as {own.folder}"
             )
         found[run.folder] = tokens
     return found

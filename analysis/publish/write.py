@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from analysis.publish.every_eval_ever import place, record
 from analysis.publish.licence import LICENCES, notes_for
 from analysis.publish.scan import KINDS, Scan
 from occupancy.record.drafts import whole_folder
-from occupancy.record.errors import InputError
+from occupancy.record.errors import InputError, own_version
 from occupancy.runs import Run
 
 MOST_FILES = 9_000
@@ -203,9 +202,5 @@ def _checked(scan: Scan, how: Publication) -> list[str]:
 def _evaluation(run: Run, how: Publication, scan: Scan) -> list[Record]:
     if not len(run.read("evaluations", columns=["score"])):
         return []
-    try:
-        own = version("fewsteps")
-    except PackageNotFoundError:
-        own = "unknown"
-    made = record(run, organization=how.organization, now=time.time(), version=own)
+    made = record(run, organization=how.organization, now=time.time(), version=own_version())
     return [scan.clean(made, "the evaluation")]

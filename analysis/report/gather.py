@@ -375,7 +375,7 @@ def _versions(sources: Sources) -> Iterator[dict[str, Any]]:
             "kind": info.get("kind", "run"),
             "recipe": f"{run.recipe.name} {run.recipe.hash}",
             "environment": info.get("environment", "-"),
-            "student": info.get("student", "-"),
+            "student": info.get("student") or "-",
             "teacher": info.get("teacher", "-"),
             "seed": info.get("seed", "-"),
             "made with": ", ".join(f"{package} {version}" for package, version in made.items()) or "-",

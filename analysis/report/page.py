@@ -13,7 +13,7 @@ from analysis.page import HEADS, candidate_row, marks, pixels, png
 from analysis.plan.answer import shown
 from analysis.report.gather import Report, report_of
 from occupancy.record.drawing import FORMATS, save
-from occupancy.record.errors import InputError
+from occupancy.record.errors import InputError, own_version
 from occupancy.record.pages import render, write
 
 RATE_HEADS = ("evaluation", "pass@1", "95 % interval", "SE by task", "tasks", "attempts")
@@ -72,7 +72,7 @@ def report(
         images=[(one, png(one.figure), pixels(one.figure)) for one in found.evidence],
         studies=[block for text in found.studies for block in _blocks(text)],
         runs=[run.values() for run in found.runs],
-        version=_version(),
+        version=own_version(),
     )
     write(out, page)
     return found
@@ -143,12 +143,3 @@ def _blocks(markdown: str) -> Iterator[dict[str, Any]]:
                 yield {"items": [line.removeprefix("- ") for line in lines]}
             else:
                 yield {"text": block}
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("fewsteps")
-    except PackageNotFoundError:
-        return "from a folder"

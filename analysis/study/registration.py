@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from analysis.study.cells import SweepCell, cells_of
 from analysis.study.config import PURE_BC, StudyConfig, count
 from analysis.study.measured import label
 from occupancy.record.drafts import write_whole
-from occupancy.record.errors import DataError
+from occupancy.record.errors import DataError, installed_version
 from occupancy.record.reading import read_json, reading
 from occupancy.runs import open_run
 
@@ -287,12 +286,8 @@ def _expected_se(config: StudyConfig, trainings: Sequence[Training]) -> tuple[fl
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("fewsteps", *PACKAGES):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    known = {name: installed_version(name) for name in ("fewsteps", *PACKAGES)}
+    found = {"python": platform.python_version()} | {name: known[name] for name in known if known[name]}
     done = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
     )

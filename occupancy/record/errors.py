@@ -76,6 +76,11 @@ def installed_version(package: str) -> str:
         return ""
 
 
+def own_version() -> str:
+    """The version of this package, or that it has none."""
+    return installed_version("fewsteps") or "run from its source, not installed"
+
+
 def install_command(extra: str) -> str:
     """The `pip install` of an extra: from the clone that this is, as no package index has fewsteps."""
     clone = str(_CLONE) if (_CLONE / "pyproject.toml").exists() else "PATH_OF_THE_CLONE"

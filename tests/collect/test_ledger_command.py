@@ -61,6 +61,19 @@ def test_recipes_with_one_budget_print_their_proof(
     assert "matched: the recipes differ by" in capsys.readouterr().out
 
 
+def test_demonstrations_need_no_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    alone = [word for word in collecting(out) if word not in ("--student", "drunk")]
+    code, summary = cli(*alone, "--recipe", "pure-bc", out=out, capsys=capsys)
+    assert (code, summary["status"], list(summary["episodes"])) == (0, "finished", ["demo"])
+    assert open_run(out).info["student"] == ""
+    assert main([*alone, "--recipe", "pure-bc"]) == 0, "the same command goes on"
+    both = [*alone[:-1], str(tmp_path / "both"), "--recipe", "pure-bc", "--recipe", "op-short"]
+    capsys.readouterr()
+    assert main(both) == 2
+    assert "--student is missing, whose rollouts op-short begins with" in capsys.readouterr().err
+
+
 def test_money_prices_each_token_once(tmp_path: Path) -> None:
     """5,005 fresh and 257,955 cached prompt tokens, as in a public report of a double charge."""
     from occupancy.record.prices import read_prices

@@ -1,11 +1,15 @@
 """The command `python -m benchmarks`: every script is listed, and its main's parameters are its options."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
 import pytest
 
+from agentloop.entry import PACKAGES
 from benchmarks.__main__ import HERE, main, read, scripts
 
 
@@ -26,6 +30,23 @@ def test_documented_benchmarks_exist() -> None:
         for words in page.read_text("utf-8").split("-m benchmarks ")[1:]
     }
     assert {name.partition("|")[0] for name in called} <= names
+
+
+def test_a_script_named_with_a_dot_says_what_to_type() -> None:
+    """It did nothing and ended with 0."""
+    started = [sys.executable, "-m", "benchmarks.planner_prior.judge", "--help"]
+    done = subprocess.run(started, cwd=HERE.parent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.endswith("type python -m benchmarks planner_prior.judge\n")
+
+
+def test_a_module_of_the_packages_with_a_main_is_a_command() -> None:
+    """`python -m` of one without the last two lines would do nothing and end with 0."""
+    files = [file for package in PACKAGES for file in (HERE.parent / package).rglob("*.py")]
+    texts = {file: file.read_text("utf-8") for file in files}
+    mains = {file for file, text in texts.items() if re.search(r"^(async )?def main\(", text, re.M)}
+    assert len(mains) > 4
+    assert [file for file in mains if "\nif __name__ == " not in texts[file]] == []
 
 
 def test_parameters_are_options(capsys: pytest.CaptureFixture[str]) -> None:

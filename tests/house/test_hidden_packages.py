@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from occupancy.record.errors import own_version
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -35,6 +37,22 @@ def test_a_folder_that_hides_a_package_is_named(tmp_path: Path, folder: str, sta
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert str(tmp_path / folder) in done.stderr
     assert f"its own package {folder!r}" in done.stderr
+
+
+def test_the_version_is_that_of_the_package_and_of_a_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis.cli", "--version"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"fewsteps {own_version()}\n")
+
+
+def test_a_source_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("occupancy.record.errors.installed_version", lambda package: "")
+    assert own_version() == "run from its source, not installed"
 
 
 def test_the_entry_is_the_command_line_as_a_module_too() -> None:

@@ -113,13 +113,28 @@ def test_a_copy_of_a_run_does_not_count_twice(run: Run, tmp_path: Path) -> None:
     bench_of(run)[0].train(OPTION)
     moved = tmp_path / "moved"
     for already in ([own], [run.folder, own], [first.folder, other]):
-        with pytest.raises(InputError, match="which would count twice; name each run once"):
+        with pytest.raises(InputError, match="would count twice; name each run once"):
             plan(run.folder, budget=1e5, already=already)
     paid = sum(teacher_tokens(first.folder))
     shutil.move(first.folder, moved)
     (tmp_path / "link").symlink_to(moved)
     found = plan(run.folder, budget=1e5, already=[moved, moved, tmp_path / "link", run.folder])
     assert found.pilot["beside_tokens"] == paid
+
+
+def test_a_part_of_a_run_does_not_count_twice(run: Run, tmp_path: Path) -> None:
+    """A copy that grew, and one that was left behind, are no copies of the whole any more."""
+    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=24, seed=9)
+    part = create_run(tmp_path / "part", first.recipe, first.info)
+    episodes, turns = first.read("episodes").to_pylist(), first.read("turns").to_pylist()
+    own = [row["episode_id"] for row in episodes[:9]]
+    mine = [row for row in turns if row["episode_id"] in own]
+    part.commit({"episodes": episodes[:9], "turns": mine})
+    grown = [{**row, "episode_id": "new"} for row in mine if row["episode_id"] == own[0]]
+    part.commit({"episodes": [{**episodes[0], "episode_id": "new"}], "turns": grown})
+    for already in ([part.folder, first.folder], [first.folder, part.folder]):
+        with pytest.raises(InputError, match=r"9 of its \d+ episodes are in .* too, and would count twice"):
+            plan(run.folder, budget=1e5, already=already)
 
 
 def test_what_no_student_of_this_pilot_is_trained_on_is_not_paid_for(run: Run, tmp_path: Path) -> None:

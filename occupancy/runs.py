@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from occupancy.record.drafts import open_file, sync, whole_folder, write_whole
@@ -303,9 +304,7 @@ def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         table = pa.Table.from_pylist(list(rows), schema=wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError, OverflowError) as error:
         raise DataError(f"a row of {name} does not fit its schema: {error}") from error
-    for column in wanted:
-        if not column.nullable and table[column.name].null_count:
-            raise DataError(f"column {column.name} of {name} has an empty cell: it may not be empty")
+    _refuse_cells(table, name, f"a row of {name}")
     return table
 
 
@@ -318,9 +317,28 @@ def _read_part(file: Path, table: str, wanted: pa.Schema) -> pa.Table:
         rows = pq.read_table(file, columns=names, partitioning=None)
         for name in later & set(wanted.names):
             rows = rows.append_column(name, pa.nulls(len(rows), wanted.field(name).type))
-        rows = rows.select(wanted.names).cast(wanted)
+        rows = rows.select(wanted.names).cast(pa.schema([field.with_nullable(True) for field in wanted]))
         rows.validate(full=True)
-        return rows
+    _refuse_cells(rows, table, file)
+    return rows.cast(wanted)
+
+
+def _refuse_cells(rows: pa.Table, table: str, where: object) -> None:
+    """DataError where a cell is empty that may not be, or a number outside its column's bounds."""
+    for column in TABLES[table]:
+        if column.name not in rows.column_names:
+            continue
+        cells = rows[column.name]
+        if not column.nullable and cells.null_count:
+            raise DataError(f"{where} has an empty cell in {column.name}: it may not be empty; restore it")
+        if column.within is not None:
+            least, most = column.within
+            held = pc.and_(pc.greater_equal(cells, least), pc.less_equal(cells, most))
+            if len(wrong := cells.filter(pc.invert(held))):
+                raise DataError(
+                    f"{where} has {column.name}={wrong[0]} ({len(wrong)} such in all): expected a number "
+                    f"{'from 0 to 1' if most == 1 else 'of at least 0'}; restore it, or correct what wrote it"
+                )
 
 
 def _refuse_later(where: Path, version: int) -> None:

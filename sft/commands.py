@@ -119,9 +119,7 @@ def _record(folder: str, row: dict[str, Any], turns: list[dict[str, Any]]) -> No
                 if time.monotonic() > until:
                     raise
                 if not waited:
-                    sys.stderr.write(
-                        f"train: {run.folder} is being written; waiting to record the training\n"
-                    )
+                    say(f"train: {run.folder} is being written; waiting to record the training")
                 waited = True
                 time.sleep(1.0)
         if row["training_id"] not in run.read("trainings").column("training_id").to_pylist():

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,10 @@ def train_on_runs(
     held = None
     if trained.held_out is not None and trained.before is not None:
         held = _described(trained.held_out) | {"before": _described(trained.before)}
+    # What settings.json has: trainings that differ in any of it are different ones, whatever their folder.
+    one = blake2b(f"{base} {settings.hash} {described['data_hash']}".encode(), digest_size=8)
     row = {
-        "training_id": f"{Path(out).name}-{settings.hash}",
+        "training_id": f"{Path(out).name}-{one.hexdigest()}",
         "base": str(base),
         "data": json.dumps(described),
         "target_tokens": trained.target_tokens,

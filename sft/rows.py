@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +62,8 @@ def load_rows(
     traces: list[RunTrace] = []
     for folder in runs:
         traces += render_run(open_run(folder), codec, rule=rule)
-    names = [trace.episode_id for trace in traces]
-    if len(set(names)) != len(names):
-        twice = sorted({n for n in names if names.count(n) > 1})[:3]
+    found = Counter(trace.episode_id for trace in traces)
+    if twice := sorted(name for name, n in found.items() if n > 1)[:3]:
         raise DataError(f"episodes {twice} are in the runs more than once: name each run once")
     used = [trace for trace in traces if trace.rendered.rows]
     if not used:

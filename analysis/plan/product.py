@@ -78,9 +78,11 @@ class Product:
 
     def __call__(self, folders: list[Path], seed: int) -> Path:
         """The folder of an evaluation of a student trained on the folders; see `trainer.Trainer`."""
-        own, rest = folders[0].parent, "".join(f"\n{folder.resolve()}" for folder in folders[1:])
-        beside = f"-{blake2b(rest.encode(), digest_size=4).hexdigest()}" if rest else ""
-        place, name = own.parent if own.name == "cells" else own, f"{folders[0].name}{beside}-{seed}"
+        own = folders[0].parent
+        place = own.parent if own.name == "cells" else own
+        # Other settings, and other runs beside the cut, make another student of it.
+        made = "\n".join([self.name, *(str(folder.resolve()) for folder in folders[1:])])
+        name = f"{folders[0].name}-{blake2b(made.encode(), digest_size=4).hexdigest()}-{seed}"
         student, evaluation = place / "students" / name, place / "evaluations" / name
         log = place / "logs" / f"{name}.txt"
         if evaluation.exists() and not student.exists():

@@ -34,7 +34,6 @@ _TOKENS = ("output_tokens", "prompt_tokens", "cached_tokens", "student_tokens")
 def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
     """Read the run that `fewsteps collect --pilot` wrote; T_max: as if its horizon had been shorter."""
     run = open_run(folder)
-    _refuse_rewards(run)
     episodes = _frame(run, "episodes", without=("prompt",))
     turns = _frame(run, "turns")
     if episodes.empty:
@@ -131,17 +130,6 @@ def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: Mappi
         f"{given} --set T_max={recipe.T_max} --out PILOT` (`fewsteps plan RUN --design --budget TOKENS` "
         f"says how much, from this run's figures)"
     )
-
-
-def _refuse_rewards(run: Run) -> None:
-    """DataError where an episode has a reward, and it is none: pandas would take NaN for absent."""
-    episodes = run.read("episodes", columns=["episode_id", "R"]).to_pylist()
-    wrong = [e for e in episodes if e["R"] is not None and not 0 <= e["R"] <= 1]
-    if wrong:
-        raise DataError(
-            f"R={wrong[0]['R']} in episode {wrong[0]['episode_id']!r} ({len(wrong)} such in all): expected a "
-            f"reward from 0 to 1, or null where there is none; mend the scorer"
-        )
 
 
 def _refuse_twice(episodes: pd.DataFrame, turns: pd.DataFrame) -> None:
@@ -283,9 +271,6 @@ def _teacher_turns(ids: pd.Series[str], turns: pd.DataFrame) -> TeacherTurns:
     turns = turns[order >= 0].assign(order=order[order >= 0]).sort_values(["order", "t"], kind="stable")
     lengths = np.bincount(_ints(turns["order"]), minlength=len(ids))
     output, prompt, cached, student = (turns[name].to_numpy(float) for name in _TOKENS)
-    if (output < 0).any():
-        at = int(np.argmax(output < 0))
-        raise DataError(f"teacher turn {at} has {output[at]:.0f} output tokens: expected 0 or more")
     return TeacherTurns(
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         output=output,

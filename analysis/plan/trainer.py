@@ -227,7 +227,7 @@ class Bench:
             "trainer": trainer,
         }
         if trainer and self.beside:
-            content["beside"] = self._recorded
+            content["beside"] = sorted(self._recorded)
         return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def _write_cell(self, option: Option, folder: Path) -> None:
@@ -279,7 +279,7 @@ def train_more(
             f"tokens of other runs too, as D_BC: name these runs in `plan --already`, so that new trainings "
             f"have them too; a plan without a trainer makes no new ones"
         )
-    options, minutes = bench.options(arms), 0.0
+    options, minutes = bench.options(arms) if len(own) < effort.trainings else [], 0.0
     while len(own) < effort.trainings and minutes < effort.minutes:
         n = min(effort.at_once, effort.trainings - len(own))
         made = [*known, *own]

@@ -24,8 +24,8 @@ def place(made: dict[str, Any]) -> str:
 
 def _model(policy: str, organization: str) -> tuple[str, str]:
     """Developer and name of the model that a policy names: openai:ORG/MODEL,… or a folder of weights."""
-    named = policy.partition(",")[0].partition("@")[0].rpartition(":")[2].rstrip("/")
-    *before, model = named.split("/")
+    kind, colon, named = policy.partition(",")[0].partition("@")[0].partition(":")
+    *before, model = (named if colon else kind).rstrip("/").split("/")
     developer = before[0] if len(before) == 1 and before[0] else organization.replace("/", "-")
     return developer, model or "unknown"
 

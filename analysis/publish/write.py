@@ -18,7 +18,7 @@ from analysis.publish.every_eval_ever import place, record
 from analysis.publish.licence import LICENCES, notes_for
 from analysis.publish.scan import KINDS, Scan
 from occupancy.record.drafts import whole_folder
-from occupancy.record.errors import InputError, own_version
+from occupancy.record.errors import DataError, InputError, own_version
 from occupancy.runs import Run
 
 MOST_FILES = 9_000
@@ -46,6 +46,7 @@ def publish(run: Run, out: Path, how: Publication) -> dict[str, Any]:
     Raises:
         InputError: a licence that the environment forbids, or keys, paths or addresses in the texts; nothing
             is written then.
+        DataError: the run has no episode.
     """
     if unknown := how.keep - set(KINDS) | how.keep & {"key"}:
         raise InputError(f"--keep {sorted(unknown)[0]}: expected path or address")
@@ -54,6 +55,8 @@ def publish(run: Run, out: Path, how: Publication) -> dict[str, Any]:
     scan = Scan(how.redact, how.keep)
     notes: list[str] = scan.clean(notes_for(how.licence, environment, policies), "run.json")
     rows = list(conversations(run, scan))
+    if not rows:
+        raise DataError(f"{run.folder} holds no episode: there is nothing to publish")
     if len(rows) > MOST_FILES:
         notes.append(f"traces/ has the first {MOST_FILES:,} of {len(rows):,} episodes, the table all of them")
     about = _about(run, how, rows, scan, notes)

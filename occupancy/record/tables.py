@@ -21,6 +21,7 @@ KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
 
 _TEXT, _INT, _LONG, _REAL, _FLAG = pa.large_string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
 _INTS = pa.large_list(_INT)
+_SHARE, _AMOUNT = (0.0, 1.0), (0.0, 1e15)
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Column:
     nullable: bool = False
     since: int = 1
     """Schema version that added it; a later column is nullable."""
+    within: tuple[float, float] | None = None
+    """Bounds of its numbers, which are no NaN then."""
 
 
 def _key() -> tuple[Column, ...]:
@@ -54,9 +57,20 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed"),
         Column("recipe_hash", _TEXT, "recipe that proposed"),
         Column("t_prime", _INT, "drawn switch time t', from 1; 0 where none was drawn"),
-        Column("probability", _REAL, "of the drawn t' given tau; 0 if none was drawn or the teacher decided"),
+        Column(
+            "probability",
+            _REAL,
+            "of the drawn t' given tau; 0 if none was drawn or the teacher decided",
+            within=_AMOUNT,
+        ),
         Column("T", _INT, "length of the rollout before the switch, in turns"),
-        Column("R", _REAL, "terminal reward of that rollout; empty where it has none", nullable=True),
+        Column(
+            "R",
+            _REAL,
+            "terminal reward of that rollout; empty where it has none",
+            nullable=True,
+            within=_SHARE,
+        ),
         Column("psi", _TEXT, "JSON object: verdict of every prefix filter"),
         Column(
             "outcome",
@@ -80,7 +94,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("K", _INT, "cap on teacher turns; 0 if there is none"),
         Column("teacher_turns", _INT, "teacher turns played, L"),
         Column("length", _INT, "T, all turns of the episode, prefix included"),
-        Column("R", _REAL, "terminal reward in [0, 1]; empty where the episode has none", nullable=True),
+        Column(
+            "R",
+            _REAL,
+            "terminal reward in [0, 1]; empty where the episode has none",
+            nullable=True,
+            within=_SHARE,
+        ),
         Column("status", _TEXT, "how the episode ended; agentloop.types.Status lists the words"),
         Column("error", _TEXT, "failure in one line; empty if there is none"),
         Column("phi", _TEXT, "JSON object: verdict of every continuation filter; null if unknown"),
@@ -100,11 +120,30 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("observation_hash", _TEXT, "16 hex digits of the observation's BLAKE2b"),
         Column("context_id", _TEXT, "16 hex digits of the BLAKE2b of h_{t-1}, the context before the turn"),
         Column("state_id", _LONG, "environment state before the turn, where there is one", nullable=True),
-        Column("student_tokens", _INT, "length under the student's tokenizer, if any", nullable=True),
-        Column("output_tokens", _INT, "output tokens as the provider counts them, reasoning included"),
-        Column("reasoning_tokens", _INT, "the part of them that is reasoning"),
-        Column("prompt_tokens", _INT, "prompt tokens, where the provider says", nullable=True),
-        Column("cached_tokens", _INT, "the part of them read from a cache, likewise", nullable=True),
+        Column(
+            "student_tokens",
+            _INT,
+            "length under the student's tokenizer, if any",
+            nullable=True,
+            within=_AMOUNT,
+        ),
+        Column(
+            "output_tokens",
+            _INT,
+            "output tokens as the provider counts them, reasoning included",
+            within=_AMOUNT,
+        ),
+        Column("reasoning_tokens", _INT, "the part of them that is reasoning", within=_AMOUNT),
+        Column(
+            "prompt_tokens", _INT, "prompt tokens, where the provider says", nullable=True, within=_AMOUNT
+        ),
+        Column(
+            "cached_tokens",
+            _INT,
+            "the part of them read from a cache, likewise",
+            nullable=True,
+            within=_AMOUNT,
+        ),
         Column("counter", _TEXT, "what counted the tokens: the provider, or a named counter"),
         Column(
             "finish_reason",
@@ -130,6 +169,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "C_tr",
             _LONG,
             "output tokens of those turns as the provider counts them, without reasoning that it kept apart",
+            within=_AMOUNT,
         ),
         Column("token_ids", _INTS, "ids of its training rows, end to end, once rendered", nullable=True),
         Column("row_starts", _INTS, "place in token_ids of each row's first id", nullable=True, since=2),
@@ -164,7 +204,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("task_id", _TEXT, "the task or question"),
         Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors"),
         Column("attempt", _INT, "attempt at the task, from 0"),
-        Column("score", _REAL, "in [0, 1]"),
+        Column("score", _REAL, "in [0, 1]", within=_SHARE),
         Column("status", _TEXT, "how the episode ended"),
     ),
 }

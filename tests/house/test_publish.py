@@ -15,6 +15,7 @@ from toy_runs import rows, run_of
 from toy_world import Corridors
 
 from analysis.cli import main
+from analysis.publish.every_eval_ever import _model
 from analysis.publish.scan import Scan
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
@@ -171,6 +172,13 @@ def test_an_evaluation_has_a_record(evaluation: Run, tmp_path: Path) -> None:
     assert result["score_details"]["uncertainty"]["num_samples"] == len(scores)
     assert made["source_metadata"]["source_organization_name"] == "ours"
     assert all(isinstance(value, str) for value in result["score_details"]["details"].values())
+
+
+def test_a_models_tag_is_part_of_its_name() -> None:
+    assert _model("openai:qwen3:8b@http://localhost:11434/v1", "ours") == ("ours", "qwen3:8b")
+    assert _model("openai:meta/llama-3:70b,temperature=1", "ours") == ("meta", "llama-3:70b")
+    assert _model("vllm:models/pi_1/epoch-003,max_tokens=9", "ours") == ("ours", "epoch-003")
+    assert _model("drunk", "our/s") == ("our-s", "drunk")
 
 
 CHECK = """

@@ -43,19 +43,37 @@ def test_a_cell_is_trained_on_and_its_student_evaluated(
     monkeypatch.setattr("analysis.plan.product.run_command", called)
     product = read_product(written(tmp_path, TEXT), run)
     cell = run.folder / "trainings" / "cells" / "abc"
-    assert product([cell], 3) == run.folder / "trainings" / "evaluations" / "abc-3"
+    out = product([cell], 3)
+    assert out.parent == run.folder / "trainings" / "evaluations"
+    assert out.name.startswith("abc-")
+    assert out.name.endswith("-3")
     train, evaluate = asked
     assert train.startswith(f"-m analysis.cli train {cell} --base models/pi_1 --preset alfworld")
     assert "--set=seed=3 --set=epochs=2" in train
     assert "evaluate --env toy --policy vllm:STUDENT/epoch-002 --tasks valid:40 --attempts 1" in evaluate
 
 
-def test_an_answer_that_was_lost_is_not_trained_for_again(run: Run, tmp_path: Path) -> None:
+def test_an_answer_that_was_lost_is_not_trained_for_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed after the evaluation, whose student is gone by then, and before the training was recorded."""
+    asked: list[str] = []
+
+    def called(arguments: list[str], log: Path) -> dict[str, Any]:
+        asked.append(arguments[2])
+        if "--attempts" in arguments:
+            Path(arguments[arguments.index("--out") + 1]).mkdir(parents=True)
+        return {"chosen": "STUDENT/epoch-002"}
+
+    monkeypatch.setattr("analysis.plan.product.run_command", called)
     cell = run.folder / "trainings" / "cells" / "abc"
-    evaluated = run.folder / "trainings" / "evaluations" / "abc-3"
-    evaluated.mkdir(parents=True)
-    assert read_product(written(tmp_path, TEXT), run)([cell], 3) == evaluated
+    first = read_product(written(tmp_path, TEXT), run)
+    assert first([cell], 3) == first([cell], 3)
+    assert asked == ["train", "evaluate"]
+    # Of the same cut with other settings nothing was lost.
+    other = read_product(written(tmp_path, TEXT.replace("epochs = 2", "epochs = 8")), run)
+    assert other([cell], 3) != first([cell], 3)
+    assert asked == ["train", "evaluate"] * 2
 
 
 def test_environment_engine_and_sampling_are_the_pilots(run: Run, tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ from analysis.cli import main
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset
 from occupancy.runs import Run, create_run
+from sft.on_runs import train_on_runs
 from sft.rows import load_rows
+from sft.settings import preset as training_preset
+from sft.train import Trained
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +230,21 @@ def test_train_writes_a_model_that_loads_and_a_row_of_the_run(
     assert data["C_tr"] == sum(r["C_tr"] for run in (bc, op) for r in rows(run, "traces"))
     AutoModelForCausalLM.from_pretrained(report["chosen"])
     assert AutoTokenizer.from_pretrained(report["chosen"]).chat_template
+
+
+def test_trainings_on_other_data_are_other_ones_whatever_their_folders_are_called(
+    op: Run, bc: Run, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = Trained(tmp_path, (0.0,), None, None, 1, 1, 0.0)
+    monkeypatch.setattr("sft.on_runs.train", lambda *_, **__: trained)
+
+    def name(runs: list[Path], out: str, base: Path = base) -> str:
+        how = {"codec": codec(), "settings": training_preset("hotpotqa"), "out": tmp_path / out / "pi"}
+        return str(train_on_runs(runs, base=str(base), **how).row["training_id"])
+
+    first = name([bc.folder], "a")
+    assert name([bc.folder], "b") == first
+    assert len({first, name([bc.folder, op.folder], "b"), name([bc.folder], "b", tmp_path)}) == 3
 
 
 def test_a_run_named_twice_is_refused(op: Run) -> None:

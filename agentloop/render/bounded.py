@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from agentloop.awake import awake_clock
+
 T = TypeVar("T")
 POLL_S = 0.25
 MOST_GB = 2.0
@@ -32,9 +34,9 @@ class _Stop(BaseException):
 @dataclass(eq=False)
 class _Call:
     thread: int
-    until: float
-    most: str
-    """The limit of time, for the message."""
+    seconds: float
+    """That it may take."""
+    clock: Callable[[], float]
     bytes: int | None = None
     """Of the process, when the watcher first saw the call."""
     stopped: str = ""
@@ -65,7 +67,7 @@ def bounded(work: Callable[[], T], *, seconds: float) -> T:
     if _watch.process != os.getpid():
         _watch = _Watch(process=os.getpid())
         threading.Thread(target=_look, args=(_watch,), daemon=True, name="bounded").start()
-    call = _Call(threading.get_ident(), time.monotonic() + seconds, f"{seconds:g} s")
+    call = _Call(threading.get_ident(), seconds, awake_clock(2 * POLL_S))
     try:
         try:
             _watch.calls.add(call)
@@ -86,8 +88,8 @@ def _look(watch: _Watch) -> None:
             held = _bytes()
             call.bytes = held if call.bytes is None else call.bytes
             grown = (held - call.bytes) / 2**30
-            if time.monotonic() > call.until:
-                _stop(watch, call, f"did not end in {call.most}")
+            if call.clock() > call.seconds:
+                _stop(watch, call, f"did not end in {call.seconds:g} s")
             elif grown > MOST_GB:
                 _stop(watch, call, f"took {grown:.1f} GB of memory")
 

@@ -8,11 +8,14 @@ import shlex
 from asyncio.subprocess import Process
 from contextlib import suppress
 
+from agentloop.awake import awake_clock
 from agentloop.serve.desk import CLOSED, Desk
 from occupancy.record.errors import InputError, RunError
 
 REWARD_S = 10.0
 """Seconds after the command's end in which rewards of its last episodes arrive."""
+LOOK_S = 0.1
+"""Seconds between two looks whether they have."""
 END_S = 60.0
 """Seconds that a command has to end once the run has what it needs, or 5 after it was asked to."""
 
@@ -77,9 +80,7 @@ async def _end_of(process: Process) -> int:
 
 async def _settled(desk: Desk) -> tuple[int, int]:
     """Units that wait for an episode, and units in play, once they are the same or nothing more arrives."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(REWARD_S):
-            while (status := desk.status())["needed_episodes"] < status["units_in_play"]:
-                await asyncio.sleep(0.1)
-    status = desk.status()
+    clock = awake_clock(2 * LOOK_S)
+    while (status := desk.status())["needed_episodes"] < status["units_in_play"] and clock() < REWARD_S:
+        await asyncio.sleep(LOOK_S)
     return status["needed_episodes"], status["units_in_play"]

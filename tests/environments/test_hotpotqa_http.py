@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from hotpotqa_world import PASSAGES, world
+from waiting import HANG_S, held_port, until_answered
 
 import agentloop.listening as listening_module
 from agentloop.environments.hotpotqa.retrieval import client as client_module
@@ -28,7 +33,7 @@ from agentloop.types import Status
 from occupancy.record.errors import InputError
 
 Handler = Callable[[Any], Awaitable[web.StreamResponse]]
-FAST = Limits(retries=Retries(3, first_s=0.001), timeout_s=5)
+FAST = Limits(retries=Retries(3, first_s=0.001), timeout_s=HANG_S)
 HIT = {"document": {"id": "7", "contents": '"A town"\nIt stands.'}, "score": 1.5}
 
 
@@ -152,7 +157,7 @@ def test_a_failure_is_said_once_and_bounded(
 
 def test_no_server_and_a_slow_one_are_failures() -> None:
     async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(30)
+        await asyncio.sleep(3600)
         return web.Response()
 
     async def run() -> None:
@@ -170,16 +175,19 @@ def test_no_server_and_a_slow_one_are_failures() -> None:
 
 
 def test_closing_fails_what_waits_and_what_is_under_way() -> None:
-    async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(30)
-        return web.Response()
-
     async def run() -> None:
+        arrived, never = asyncio.Event(), asyncio.Event()
+
+        async def handler(request: web.Request) -> web.Response:
+            arrived.set()
+            await never.wait()
+            return web.Response()
+
         async with asked(handler) as base:
-            for linger_s in (0.0, 30.0):
+            for linger_s in (0.0, 3600.0):
                 retriever = remote(base, limits=Limits(linger_s=linger_s))
                 search = asyncio.ensure_future(retriever.search("q", 3))
-                await asyncio.sleep(0.05)
+                await (arrived.wait() if linger_s == 0 else asyncio.sleep(0))
                 await retriever.close()
                 with pytest.raises(RetrieverFailed, match="closed"):
                     await search
@@ -307,39 +315,58 @@ def test_the_server_refuses_a_port_that_is_none(tmp_path: Path) -> None:
         serve([tmp_path / "x.jsonl"], port=0)
 
 
-def test_two_processes_serve_one_port_and_end_when_told(tmp_path: Path) -> None:
-    import signal
-    import subprocess
-    import sys
+def test_a_server_that_is_stopped_while_it_starts_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentloop.environments.hotpotqa.retrieval import server
 
+    happened: list[str] = []
+
+    class Process:
+        exitcode = 0
+
+        def __init__(self, **given: Any) -> None:
+            pass
+
+        def start(self) -> None:
+            happened.append("start")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def terminate(self) -> None:
+            happened.append("terminate")
+
+        def join(self) -> None:
+            happened.append("join")
+
+    monkeypatch.setattr(server, "open_bm25", lambda *given, **more: None)
+    monkeypatch.setattr(server.multiprocessing, "get_context", lambda how: SimpleNamespace(Process=Process))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        server.serve([tmp_path / "x.jsonl"], processes=3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert happened == ["start", "terminate", "join"]
+
+
+def test_two_processes_serve_one_port_and_end_when_told(tmp_path: Path) -> None:
     file = tmp_path / "wiki.jsonl"
     file.write_text(
         "".join(json.dumps({"id": p.doc_id, "contents": join_contents(p)}) + "\n" for p in PASSAGES)
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "agentloop.environments.hotpotqa",
-        "serve",
-        "--corpus",
-        str(file),
-        "--port",
-        str(port),
-    ]
-    server = subprocess.Popen([*command, "--cache", str(tmp_path), "--processes", "2"])
+    command = [sys.executable, "-m", "agentloop.environments.hotpotqa", "serve", "--corpus", str(file)]
 
-    async def run() -> None:
-        patient = Limits(retries=Retries(299, first_s=0.1, most_s=0.1))
-        retriever = remote(f"http://127.0.0.1:{port}", limits=patient)
+    async def run(address: str) -> None:
+        retriever = remote(address, limits=FAST)
         found = await asyncio.gather(*(retriever.search("the town Aldor", k) for k in (1, 2, 3, 4)))
         assert [len(passages) for passages in found] == [1, 2, 3, 4]
         await retriever.close()
 
-    try:
-        asyncio.run(run())
-    finally:
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=60) == 0
+    with held_port() as port:
+        listens = ["--port", str(port), "--cache", str(tmp_path), "--processes", "2"]
+        server = subprocess.Popen([*command, *listens])
+        try:
+            until_answered(f"http://127.0.0.1:{port}/retrieve", server)
+            asyncio.run(run(f"http://127.0.0.1:{port}"))
+        finally:
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=HANG_S) == 0

@@ -17,6 +17,7 @@ pytest.importorskip("aiohttp")
 from aiohttp import web
 from toy_runs import rows
 from toy_world import Corridor
+from waiting import HANG_S
 
 from agentloop.environments.openenv import read_actions
 from agentloop.environments.seeds import shown
@@ -110,12 +111,12 @@ def serving(server: Server) -> Iterator[str]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    ready.wait(10)
+    ready.wait(HANG_S)
     try:
         yield address[0]
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(HANG_S)
 
 
 def reader(*, errs: float = 0.0, form: str = "{}") -> Any:
@@ -129,9 +130,12 @@ def reader(*, errs: float = 0.0, form: str = "{}") -> Any:
     return play
 
 
-def collected(folder: Path, server: Server, *, form: str = "{}", **given: Any) -> list[dict[str, Any]]:
+def collected(
+    folder: Path, server: Server, *, form: str = "{}", patience_s: float = HANG_S, **given: Any
+) -> list[dict[str, Any]]:
     with serving(server) as url:
         worlds = open_environments(f"openenv:{url}", workers=3, T_max="12", **given)
+        worlds.timeout_s = patience_s
         recipe = preset("op-short", K=2, n=1, T_max=12)
         student, teacher = reader(errs=0.4, form=form), reader(form=form)
         settings = Settings(recipe, "student", "teacher", "seeds:2-7", seed=3)
@@ -176,9 +180,10 @@ def test_an_environment_that_draws_at_random_is_a_desync(tmp_path: Path) -> None
     ],
 )
 def test_what_a_server_does_wrong_is_named(tmp_path: Path, fault: str, why: str) -> None:
-    more = {"timeout_s": "0.3"} if fault == "silent" else {}
+    patience = 0.3 if fault == "silent" else HANG_S
     try:
-        errors = " ".join(row["error"] for row in collected(tmp_path, Server(fault=fault), **more))
+        episodes = collected(tmp_path, Server(fault=fault), patience_s=patience)
+        errors = " ".join(row["error"] for row in episodes)
     except Exception as error:
         errors = str(error)
     assert why in errors

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from terminal_machine import finished, host_image
+from waiting import HANG_S
 
 from agentloop.environments.terminal.benchmark import open_terminal
 from agentloop.environments.terminal.harbor.trajectory import find_recorded, recorded_policy
@@ -67,7 +68,7 @@ def trial(program: str, task: Path, jobs: Path, agent: str, **options: object) -
         command += ["--ak", f"{name}={value}"]
     variables = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "HARBOR_TELEMETRY": "off"}
     done = subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=240
+        command, env={**os.environ, **variables}, capture_output=True, text=True, check=False, timeout=HANG_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (file,) = jobs.glob("*/*/result.json")

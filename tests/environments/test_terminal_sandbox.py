@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from terminal_machine import finished, host_image
+from waiting import LOOK_S, LOOKS, ends
 
 from agentloop.environments.terminal.sandbox.changes import DEEPEST, HOLES, MANY, changes, state_hash
 from agentloop.environments.terminal.sandbox.launch import Layers
@@ -76,15 +77,18 @@ def test_nothing_is_left_after_errors_and_cancellation() -> None:
         async with open_sandbox(layers):
             raise ValueError("the block failed")
 
+    open_now = asyncio.Event()
+
     async def slow() -> None:
         async with open_sandbox(layers) as sandbox:
+            open_now.set()
             await sandbox.run("sleep 1000")
 
     async def play() -> None:
         with pytest.raises(ValueError, match="the block failed"):
             await broken()
         task = asyncio.create_task(slow())
-        await asyncio.sleep(0.4)
+        await open_now.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -113,11 +117,12 @@ def test_a_killed_process_takes_its_sandboxes_along() -> None:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
-    end = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not Path(f"/proc/{pid}").exists()
-    sweep()
+    assert ends(pid)
+    for _ in range(LOOKS):
+        sweep()
+        if not left_groups(f"{process.pid}-"):
+            break
+        time.sleep(LOOK_S)
     assert not left_groups(f"{process.pid}-")
     assert not list(Path("/tmp").glob(f"fewsteps-{process.pid}-*"))
 
@@ -206,9 +211,7 @@ def test_limits_hold() -> None:
             bomb = await sandbox.run("for i in $(seq 100); do sleep 5 & done 2>&1; wait")
             assert b"fork" in bomb.output
             await sandbox.halt()
-            started = time.monotonic()
-            assert (await sandbox.run("sleep 30", timeout_s=0.3)).code == 137
-            assert time.monotonic() - started < 5
+            assert (await sandbox.run("sleep 3600", timeout_s=0.3)).code == 137
             assert (await sandbox.run("echo up")).output == b"up\n"
 
     finished(play)

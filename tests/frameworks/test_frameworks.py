@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
@@ -22,6 +19,7 @@ from pathlib import Path
 import pytest
 from tiny_model import save_tiny_model
 from toy_runs import rows
+from waiting import HANG_S, held_port, until_answered
 
 from analysis.cli import main
 from occupancy.runs import Run, open_run
@@ -47,14 +45,8 @@ def said_by(environment: str, code: str) -> list[str]:
     """Lines that a framework's Python prints."""
     command = [program(environment, "python"), "-c", code]
     return subprocess.run(
-        command, check=True, timeout=240, capture_output=True, text=True
+        command, check=True, timeout=HANG_S, capture_output=True, text=True
     ).stdout.splitlines()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -62,17 +54,11 @@ def running(command: list[str], health: str, **environment: str) -> Iterator[sub
     """A server that answers at `health`; it is stopped at the end."""
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=HERE)
     try:
-        for _ in range(600):
-            assert process.poll() is None, "the server ended"
-            try:
-                with urllib.request.urlopen(health, timeout=1):
-                    break
-            except OSError:
-                time.sleep(0.1)
+        until_answered(health, process)
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(HANG_S)
 
 
 def played(run: Path, player: str, tasks: int, command: list[str], *more: str) -> None:
@@ -184,10 +170,9 @@ def test_a_verifiers_environment(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_an_openenv_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A game behind OpenEnv's own server, as `--env openenv:URL`."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    server = [program("verifiers", "python"), str(HERE / "openenv_game.py"), str(port)]
-    with running(server, f"{address}/health"):
+    game = [program("verifiers", "python"), str(HERE / "openenv_game.py")]
+    with held_port() as port, running([*game, str(port)], f"http://127.0.0.1:{port}/health"):
+        address = f"http://127.0.0.1:{port}"
         who = ["--student=players:guessing_student", "--teacher=players:guessing_teacher"]
         command = ["collect", f"--env=openenv:{address}", "--tasks=seeds:4", *who, *PILOT, "--workers=4"]
         sys.path.append(str(HERE))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-import time
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +42,8 @@ NO_TURN = {
 }
 NO_TURN |= {"drip", "silent", "echo_cut", "echo_escaped", "echo_finish"}
 """Modes in which the teacher gives no turn, while its server answers."""
+TOO_SLOW = {"drip", "silent"}
+"""Modes that only the limit of time ends."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,6 @@ def test_every_mode_ends_in_time_as_the_failure_that_it_is(
     mode: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
     told = asyncio.run(_ended(tmp_path / "run", mode))
     assert (told is not None) == (mode in LOST | NO_TURN), told
     assert isinstance(told, ServerLost) == (mode in LOST), told
@@ -63,7 +63,7 @@ def test_every_mode_ends_in_time_as_the_failure_that_it_is(
         assert "the teacher failed in all" in str(told)
     if mode in LOST:
         assert not rows(open_run(tmp_path / "run"), "traces")
-    assert time.monotonic() - began < 30
+    assert ("no answer in 0.5 s" in str(told)) == (mode in TOO_SLOW), told
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024, "KiB more"
     out = capfd.readouterr()
     forms = {KEY, KEY[:20], KEY[-20:], " ".join(KEY), "".join(f"\\u{ord(c):04x}" for c in KEY)}
@@ -84,8 +84,8 @@ async def _ended(folder: Path, mode: str) -> RunError | None:
 
 async def _collected(folder: Path, mode: str) -> None:
     async with hostile() as server:
-        # An endless answer ends at the limit of its size, however slow the machine is.
-        patience = 60 if mode == "endless" else 0.5
+        # The others end by themselves, however slow the machine is.
+        patience = 0.5 if mode in TOO_SLOW else 3600
         name = f"openai:t@{server.base}/{mode}/v1,max_tokens=64,timeout_s={patience}"
         worlds = Corridors(workers=2)
         teacher = open_policy(name, worlds)
@@ -242,7 +242,7 @@ def test_a_tls_failure_is_told_as_one() -> None:
         async with hostile() as server:
             session = open_session("agents")
             try:
-                await post(session, server.base.replace("http", "https"), {}, timeout_s=4, most_bytes=100)
+                await post(session, server.base.replace("http", "https"), {}, timeout_s=60, most_bytes=100)
             finally:
                 await session.close()
 

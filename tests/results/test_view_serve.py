@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -42,7 +41,7 @@ def server() -> Iterator[Viewer]:
 
 
 def get(server: Viewer, path: str, *, host: str = "") -> tuple[int, bytes]:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=120)
     connection.putrequest("GET", path, skip_host=True)
     connection.putheader("Host", host or f"localhost:{server.port}")
     connection.endheaders()
@@ -79,7 +78,7 @@ def test_turns_are_those_of_the_run(server: Viewer) -> None:
     ],
 )
 def test_nothing_else_is_answered(server: Viewer, path: str) -> None:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=120)
     request = f"GET {path.format(server.token)} HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n"
     connection.connect()
     connection.sock.sendall(request.encode("latin-1"))
@@ -118,22 +117,21 @@ def test_a_taken_port_and_a_port_without_a_server_are_one_line(
     assert capsys.readouterr().err.count("\n") == 2
 
 
-def test_ctrl_c_ends_it_at_once() -> None:
+def test_ctrl_c_ends_it_though_a_browser_keeps_its_connection_open() -> None:
     run = f"raise SystemExit(main(['view', {str(PILOT)!r}, '--serve', '--json']))"
     # A shell's background jobs ignore SIGINT.
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    command = [sys.executable, "-c", f"{heard}; from analysis.cli import main; {run}"]
+    patient = "from analysis.view import serve; serve._Handler.timeout = 3600"  # it waits for no connection
+    command = [sys.executable, "-c", f"{heard}; {patient}; from analysis.cli import main; {run}"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=os.environ, **pipes) as process:
         try:
             assert process.stdout is not None
             address = json.loads(process.stdout.readline())["address"]
             port = int(address.split(":")[2].split("/")[0])
-            with socket.create_connection(("127.0.0.1", port)):  # a browser that keeps its connection open
-                began = time.monotonic()
+            with socket.create_connection(("127.0.0.1", port)):
                 process.send_signal(signal.SIGINT)
-                assert process.wait(10) == 0
-                assert time.monotonic() - began < 5
+                assert process.wait(120) == 0
             assert process.stderr is not None
             assert process.stderr.read() == b""
         finally:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import aiohttp
 from toy_world import Corridor
+from waiting import HANG_S
 from yarl import URL
 
 from agentloop.run.settings import Settings, SpendingLimits
@@ -162,11 +163,11 @@ async def served(folder: Path, setup: Setup, *, ended: bool = True, **serving: A
             yield client
             if ended and not running.done():
                 await client.post("/close", {})
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(HANG_S):
                     await running
         finally:
             stop.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANG_S):
                 await running
 
 
@@ -192,7 +193,7 @@ def during(
 
     async def run() -> Any:
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(HANG_S),
             served(folder, setup or setup_of(RECIPE), ended=ended, **serving) as harness,
         ):
             return await act(harness)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +14,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from toy_runs import rows
+from waiting import HANG_S, held_port, until_answered
 
 from occupancy.runs import open_run
 
@@ -31,10 +29,11 @@ SERVE, PLAY, LEDGER, BOTH = [
 def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "harness.py").write_text(HARNESS)
     (tmp_path / "players.py").write_text(PLAYERS)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    with held_port() as port:
+        _the_page_runs(tmp_path, str(port))
 
+
+def _the_page_runs(tmp_path: Path, port: str) -> None:
     def command(words: list[str]) -> list[str]:
         start = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "analysis.cli"]
         rest = [port if word == "8333" else word for word in words[1:]]
@@ -42,21 +41,16 @@ def test_the_page_runs_as_it_stands(tmp_path: Path) -> None:
 
     def done(words: list[str]) -> subprocess.CompletedProcess[str]:
         how = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
-        return subprocess.run(command(words), check=False, timeout=60, **how)
+        return subprocess.run(command(words), check=False, timeout=HANG_S, **how)
 
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     server = subprocess.Popen(
         command(SERVE), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     )
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        until_answered(f"http://127.0.0.1:{port}/status", server)
         played = done(PLAY)
-        _, said = server.communicate(timeout=30)
+        _, said = server.communicate(timeout=HANG_S)
     finally:
         server.kill()
         server.wait()

@@ -16,6 +16,19 @@ from corridor_harness import ENDED, FIRST, RECIPE, SYSTEM, Client, Reader, durin
 from agentloop.types import Ask
 
 
+class Thinking(Reader):
+    """Asked once, it answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, ask: Ask) -> Any:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().__call__(ask)
+
+
 def test_the_same_call_again_gets_the_same_turn_charged_once(tmp_path: Path) -> None:
     student = Reader()
 
@@ -58,39 +71,42 @@ def test_conversations_only_grow(tmp_path: Path) -> None:
 
 
 def test_parallel_calls_of_one_episode_are_refused(tmp_path: Path) -> None:
-    class Slow(Reader):
-        async def __call__(self, ask: Ask) -> Any:
-            await asyncio.sleep(0.3)
-            return await super().__call__(ask)
+    student = Thinking()
 
     async def act(harness: Client) -> None:
         first = asyncio.create_task(harness.chat("e", FIRST))
-        await asyncio.sleep(0.1)
+        await student.asked.wait()
         status, error = await harness.chat("e", [*FIRST, said("forward"), ENDED])
         assert (status, error["code"]) == (400, "parallel_calls")
+        student.may_answer.set()
         assert await first == "forward"
 
-    during(tmp_path, act, setup=setup_of(RECIPE, student=Slow()))
+    during(tmp_path, act, setup=setup_of(RECIPE, student=student))
 
 
 def test_a_client_that_goes_away_finds_its_turn_again(tmp_path: Path) -> None:
-    class Slow(Reader):
-        async def __call__(self, ask: Ask) -> Any:
-            await asyncio.sleep(0.2)
-            return await super().__call__(ask)
-
-    student = Slow()
+    student = Thinking()
 
     async def act(harness: Client) -> None:
         port = int(harness.address.rpartition(":")[2])
         body = json.dumps({"messages": FIRST, "stream": True}).encode()
-        for _ in range(2):
+        turn, arrived = harness.desk.turn, 0
+
+        async def counted(*given: Any) -> Any:
+            nonlocal arrived
+            arrived += 1
+            return await turn(*given)
+
+        harness.desk.turn = counted
+        for n in range(2):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST /episodes/e/v1/chat/completions HTTP/1.1\r\nHost: x\r\n")
             writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
             await writer.drain()
-            await asyncio.sleep(0.05)
+            while arrived <= n:
+                await asyncio.sleep(0.01)
             writer.transport.abort()
+        student.may_answer.set()
         assert await harness.chat("e", FIRST) == "forward"
         assert student.calls == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ pytest.importorskip("aiohttp")
 
 from corridor_harness import ENDED, FIRST, RECIPE, SYSTEM, Client, Reader, during, said, setup_of
 from toy_runs import attempts, rows
+from waiting import HANG_S
 
 import agentloop.listening as listening_module
 from agentloop.types import Ask, CallFailed
@@ -101,7 +103,6 @@ def test_other_machines_need_a_key() -> None:
 
 
 def test_bodies_are_bounded_in_size_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening_module, "BODY_S", 0.3)
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-ID: e\r\n"
 
     async def act(harness: Client) -> None:
@@ -115,6 +116,7 @@ def test_bodies_are_bounded_in_size_and_time(tmp_path: Path, monkeypatch: pytest
             (b"Content-Encoding: gzip\r\nContent-Length: 22\r\n\r\n" + b"x" * 22, b" 415 "),
             (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b" 400 "),
         ):
+            monkeypatch.setattr(listening_module, "BODY_S", 0.3 if status == b" 408 " else HANG_S)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(head + body)
             assert status in await reader.readline()
@@ -146,7 +148,8 @@ def test_a_task_that_needs_no_further_episode_says_so(tmp_path: Path) -> None:
     async def act(harness: Client) -> None:
         for key in "ab":
             await harness.play(key, 3, "t")
-        await asyncio.sleep(0.1)
+        while (await harness.get("/status"))[1]["units_in_play"]:
+            await asyncio.sleep(0.01)
         assert await harness.play("c", 3, "t") == "not_needed"
         assert (await harness.reward("a", 1.0))[1] == {"used": False}
         assert await harness.chat("d", FIRST, "u") in ("forward", "stumble")
@@ -161,7 +164,9 @@ def test_a_model_that_fails_and_a_harness_that_falls_silent(tmp_path: Path) -> N
 
     async def act(harness: Client) -> Any:
         first = await harness.chat("silent", FIRST, "t")
-        await asyncio.sleep(0.6)
+        while "silent" not in harness.desk.ended:
+            await asyncio.sleep(0.01)
+        harness.desk.serving = replace(harness.desk.serving, idle_s=HANG_S)
         late = await harness.chat("silent", [*FIRST, said(first), ENDED], "t")
         await harness.play("good", 3, "u")
         assert await harness.play("second", 3, "u") == "teacher_failed"
@@ -216,9 +221,12 @@ def test_the_budget_is_never_exceeded_and_a_larger_one_goes_on(tmp_path: Path) -
 def test_a_stopped_server_goes_on_with_fewer_tasks_and_waits_no_longer_than_told(tmp_path: Path) -> None:
     """Two episodes are open at the stop; one harness goes on, the other asks again much later."""
 
+    may_answer = asyncio.Event()
+
     class Slow(Reader):
         async def __call__(self, ask: Ask) -> Any:
-            await asyncio.sleep(0.6 if ask.t == 2 else 0)
+            if ask.t == 2:
+                await may_answer.wait()
             return await super().__call__(ask)
 
     async def begin(harness: Client) -> None:
@@ -228,8 +236,10 @@ def test_a_stopped_server_goes_on_with_fewer_tasks_and_waits_no_longer_than_told
         grown = [*FIRST, said("forward"), ENDED]
         status, error = await harness.chat("a", grown, "a")
         assert (status, error["code"]) == (503, "wait")
-        await asyncio.sleep(0.5)
-        assert await harness.chat("a", grown, "a") == "forward"
+        may_answer.set()
+        while (found := await harness.chat("a", grown, "a")) == (status, error):
+            pass
+        assert found == "forward"
         assert (await harness.chat("c", FIRST, "c"))[1]["code"] == "enough_tasks"
         assert (await harness.get("/status"))[1]["open_episodes"] == 2
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import socket
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,6 +18,7 @@ pytest.importorskip("aiohttp")
 import aiohttp
 from corridor_harness import Client
 from toy_runs import attempts, rows
+from waiting import HANG_S, held_port
 
 from benchmarks.mock_server import Mock
 from occupancy.runs import open_run
@@ -31,7 +31,7 @@ class Patient(Client):
     """Repeats a call until it is answered, as clients of chat-completions servers do."""
 
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
-        for _ in range(1000):
+        while True:
             try:
                 status, got = await super().post(path, body, **headers)
             except aiohttp.ClientError:
@@ -39,7 +39,6 @@ class Patient(Client):
             if status != 503:
                 return status, got
             await asyncio.sleep(0.02)
-        raise AssertionError("the server never came back")
 
     async def get(self, path: str, **headers: str) -> tuple[int, Any]:
         while True:
@@ -61,19 +60,26 @@ async def _start(folder: Path, port: int, models: str) -> asyncio.subprocess.Pro
 
 async def _played(folder: Path, *, kills: int, seed: int) -> tuple[Mock, int]:
     """A run that is killed `kills` times while it is played; its models, and the kills that hit."""
-    mock, rng, hits = Mock(delay_s=0.01), random.Random(seed), 0
+    mock = Mock(delay_s=0.01)
     models = await mock.serve()
     address = f"http://127.0.0.1:{models.sockets[0].getsockname()[1]}/v1"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    async with asyncio.timeout(HANG_S):
+        with held_port() as port:
+            hits = await _killed(folder, port, mock, address, random.Random(seed).sample(range(8, 30), kills))
+    models.close()
+    return mock, hits
+
+
+async def _killed(folder: Path, port: int, mock: Mock, address: str, kills: list[int]) -> int:
+    """The kills that hit, each after so many further calls of a model."""
+    hits = 0
     process = await _start(folder, port, address)
     async with aiohttp.ClientSession() as session:
         harness = Patient(f"http://127.0.0.1:{port}", session, {"Authorization": f"Bearer {HARNESSES}"})
         playing = asyncio.create_task(harness.all_needed(TASKS))
-        for _ in range(kills):
+        for calls in kills:
             before = mock.requests
-            while mock.requests < before + rng.randrange(8, 30) and not playing.done():
+            while mock.requests < before + calls and not playing.done():
                 await asyncio.sleep(0.002)
             if playing.done():
                 break
@@ -81,12 +87,13 @@ async def _played(folder: Path, *, kills: int, seed: int) -> tuple[Mock, int]:
             await process.wait()
             hits += 1
             process = await _start(folder, port, address)
-        async with asyncio.timeout(120):
-            await playing
-            await harness.post("/close", {})
-            assert await process.wait() == 0
-    models.close()
-    return mock, hits
+        ended = asyncio.create_task(process.wait())
+        await asyncio.wait([playing, ended], return_when=asyncio.FIRST_COMPLETED)
+        assert not ended.done(), "the server ended by itself"
+        await playing
+        await harness.post("/close", {})
+        assert await ended == 0
+    return hits
 
 
 @pytest.mark.slow

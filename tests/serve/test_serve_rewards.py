@@ -13,6 +13,7 @@ pytest.importorskip("aiohttp")
 
 from corridor_harness import Client, served, setup_of
 from toy_runs import rows
+from waiting import HANG_S
 
 from agentloop.serve.calls import Failed
 from agentloop.serve.rewards import Traces, Trials, end_of, end_of_trial, follow, records_of
@@ -86,12 +87,13 @@ def test_a_run_gets_them_while_it_is_served(tmp_path: Path) -> None:
         async with served(tmp_path / "run", setup_of(RECIPE)) as harness:
             following = asyncio.create_task(follow(harness.desk, Traces(tmp_path, said.append)))
             file.write_text("no JSON\n")
-            await asyncio.sleep(0.5)
+            while not said:
+                await asyncio.sleep(0.05)
             for n in range(2):
                 await _unrewarded(harness, f"e{n}")
                 with file.open("a") as handle:
                     handle.write("".join(json.dumps(trace(key)) + "\n" for key in ("x", f"e{n}")))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(HANG_S):
                     while f"e{n}" not in harness.desk.ended:
                         await asyncio.sleep(0.05)
             following.cancel()

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from analysis.study.lines import serve
@@ -23,10 +24,10 @@ async def answer(request: dict[str, Any]) -> Any:
         case {"raise": _}:
             raise ZeroDivisionError("division by\nzero")
         case {"fork": file}:
-            if os.fork() == 0:
-                time.sleep(60)
-                os._exit(0)
-            open(file, "w").close()
+            if (child := os.fork()) == 0:
+                while True:
+                    time.sleep(60)
+            Path(file).write_text(str(child))
             os.kill(os.getpid(), signal.SIGKILL)
     return os.getpgid(0)
 

@@ -107,16 +107,25 @@ def serve(
         for _ in range(processes)
     ]
 
+    started: list[Any] = []
+    stopped = False
+
     def stop(*_: object) -> None:
-        for worker in workers:
+        nonlocal stopped
+        stopped = True
+        for worker in started:
             worker.terminate()
 
     signal.signal(signal.SIGTERM, stop)
     for worker in workers:
-        worker.start()
-    for worker in workers:
+        if not stopped:
+            worker.start()
+            started.append(worker)
+    if stopped:  # perhaps while one was being started
+        stop()
+    for worker in started:
         worker.join()
-    failed = [worker.exitcode for worker in workers if worker.exitcode not in (0, -signal.SIGTERM)]
+    failed = [worker.exitcode for worker in started if worker.exitcode not in (0, -signal.SIGTERM)]
     if failed:
         raise RunError(
             f"{len(failed)} of {processes} server processes ended with {failed}: is port {port} taken?"

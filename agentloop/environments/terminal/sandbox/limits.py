@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from agentloop.awake import awake_clock
 from occupancy.record.specs import Range, check
 
 PREFIX = "fewsteps-"
@@ -50,7 +51,7 @@ class Group:
 
     def remove(self, *, wait_s: float = 5.0) -> None:
         """Remove the groups; waits for processes that are being ended."""
-        end = time.monotonic() + wait_s
+        clock = awake_clock()
         for folder in self.folders:
             while folder.exists():
                 try:
@@ -58,7 +59,7 @@ class Group:
                 except FileNotFoundError:
                     break
                 except OSError:
-                    if time.monotonic() > end:
+                    if clock() > wait_s:
                         raise
                     time.sleep(0.002)
 

@@ -18,12 +18,12 @@ import shutil
 import signal
 import stat
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentloop.awake import awake_clock
 from agentloop.types import EnvironmentFailed
 
 from . import limits as limits_of
@@ -32,6 +32,10 @@ from .limits import Limits, make_group
 from .system_calls import call_filter
 
 START_S = 20.0
+STOP_S = 5.0
+"""Seconds in which processes are stopped."""
+LATE_S = 60.0
+"""Seconds that the answer of a command may come after its time limit, at which it is ended inside."""
 MOST_OUTPUT = 4 << 20
 """Bytes of one command's output."""
 SPARE = 8
@@ -110,7 +114,7 @@ class Sandbox:
         assert stdin is not None
         assert stdout is not None
         try:
-            async with asyncio.timeout(limit + 5):
+            async with asyncio.timeout(limit + LATE_S):
                 stdin.write(line.encode("utf-8", "surrogateescape"))
                 await stdin.drain()
                 await stdout.readuntil(f"{mark}\n".encode())
@@ -168,9 +172,9 @@ class Sandbox:
             await self._send(how, until="ZX")
 
     async def _send(self, how: signal.Signals, *, until: str) -> None:
-        end = time.monotonic() + 5
+        clock = awake_clock()
         while running := self._running(until):
-            if time.monotonic() > end:
+            if clock() > STOP_S:
                 raise SandboxFailed("processes of the sandbox could not be stopped")
             for pid in sorted(running, reverse=True):
                 with suppress(ProcessLookupError):

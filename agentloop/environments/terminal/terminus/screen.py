@@ -14,6 +14,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from agentloop.awake import awake_clock
+
 from ..sandbox.sandbox import Ran, Sandbox, SandboxFailed
 from .waiting import ACCEPTED, PROMPT, Terminal, inside_number
 
@@ -96,11 +98,11 @@ class Screen:
 
     async def last_output(self) -> str | None:
         """What the last command line printed, without the terminal's control codes; None before the first."""
-        end = time.monotonic() + FLUSH_S
+        clock = awake_clock()
         while True:
             _, log = self._terminal.tail(LONGEST_LOG)
             # The log is written by a process of its own, which may be a little late.
-            if log.rfind(PROMPT) > log.rfind(ACCEPTED) or not self.at_prompt() or time.monotonic() > end:
+            if log.rfind(PROMPT) > log.rfind(ACCEPTED) or not self.at_prompt() or clock() > FLUSH_S:
                 return last_printed(log)
             await asyncio.sleep(0.01)
 

@@ -15,13 +15,14 @@ import select
 import stat
 import struct
 import termios
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentloop.awake import awake_clock
+
 from ..sandbox.sandbox import Process, open_inside, process, tail_inside
 
-POLL_S = (0.001, 0.05)
+POLL_S = (0.001, 0.04)
 """Seconds between two looks: the first, and the most."""
 CALM_S = 0.05
 """Seconds without a change after which a program that reads the terminal is taken to wait for input."""
@@ -64,11 +65,11 @@ class Terminal:
         Returns:
             Whether it waits for input.
         """
-        end, pause, since, before = time.monotonic() + most_s, POLL_S[0], 0.0, ("", 0)
+        clock, pause, since, before = awake_clock(0.9 * CALM_S), POLL_S[0], 0.0, ("", 0)
         while True:
             seen = self._look()
             size, tail = self.tail()
-            now = time.monotonic()
+            now = clock()
             since = since if (seen, size) == before else now
             before = (seen, size)
             accepted = tail.rfind(ACCEPTED)
@@ -82,9 +83,9 @@ class Terminal:
             calm = CALM_S if seen == "input" or (seen == "prompt" and typed_at is None) else QUIET_S
             if seen != "busy" and now - since >= calm:
                 return True
-            if now >= end:
+            if now >= most_s:
                 return False
-            await asyncio.sleep(min(pause, max(end - now, 0)))
+            await asyncio.sleep(min(pause, most_s - now))
             pause = min(pause * 1.5, POLL_S[1])
 
     @property

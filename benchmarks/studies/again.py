@@ -3,7 +3,8 @@
     python -m benchmarks studies.again --study STUDY --out OUT --cells pure-bc-10000-s0 [--base DIR]
 
 On a GPU the sums of a training differ from day to day in their last bits, and samples with them. The
-difference is paired by task; its standard error is what evaluations alone leave.
+difference is paired by task; its standard error is what evaluations alone leave. With --keep the checkpoints stay,
+in OUT/NAME.training.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from occupancy.runs import open_run
 from occupancy.statistics.clusters import clustered_ratio
 
 
-def main(study: Path, out: Path, cells: list[str], base: str = "", gpus: int = -1) -> None:
+def main(
+    study: Path, out: Path, cells: list[str], base: str = "", gpus: int = -1, keep: bool = False
+) -> None:
     """Print a line a cell: pass@1 before and now, and their difference with its standard error."""
     config = read_study(study / "study.toml")
     registered = [
@@ -32,17 +35,17 @@ def main(study: Path, out: Path, cells: list[str], base: str = "", gpus: int = -
     ]
     known = {cell.name: cell for cell in registered}
     work = Study(study, config, gpus=None if gpus < 0 else gpus, here={"base": base} if base else {})
-    asyncio.run(_every(work, [known[name] for name in cells], out))
+    asyncio.run(_every(work, [known[name] for name in cells], out, keep=keep))
 
 
-async def _every(work: Study, cells: list[SweepCell], out: Path) -> None:
+async def _every(work: Study, cells: list[SweepCell], out: Path, *, keep: bool) -> None:
     try:
-        await every(_one(work, cell, out / cell.name) for cell in cells)
+        await every(_one(work, cell, out / cell.name, keep=keep) for cell in cells)
     finally:
         await work.close()
 
 
-async def _one(work: Study, cell: SweepCell, out: Path) -> None:
+async def _one(work: Study, cell: SweepCell, out: Path, *, keep: bool) -> None:
     config = work.config
     folders, _ = await asyncio.to_thread(work.cut_for, cell)
     job = Student(
@@ -52,6 +55,7 @@ async def _one(work: Study, cell: SweepCell, out: Path) -> None:
         config.evaluation.tasks,
         config.evaluation.attempts,
         config.training,
+        keep=keep,
         evaluation_seed=config.seed,
     )
     before, now = (

@@ -3,8 +3,8 @@
     python -m benchmarks studies.again --study STUDY --out OUT --cells pure-bc-10000-s0 [--base DIR]
 
 On a GPU the sums of a training differ from day to day in their last bits, and samples with them. The
-difference is paired by task; its standard error is what evaluations alone leave. With --keep the checkpoints stay,
-in OUT/NAME.training.
+difference is paired by task; its standard error is what evaluations alone leave. With --keep the checkpoints
+stay, in OUT/NAME.training.
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ from occupancy.runs import open_run
 from occupancy.statistics.clusters import clustered_ratio
 
 
-def main(
-    study: Path, out: Path, cells: list[str], base: str = "", gpus: int = -1, keep: bool = False
-) -> None:
+def main(study: Path, out: Path, cells: list[str], base: str = "", keep: bool = False) -> None:
     """Print a line a cell: pass@1 before and now, and their difference with its standard error."""
     config = read_study(study / "study.toml")
     registered = [
         SweepCell.from_dict(told) for told in json.loads((study / FILE).read_text("utf-8"))["cells"]
     ]
     known = {cell.name: cell for cell in registered}
-    work = Study(study, config, gpus=None if gpus < 0 else gpus, here={"base": base} if base else {})
+    work = Study(study, config, here={"base": base} if base else {})
     asyncio.run(_every(work, [known[name] for name in cells], out, keep=keep))
 
 

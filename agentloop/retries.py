@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from random import Random
 from typing import TypeVar
@@ -83,6 +84,8 @@ def retry_after(header: str) -> float | None:
     try:
         if header.replace(".", "", 1).isdigit():
             return float(header)
-        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
+        date = parsedate_to_datetime(header)
+        # A date without a zone ("-0000", as Python writes one) is UTC, and not this machine's time.
+        return max(date.replace(tzinfo=date.tzinfo or UTC).timestamp() - time.time(), 0.0)
     except (ValueError, OverflowError):
         return None

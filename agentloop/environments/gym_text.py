@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from agentloop.environments.seeds import Scale, SeedEpisode, SeedTasks, Which, shown
@@ -22,18 +24,19 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 class TextGym(SeedEpisode):
-    """One task in an environment of its own; its steps run in a thread."""
+    """One task in an environment of its own, whose calls run one after another in `thread`."""
 
-    def __init__(self, gym: Any, seed: int, scale: Scale, system: str) -> None:
+    def __init__(self, gym: Any, thread: Executor, seed: int, scale: Scale, system: str) -> None:
         space = getattr(gym, "action_space", None)
-        n, start = getattr(space, "n", None), int(getattr(space, "start", 0))
-        self._gym, self._actions = gym, None if n is None else range(start, start + int(n))
+        n, start = getattr(space, "n", None), getattr(space, "start", 0)
+        self._gym, self._thread = gym, thread
+        self._actions = None if n is None else range(int(start), int(start) + int(n))
         super().__init__(seed, scale, system or self._how())
 
     async def reset(self, seed: int) -> Reply:
         """Begin the task anew; its seed is the task's own, and not the episode's."""
         self._rewards = []
-        observation, _ = await asyncio.to_thread(self._gym.reset, seed=self._seed)
+        observation, _ = await _in(self._thread, partial(self._gym.reset, seed=self._seed))
         return Reply(shown(observation))
 
     async def step(self, text: str) -> Reply:
@@ -44,7 +47,7 @@ class TextGym(SeedEpisode):
             action = int(numbers[-1][:9]) if numbers else -1
             if action not in self._actions:
                 return Reply(self._how(), parse_status="no_action")
-        observation, reward, over, cut, _ = await asyncio.to_thread(self._gym.step, action)
+        observation, reward, over, cut, _ = await _in(self._thread, partial(self._gym.step, action))
         return self._stepped(observation, float(reward), bool(over or cut))
 
     def _how(self) -> str:
@@ -77,11 +80,20 @@ class TextGyms(SeedTasks):
 
     @asynccontextmanager
     async def opened(self, seed: int) -> AsyncIterator[Environment]:
-        """An environment of its own for one task."""
-        with boundary(EnvironmentFailed, self.name):
-            gym = await asyncio.to_thread(self._make)
+        """An environment of its own for one task, in a thread of its own."""
+        thread = ThreadPoolExecutor(1)
         try:
-            yield TextGym(gym, seed, self.scale, self._system)
+            with boundary(EnvironmentFailed, self.name):
+                gym = await _in(thread, self._make)
+            try:
+                yield TextGym(gym, thread, seed, self.scale, self._system)
+            finally:
+                with boundary(EnvironmentFailed, f"closing {self.name}"):
+                    await _in(thread, getattr(gym, "close", lambda: None))
         finally:
-            with boundary(EnvironmentFailed, f"closing {self.name}"):
-                await asyncio.to_thread(getattr(gym, "close", lambda: None))
+            thread.shutdown(wait=False)
+
+
+async def _in(thread: Executor, call: Callable[[], Any]) -> Any:
+    """What a call in the thread returns; it waits for one before it whose episode has been given up."""
+    return await asyncio.get_running_loop().run_in_executor(thread, call)

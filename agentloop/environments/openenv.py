@@ -77,11 +77,12 @@ def read_actions(schema: Any) -> Actions:
 
 
 class OpenEnv(SeedEpisode):
-    """One task over one WebSocket."""
+    """One task over a WebSocket, which is opened when it is needed."""
 
-    def __init__(self, socket: Any, seed: int, server: OpenEnvServer) -> None:
+    def __init__(self, seed: int, server: OpenEnvServer) -> None:
         super().__init__(seed, server.scale, server.system)
-        self._socket, self._server = socket, server
+        self._server = server
+        self._socket: Any = None
 
     async def reset(self, seed: int) -> Reply:
         """Begin the task anew; its seed is the task's own, and not the episode's."""
@@ -95,7 +96,27 @@ class OpenEnv(SeedEpisode):
             return Reply("No JSON object was found: act with one.", parse_status="no_action", role=role)
         return self._reply(await self._ask("step", action), role)
 
+    async def close(self) -> None:
+        """End the connection; what is asked next has a new one."""
+        import aiohttp
+
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            with suppress(ConnectionError, aiohttp.ClientError):
+                await socket.send_str('{"type": "close"}')
+            await socket.close()
+
     async def _ask(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._socket is None:
+            self._socket = await self._server.connected()
+        try:
+            return await self._answer(kind, data)
+        except BaseException:
+            # The answer may still come, and would be taken for the next one.
+            await self.close()
+            raise
+
+    async def _answer(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         import aiohttp
 
         try:
@@ -176,6 +197,14 @@ class OpenEnvServer(SeedTasks):
     @asynccontextmanager
     async def opened(self, seed: int) -> AsyncIterator[Environment]:
         """A connection of its own for one task."""
+        task = OpenEnv(seed, self)
+        try:
+            yield task
+        finally:
+            await task.close()
+
+    async def connected(self) -> Any:
+        """A new WebSocket; EnvironmentFailed where the server takes none."""
         import aiohttp
 
         if self._session is None:
@@ -183,17 +212,11 @@ class OpenEnvServer(SeedTasks):
         address = f"ws{self._url.removeprefix('http')}/ws"
         try:
             async with asyncio.timeout(self.timeout_s):
-                socket = await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
+                return await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise EnvironmentFailed(
                 f"{address} cannot be reached ({type(error).__name__}: {error})"
             ) from None
-        try:
-            yield OpenEnv(socket, seed, self)
-        finally:
-            with suppress(ConnectionError, aiohttp.ClientError):
-                await socket.send_str('{"type": "close"}')
-            await socket.close()
 
     async def close(self) -> None:
         """Close the connections."""

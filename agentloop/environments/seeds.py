@@ -15,6 +15,10 @@ from occupancy.record.errors import InputError
 from occupancy.record.specs import check
 
 Which = Literal["last", "sum", "max"]
+DIGITS = 6
+"""Of R; what follows them is rounding."""
+MOST = 1_000_000
+"""Tasks that a spec may name."""
 
 
 def shown(observation: Any) -> str:
@@ -56,7 +60,8 @@ class Scale:
         if not rewards:
             raise EnvironmentFailed("the episode is done and no step has had a reward")
         chosen = {"last": rewards[-1], "sum": sum(rewards), "max": max(rewards)}[self.reward]
-        return (chosen - self.reward_at_0) / (self.reward_at_1 - self.reward_at_0)
+        # Ten rewards of .1 sum to .9999999999999999, and one in float32 is .10000000149.
+        return round((chosen - self.reward_at_0) / (self.reward_at_1 - self.reward_at_0), DIGITS)
 
 
 class SeedEpisode:
@@ -92,8 +97,10 @@ class SeedTasks:
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`."""
         part = parse_spec(spec, splits=("seeds",))
-        if part.stop is None:
-            raise InputError(f"--tasks {spec}: expected seeds:N or seeds:A-B, since seeds have no end")
+        if part.stop is None or part.stop - part.start > MOST:
+            raise InputError(
+                f"--tasks {spec}: expected seeds:N or seeds:A-B of at most {MOST:,} seeds, which have no end"
+            )
         return [Task(f"seeds/{n}", f"seeds/{n}", "seeds") for n in range(part.start, part.stop)]
 
     def policy(self, spec: str) -> Policy | None:

@@ -22,7 +22,9 @@ from typing import TypeVar
 from occupancy.record.errors import InputError
 
 T = TypeVar("T")
-_SPEC = re.compile(r"(?P<split>\w+)(?:/(?P<level>\w+))?(?::(?:(?P<start>\d+)-)?(?P<stop>\d+))?", re.ASCII)
+_SPEC = re.compile(
+    r"(?P<split>\w+)(?:/(?P<level>\w+))?(?::(?:(?P<start>\d{1,18})-)?(?P<stop>\d{1,18}))?", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)

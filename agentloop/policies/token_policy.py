@@ -9,6 +9,7 @@ ones; what they spell, where they end and whether they fit is decided here, the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
@@ -87,8 +88,7 @@ class TokenPolicy:
     def __init__(self, spec: TokenSpec, codec: Codec, opening: Opening) -> None:
         self._spec, self._codec, self._opening = spec, codec, opening
         self._prompts = PromptIds(codec)
-        self._engine: Engine | None = None
-        self._loading: Awaitable[Engine] | None = None
+        self._loading: asyncio.Future[Engine] | None = None
         self._number = count()
         self.traits = Traits(
             gives=frozenset({"text", "usage", "token_ids"} | ({"logprob"} if spec.logprobs else set())),
@@ -110,18 +110,17 @@ class TokenPolicy:
 
     async def close(self) -> None:
         """Give the model's memory back."""
-        if self._engine is not None:
-            await self._engine.close()
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+            if not self._loading.cancelled() and self._loading.exception() is None:
+                await self._loading.result().close()
 
     async def load(self) -> Engine:
         """The engine, opened where it is not yet; the first turn does it otherwise."""
-        if self._engine is None:
-            if self._loading is None:
-                import asyncio
-
-                self._loading = asyncio.ensure_future(self._opening(self._spec, self._codec))
-            self._engine = await self._loading
-        return self._engine
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._opening(self._spec, self._codec))
+        # An episode whose time is over while the model loads gives up alone: the others wait for the same.
+        return await asyncio.shield(self._loading)
 
 
 def read_sampled(sampled: Sampled, codec: Codec, *, prompt: int, counter: str) -> Answer:

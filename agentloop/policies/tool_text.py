@@ -48,8 +48,10 @@ _TOOLS_END = (
 )
 
 _START = re.compile(r"\n?<tool_call>\s*")
-_END = re.compile(r"\s*</tool_call>")
-_PARTS = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(.*)\}', re.DOTALL)
+_HEAD = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*', re.DOTALL)
+_END = re.compile(r"\}\s*</tool_call>")
+_END_AFTER_JSON = re.compile(rf"\s*{_END.pattern}")
+_JSON = json.JSONDecoder()
 
 
 def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
@@ -70,26 +72,25 @@ def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
 def _call_from(text: str, begin: int) -> tuple[tuple[str, str], int] | None:
     """The call that begins there, and where it ends: arguments may hold an end tag themselves.
 
-    It ends at the first tag that leaves arguments in JSON, else at the first that leaves the form of a call.
+    It ends at the tag after arguments in JSON, else at the first that leaves the form of a call.
     """
-    first = None
-    for end in _END.finditer(text, begin):
-        parts = _PARTS.fullmatch(text, begin, end.start())
-        if parts is None or not _is_json(parts[1]):
-            continue
-        found = (json.loads(parts[1]), parts[2].strip()), end.end()
-        if _is_json(parts[2]):
-            return found
-        first = first or found
-    return first
+    head = _HEAD.match(text, begin)
+    if head is None or _end_of_json(text, head.start(1)) is None:
+        return None
+    stop = _end_of_json(text, head.end())
+    end = None if stop is None else _END_AFTER_JSON.match(text, stop)
+    if end is None:
+        end = _END.search(text, head.end())
+        stop = end and end.start()
+    return end and ((json.loads(head[1]), text[head.end() : stop].strip()), end.end())
 
 
-def _is_json(text: str) -> bool:
+def _end_of_json(text: str, begin: int) -> int | None:
+    """Where the JSON value that begins there ends; None where there is none."""
     try:
-        json.loads(text)
+        return _JSON.raw_decode(text, begin)[1]
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
 def plain_messages(context: Sequence[Message]) -> list[dict[str, Any]]:

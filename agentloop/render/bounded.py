@@ -64,17 +64,17 @@ def bounded(work: Callable[[], T], *, seconds: float) -> T:
         TooMuch: it took longer, or more memory than MOST_GB, and was stopped.
     """
     global _watch  # noqa: PLW0603 - one watcher a process
-    if _watch.process != os.getpid():
-        _watch = _Watch(process=os.getpid())
-        threading.Thread(target=_look, args=(_watch,), daemon=True, name="bounded").start()
+    if (watch := _watch).process != os.getpid():
+        watch = _watch = _Watch(process=os.getpid())
+        threading.Thread(target=_look, args=(watch,), daemon=True, name="bounded").start()
     call = _Call(threading.get_ident(), seconds, awake_clock(2 * POLL_S))
     try:
         try:
-            _watch.calls.add(call)
+            watch.calls.add(call)
             return work()
         finally:
-            with _watch.lock:
-                _watch.calls.discard(call)
+            with watch.lock:
+                watch.calls.discard(call)
                 if call.stopped:  # perhaps too late to be raised where it belongs
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), None)
     except _Stop:

@@ -88,7 +88,7 @@ class Desk:
         recorded = self._journal.take_recorded()
         for episode in recorded:
             if done(episode.unit):
-                self.ended[episode.key] = OVER
+                self.ended |= dict.fromkeys((episode.key, *episode.also), OVER)
                 continue
             again = Session(episode.key, episode.task_id, episode.first, replies=episode.replies)
             again.seated, again.also = True, list(episode.also)

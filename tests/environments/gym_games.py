@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -41,3 +43,21 @@ class Words(Guess):
 class Random(Guess):
     def reset(self, **given: Any) -> Any:
         return {"hint": f"Guess {random.random()}."}, {}
+
+
+class Slow(Guess):
+    """Its calls take a while, and have to be of one thread."""
+
+    def __init__(self) -> None:
+        self.thread, self.at_work = threading.get_ident(), False
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        assert not self.at_work
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        assert self.thread == threading.get_ident()
+        self.at_work = True
+        time.sleep(0.1)
+        self.at_work = False
+        return super().step(action)

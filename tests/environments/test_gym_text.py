@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from toy_runs import rows, run_of
 
@@ -76,6 +77,12 @@ def test_seeds_rewards_and_observations() -> None:
     assert [task.task_id for task in worlds.tasks("seeds:2-4")] == ["seeds/2", "seeds/3"]
     assert Scale("sum", -1, 3).R([1, -1, 1]) == 0.5
     assert Scale("max").R([0, 1, 0]) == 1
+    # A threshold of 1 is met by what is 1 but for rounding, and nothing is above it.
+    tenths = float(np.float32(0.1))
+    assert Scale("sum").R([0.1] * 10) == Scale("sum").R([1 / 49] * 49) == Scale("sum").R([tenths] * 10) == 1
+    assert Scale("sum", 0, 0.3).R([0.1] * 3) == Scale("last", 0, 0.1).R([tenths]) == 1
+    with pytest.raises(InputError, match="at most 1,000,000 seeds"):
+        worlds.tasks("seeds:10000000000")
     assert shown({"a": 1, "b": object}).startswith('{"a": 1, "b": "<class')
     with pytest.raises(InputError, match="two rewards"):
         Scale(reward_at_0=1)
@@ -83,3 +90,18 @@ def test_seeds_rewards_and_observations() -> None:
         Scale().R([])
     with pytest.raises(InputError, match="cannot be imported"):
         open_environments("gym:gym_games:Nothing")
+
+
+def test_calls_run_one_after_another_and_in_one_thread() -> None:
+    worlds = open_environments("gym:gym_games:Slow")
+    (task,) = worlds.tasks("seeds:1")
+
+    async def play() -> Any:
+        async with worlds.open(task) as env:
+            await env.reset(0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await env.step("3")
+            return await env.reset(0)
+
+    assert asyncio.run(play()).observation == "Guess."

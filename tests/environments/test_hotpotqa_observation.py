@@ -106,3 +106,14 @@ def test_a_model_s_own_tokenizer_can_count(tmp_path: Path) -> None:
     seen = shown([Passage("0", "Aldor é…", "é is a town — " * 200)], ends=ends, budget=90)
     assert 80 <= len(ends(seen)) <= 90
     assert seen.endswith(" …\n</information>")
+
+
+def test_a_tokenizer_counts_every_token_whatever_its_file_says(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_truncation(8)
+    made.enable_padding(length=8)
+    made.save(str(tmp_path / "tokenizer.json"))
+    ends = open_tokenizer(str(tmp_path / "tokenizer.json"))
+    assert (list(ends("a a")), len(ends("a " * 100))) == ([1, 3], 100)

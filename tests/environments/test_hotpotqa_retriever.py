@@ -55,6 +55,14 @@ def test_ones_own_retriever_is_named_by_its_function() -> None:
     assert made.name == "own"
     with pytest.raises(InputError, match="cannot be imported"):
         open_retriever("nowhere:own", corpus=[])
+    with pytest.raises(InputError, match="returned a list: expected a Retriever"):
+        open_retriever("test_hotpotqa_retriever:none", corpus=[])
+    with pytest.raises(InputError, match="raised TypeError"):
+        open_retriever("test_hotpotqa_retriever:ids", corpus=[])
+
+
+def none() -> list[Retriever]:
+    return []
 
 
 def own() -> Retriever:

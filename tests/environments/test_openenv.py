@@ -68,8 +68,10 @@ class Server:
                 await socket.send_json(self._told(await world.reset(0)))
             elif asked["type"] == "close" or self.fault == "broken":
                 break
-            elif self.fault == "silent":
-                await asyncio.sleep(30)
+            elif self.fault in ("silent", "late"):
+                await asyncio.sleep(30 if self.fault == "silent" else 0.1)
+                if self.fault == "late" and not socket.closed:
+                    await socket.send_json(self._told(Reply("late")))
             elif self.fault == "crash":
                 await socket.send_json(
                     {"type": "error", "data": {"code": "EXECUTION_ERROR", "message": "oh"}}
@@ -221,3 +223,22 @@ def test_turns_and_observations() -> None:
         assert worlds.tools[0]["function"]["parameters"]["required"] == ["move"]
         with pytest.raises(InputError, match="seeds:N"):
             worlds.tasks("seeds")
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    with serving(Server(fault="late")) as url:
+        worlds = open_environments(f"openenv:{url}")
+        (task,) = worlds.tasks("seeds:1")
+
+        async def play() -> tuple[Reply, Reply]:
+            async with worlds.open(task) as env:
+                first = await env.reset(0)
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await env.step("forward")
+                again = await env.reset(0)
+            await worlds.close()
+            return first, again
+
+        first, again = asyncio.run(play())
+    assert first == again

@@ -143,6 +143,14 @@ def test_deep_nesting_is_an_error_and_no_crash() -> None:
     assert parse_turn('{"a":' * 100_000 + "1" + "}" * 100_000).error
 
 
+def test_numbers_and_halves_of_characters_that_python_refuses_are_no_crash() -> None:
+    assert parse_turn(HEAD + f'[{{"keystrokes":"a","duration":{"9" * 5000}}}]}}').error.startswith(
+        "Invalid JSON"
+    )
+    (command,) = parse_turn(HEAD + r'[{"keystrokes":"echo \ud83d\n","duration":1}]}').commands
+    assert command.keystrokes == "echo \\ud83d\n"
+
+
 def test_long_outputs_keep_both_ends() -> None:
     assert shortened("x" * MOST_BYTES) == "x" * MOST_BYTES
     cut = shortened("a" * 6000 + "é" * 6000)
@@ -242,6 +250,26 @@ def test_long_keys_are_pasted_whole(size: int) -> None:
             screen = await open_screen(sandbox)
             await screen.type(f"cat > /long <<'END'\n{text}END\n", 0)
             assert (await sandbox.run("cat /long")).output.decode() == text
+
+    finished(play)
+
+
+def test_a_semicolon_at_the_end_is_typed() -> None:
+    """tmux takes one at the end of an argument as the end of its own command."""
+    lines = {
+        "find /etc -name shells -exec echo {} \\;\n": "/etc/shells\n",
+        "echo a;\n": "a\n",
+        r"echo 'b\\;'; echo ';'": r"b\\;" + "\n;\n",
+    }
+
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            screen = await open_screen(sandbox)
+            for keys, printed in lines.items():
+                whole, _, _ = keys.partition("\n")
+                for part in (keys,) if keys != whole else (f"{keys};", "\n"):
+                    await screen.type(part, 0)
+                assert await screen.last_output() == printed, keys
 
     finished(play)
 

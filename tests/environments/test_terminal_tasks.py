@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from terminal_machine import finished, host_image
 
+from agentloop.environments.terminal import episode
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
+from agentloop.environments.terminal.sandbox.changes import state_hash
 from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.scripted.student import StudentSettings, without_a_part
 from agentloop.environments.terminal.tasks.nl2bash import expected_of, normalised, solves, typed
@@ -154,6 +156,21 @@ def test_the_last_turn_is_graded(benchmark: Terminal) -> None:
             assert (reply.done, reply.reward, reply.parse_status) == (True, 1.0, "invalid")
             with pytest.raises(InputError, match="after the end"):
                 await env.step("again")
+
+    finished(one)
+
+
+def test_a_state_that_cannot_be_read_is_not_the_first_one(
+    benchmark: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changing(sandbox: object) -> dict[str, str]:
+        raise FileNotFoundError
+
+    async def one() -> None:
+        async with benchmark.open(benchmark.tasks("all")[0]) as env:
+            assert (await env.reset(0)).state_id == state_hash({})
+            monkeypatch.setattr(episode, "changes", changing)
+            assert (await env.step(turn_text("a", "p", []))).state_id is None
 
     finished(one)
 

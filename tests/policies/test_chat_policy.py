@@ -269,6 +269,15 @@ def test_an_end_tag_inside_arguments_ends_no_call(said: str, values: list[str]) 
     assert calls_in(text) == (said, calls)
 
 
+def test_a_turn_that_repeats_itself_without_end_is_read_at_once() -> None:
+    """Looking at every end tag, and at every blank before one, takes minutes for texts of this size."""
+    begun = '<tool_call>\n{"name": "f", "arguments": {'
+    for text in (begun + " " * 200_000, begun * 2000):
+        assert calls_in(text) == (text, [])
+    tags = "</tool_call>" * 20_000
+    assert calls_in(f"{begun}}}{tags}") == (tags.removeprefix("</tool_call>"), [("f", "{")])
+
+
 def test_tool_calls_become_text_and_text_becomes_tool_calls() -> None:
     raw = '{"query": "a  b",\n"n":1}'
     text = turn_text("Let me look.", [("search", raw), ("open", "{broken")])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from email.utils import formatdate
 from typing import Any
 
 import pytest
 
-from agentloop.retries import Retries, WaitTooLong, retried
+from agentloop.retries import Retries, WaitTooLong, retried, retry_after
 from occupancy.record.errors import InputError
 
 
@@ -56,3 +58,16 @@ def test_waits_double_up_to_a_limit_with_seeded_jitter() -> None:
 def test_a_policy_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="expected a"):
         Retries(**wrong)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_a_date_to_wait_for_is_the_same_everywhere(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        for written in (formatdate(time.time() + 60), formatdate(time.time() + 60, usegmt=True)):
+            assert 58 < (retry_after(written) or 0) <= 60, written
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert retry_after("soon") is None

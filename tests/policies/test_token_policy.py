@@ -119,3 +119,27 @@ def test_a_turn_without_a_closing_token_was_cut() -> None:
 def test_a_spec_that_cannot_be_used_says_why(text: str) -> None:
     with pytest.raises(InputError, match="expected"):
         parse_tokens(text)
+
+
+def test_who_gives_up_waiting_for_the_model_gives_up_alone() -> None:
+    loaded: list[Fake] = []
+
+    async def opening(given: TokenSpec, of: Codec) -> Fake:
+        await asyncio.sleep(0.05)
+        loaded.append(Fake(of))
+        return loaded[0]
+
+    async def main() -> None:
+        student = TokenPolicy(TokenSpec("chatml"), codec("chatml"), opening)
+
+        async def impatient() -> None:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await student.load()
+
+        _, engine = await asyncio.gather(impatient(), student.load())
+        assert engine is await student.load()
+        await student.close()
+
+    asyncio.run(main())
+    assert [engine.window for engine in loaded] == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from typing import Any
 
 import pytest
@@ -177,3 +178,12 @@ def test_a_tokenizer_is_a_folder_unless_the_hub_is_asked_for(tmp_path: object) -
         load_codec("no/such")
     with pytest.raises(InputError, match="cannot be loaded"):
         load_codec(str(tmp_path))
+
+
+def test_a_call_leaves_the_watcher_that_it_came_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads may each begin to watch: a call that stayed with one would be stopped after its end."""
+    monkeypatch.setattr(bounded, "_watch", bounded._Watch(process=os.getpid()))
+    first = bounded._watch
+    later = bounded._Watch(process=os.getpid())
+    bounded.bounded(lambda: monkeypatch.setattr(bounded, "_watch", later), seconds=1)
+    assert not first.calls

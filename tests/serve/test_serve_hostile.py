@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -18,8 +19,13 @@ from toy_runs import attempts, rows
 from waiting import HANG_S
 
 import agentloop.listening as listening_module
-from agentloop.types import Ask, CallFailed
+from agentloop.serve.calls import HarnessCall, Said
+from agentloop.serve.desk import Desk
+from agentloop.serve.journal import Journal, Recorded
+from agentloop.serve.settings import Serving
+from agentloop.types import Ask, CallFailed, Reply
 from occupancy.record.errors import BudgetStopped, InputError
+from occupancy.record.rows import Key
 from occupancy.runs import open_run
 
 
@@ -247,3 +253,20 @@ def test_a_stopped_server_goes_on_with_fewer_tasks_and_waits_no_longer_than_told
     during(tmp_path, begin, setup=setup_of(RECIPE, student=student))
     during(tmp_path, go_on, setup=setup_of(RECIPE, student=student), tasks=1, wait_s=0.2)
     assert student.calls == 3
+
+
+def test_a_reward_is_known_again_by_the_key_that_took_an_episode_over(tmp_path: Path) -> None:
+    call = HarnessCall((Said("user", "go"),), has_tools=False)
+
+    async def main() -> None:
+        unit = Key("rollout", "task", 0)
+        with closing(Journal(tmp_path)) as journal:
+            journal.began(Recorded("first", "task", unit, 0, call))
+            journal.taken_over("first", "second")
+        with closing(Journal(tmp_path)) as journal:
+            desk = Desk(journal, lambda task, *, with_demo: 0, Serving())
+            desk.recover(lambda key: key == unit)
+            for key in ("first", "second"):
+                assert not desk.end_of(key, Reply("", done=True, reward=1.0))
+
+    asyncio.run(main())

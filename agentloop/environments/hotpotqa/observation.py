@@ -41,6 +41,9 @@ def open_tokenizer(name: str) -> Ends:
     tokenizers = imported("tokenizers", "agents")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(name)
+        # The file may say that texts are cut or filled up to a length: then it would count other tokens.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"tokenizer {name} cannot be read ({error}): expected a tokenizer.json") from error
     return lambda text: [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]

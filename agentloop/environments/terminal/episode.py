@@ -183,8 +183,14 @@ class TerminalEpisode:
     async def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
         assert self._place is not None
         assert self._place.sandbox is not None
-        changed = [p for p in await self._changes() if p not in wanted and not p.startswith(SCRATCH)]
-        made = [path for path in changed if before(path, self._place.sandbox.layers) is None]
+        changed = await self._changes() or {}
+        made = [
+            path
+            for path in changed
+            if path not in wanted
+            and not path.startswith(SCRATCH)
+            and before(path, self._place.sandbox.layers) is None
+        ]
         outermost: list[str] = []
         for path in sorted(made, key=lambda path: path.split("/")):
             if not (outermost and path.startswith(f"{outermost[-1]}/")):
@@ -193,10 +199,11 @@ class TerminalEpisode:
 
     async def _state(self) -> int | None:
         assert self._place is not None
-        return state_hash(await self._changes()) if self._place.sandbox else None
+        changed = await self._changes() if self._place.sandbox else None
+        return None if changed is None else state_hash(changed)
 
-    async def _changes(self) -> dict[str, str]:
-        """What is changed now; a process that still runs may change a folder while it is read."""
+    async def _changes(self) -> dict[str, str] | None:
+        """What is changed now; None where processes that still run change it whenever it is read."""
         assert self._place is not None
         assert self._place.sandbox is not None
         for _ in range(3):
@@ -204,4 +211,4 @@ class TerminalEpisode:
                 return await asyncio.to_thread(changes, self._place.sandbox)
             except OSError:
                 continue
-        return {}
+        return None

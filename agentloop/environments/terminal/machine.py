@@ -31,6 +31,7 @@ PROGRAMS = {
     "jq": "jq",
     "pstree": "psmisc",
     "column": "bsdextrautils",
+    "rename": "rename",
 }
 """What the reference commands of nl2bash use beside a base system, with the Debian packages that have it."""
 

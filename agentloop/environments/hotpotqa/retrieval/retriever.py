@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.types import EnvironmentFailed, Status
-from occupancy.record.errors import DataError
+from occupancy.record.errors import DataError, InputError
 
 from .index import open_bm25
 from .passages import Corpus, Passage
@@ -47,9 +47,11 @@ def open_retriever(spec: str, *, corpus: Sequence[Path], cache: Path | None = No
 
         return remote(spec)
     if spec != "bm25":
-        from agentloop.policies.by_name import named
+        from agentloop.policies.by_name import called, named
 
-        made: Retriever = named(spec)()
+        made = called(named(spec), f"retriever {spec!r}")
+        if not isinstance(made, Retriever):
+            raise InputError(f"{spec!r} returned a {type(made).__name__}: expected a Retriever")
         return made
     return embedded(corpus, cache=cache)
 

@@ -24,7 +24,7 @@ from .launch import USER_BASE, Layers, is_root
 HOST = "host"
 PACKAGES = (
     "bash coreutils findutils grep sed gawk mawk tar gzip bzip2 xz-utils diffutils file less procps psmisc "
-    "tmux tree cpio jq bc bsdextrautils util-linux netbase python3 vim-tiny"
+    "tmux tree cpio jq bc bsdextrautils util-linux netbase python3 vim-tiny rename"
 )
 SKELETON = 5
 """Version of the files below; a new one makes a new folder in the cache."""

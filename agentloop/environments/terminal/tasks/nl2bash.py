@@ -31,7 +31,7 @@ from ..sandbox.sandbox import Sandbox, open_sandbox
 from ..terminus.screen import Screen, open_screen
 from .task import SCRATCH, Expected, TerminalTask, in_sandbox
 
-VERSION = "nl2bash-2"
+VERSION = "nl2bash-3"
 HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
 TEST_SHARE = 3
 """One of so many clusters is in `test`."""

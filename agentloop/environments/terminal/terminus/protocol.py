@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from occupancy.record.rows import storable
+
 LONGEST_S = 60.0
 """Most seconds that a command is waited for, whatever a turn says."""
 DEFAULT_S = 1.0
@@ -118,7 +120,7 @@ def _parse(text: str) -> Parsed:
         return Parsed(error="No valid JSON found in response", warnings=tuple(warnings))
     try:
         data = json.loads(content)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         shown = f"Content: {content!r}" if len(content) < 200 else f"Content preview: {content[:100]!r}..."
         return Parsed(error=f"Invalid JSON: {error} | {shown}", warnings=tuple(warnings))
     error_found = _check_fields(data, content, warnings)
@@ -202,7 +204,7 @@ def _commands(given: list[Any], warnings: list[str]) -> tuple[list[Command], str
                 f"Command {i} should end with newline when followed by another command. Otherwise the two "
                 "commands will be concatenated together on the same line."
             )
-        commands.append(Command(keystrokes, _seconds(seconds)))
+        commands.append(Command(storable(keystrokes), _seconds(seconds)))
     return commands, ""
 
 
@@ -224,7 +226,7 @@ def _any_object(text: str, error: str) -> str | None:
     for found in re.finditer(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}", text):
         try:
             json.loads(found[0])
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             continue
         return found[0]
     return None

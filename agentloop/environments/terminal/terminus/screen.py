@@ -65,8 +65,8 @@ class Screen:
             await self._new_log()
         line = self.at_prompt() and keys.endswith("\n")
         typed_at = self._terminal.size if line else None
-        if len(keys.encode("utf-8", "surrogateescape")) > LONGEST_KEYS:
-            packed = base64.b64encode(keys.encode("utf-8", "surrogateescape")).decode()
+        if len(keys.encode()) > LONGEST_KEYS:
+            packed = base64.b64encode(keys.encode()).decode()
             for i in range(0, len(packed), PIECE):  # one argument of a command has a limit
                 await self.sandbox.run(f"echo {packed[i : i + PIECE]} >> {FOLDER}/keys")
             paste = f"load-buffer - \\; paste-buffer -d -t {SESSION}; rm {FOLDER}/keys"
@@ -74,11 +74,11 @@ class Screen:
         elif line:
             # Enter is pressed when the processes that brought the keys are gone: a command may list them.
             await self._tmux(
-                f"send-keys -t {SESSION} -- {shlex.quote(keys[:-1])} \\; "
+                f"send-keys -t {SESSION} -- {_argument(keys[:-1])} \\; "
                 f"run-shell -b -d {ENTER_S} -C 'send-keys -t {SESSION} Enter'"
             )
         else:
-            await self._tmux(f"send-keys -t {SESSION} -- {shlex.quote(keys)}")
+            await self._tmux(f"send-keys -t {SESSION} -- {_argument(keys)}")
         if self.mode == TIMED:
             await asyncio.sleep(max(0.0, seconds - (time.monotonic() - started)))
         else:
@@ -118,6 +118,11 @@ class Screen:
     async def _tmux(self, command: str, before: str = "") -> str:
         ran = await self.sandbox.run(f"{before}{TMUX} {command}")
         return ran.output.decode("utf-8", "replace")
+
+
+def _argument(keys: str) -> str:
+    """Keys for tmux, which takes a semicolon at an argument's end as its own, and `\\;` as a semicolon."""
+    return shlex.quote(f"{keys[:-1]}\\;" if keys.endswith(";") else keys)
 
 
 def new_lines(before: str, whole: str) -> str | None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plan.pilot import Contexts, Floats, Pilot, TeacherTurns, ratio
+from analysis.plan.pilot import Contexts, Floats, Pilot, TeacherTurns
 from occupancy.record.errors import InputError
 from occupancy.record.prices import PICO, read_prices
+from occupancy.statistics.clusters import clustered_ratio
 
 AXES = ("inference", "training", "money")
 
@@ -187,4 +188,4 @@ def _prefix_money(turns: TeacherTurns, prices: Prices) -> float:
 
 
 def _mean(pilot: Pilot, values: Floats) -> tuple[Floats, Floats]:
-    return ratio(values, np.ones_like(values), cluster=pilot.contexts.cluster, n_clusters=len(pilot.clusters))
+    return clustered_ratio(values, np.ones_like(values), cluster=pilot.contexts.cluster)

@@ -10,8 +10,9 @@ import numpy as np
 from analysis.curves.arms import FILTERED
 from analysis.curves.prior import Facts
 from analysis.plan.costs import per_context
-from analysis.plan.pilot import Episodes, Floats, Pilot, ratio
+from analysis.plan.pilot import Episodes, Floats, Pilot
 from analysis.plan.reweigh import kept, proposed
+from occupancy.statistics.clusters import clustered_ratio
 
 
 def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
@@ -20,23 +21,19 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
     sunk: teacher tokens of other runs that every student is trained on.
     """
     contexts = pilot.contexts
-    known = np.isfinite(contexts.teacher)
     early = contexts.t_prime <= contexts.T / 2
-    back = {0.0: contexts.student} | dict(zip(contexts.k.astype(float), contexts.handback.T, strict=True))
-    counts = {0.0: known.astype(float)} | dict(
-        zip(contexts.k.astype(float), contexts.replicates.T, strict=True)
+    later = zip(contexts.handback.T, contexts.replicates.T, strict=True)
+    played = {0: (contexts.student, contexts.student_replicates)} | dict(
+        zip(contexts.k.tolist(), later, strict=True)
     )
 
     def won(values: Floats, among: Any = True) -> tuple[float, int] | None:
         data = values[np.isfinite(values) & among]
         return (float(data.sum()), len(data)) if len(data) else None
 
-    def handed(k: float) -> tuple[float, int] | None:
-        if k not in back or not np.isfinite(back[k]).any():
-            return None
-        data = np.isfinite(back[k])
-        n = counts[k][data] if k else np.full(int(data.sum()), 2.0)
-        return float((back[k][data] * n).sum()), int(n.sum())
+    def handed(k: int) -> tuple[float, int] | None:
+        rate, n = played.get(k, (np.zeros(0), np.zeros(0)))
+        return (float((np.nan_to_num(rate) * n).sum()), int(n.sum())) if n.any() else None
 
     shown, tails = pilot.demo_turns.lengths, contexts.turns.lengths
     return Facts(
@@ -46,9 +43,9 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
         failed=won(contexts.teacher, contexts.parent == 0),
         early=won(contexts.teacher, early),
         late=won(contexts.teacher, ~early),
-        handback0=handed(0.0),
-        handback1=handed(1.0),
-        handback5=handed(5.0),
+        handback0=handed(0),
+        handback1=handed(1),
+        handback5=handed(5),
         T_max=float(pilot.recipe.T_max),
         turns_demo=float(shown.mean()) if len(shown) else None,
         turns_tail=float(tails.mean()),
@@ -64,7 +61,7 @@ def pass_at_1(pilot: Pilot, episodes: Episodes) -> tuple[float, float]:
     if not known.any():
         return math.nan, math.nan
     own, cluster = episodes.R[known], episodes.cluster[known]
-    mean, se = ratio(own, np.ones(len(own)), cluster=cluster, n_clusters=len(pilot.clusters))
+    mean, se = clustered_ratio(own, np.ones(len(own)), cluster=cluster)
     return float(mean), float(se)
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.plan.pilot import LEAST_TASKS, Contexts, Flags, Floats, Ints, Pilot, by_cluster, ratio
+from analysis.plan.pilot import LEAST_TASKS, Contexts, Flags, Floats, Ints, Pilot
 from occupancy.record.recipe import INF
+from occupancy.statistics.clusters import clustered_ratio, sums_by_cluster
 
 BASES = ("handback", "alive", "parent")
 ENOUGH = 0.5
@@ -45,23 +46,19 @@ class Gains:
     """Where U_0 comes from: one of BASES."""
 
 
-def gains(
-    pilot: Pilot, *, base: str | None = None, weights: Floats | None = None, failures_as_zero: bool = False
-) -> Gains:
+def gains(pilot: Pilot, *, base: str | None = None, weights: Floats | None = None) -> Gains:
     """Estimate G(K) at every measured depth.
 
     A context whose hand-back was not played, or failed, is stood for by those of the same kind (teacher
     not done within k turns) that have one: leaving it out alone would favour short continuations.
     base: where U_0 comes from; by default the best that the pilot has.
     weights: [C] of the contexts, see `reweigh`; None for the pilot's own law.
-    failures_as_zero: continuations that ended in an error count as R = 0 instead of no data.
     """
     contexts = pilot.contexts
     base = base or best_base(pilot)
     start = {"handback": contexts.student, "parent": contexts.parent}.get(base)
     start = _alive(pilot) if start is None else start
-    full = np.nan_to_num(contexts.teacher) if failures_as_zero else contexts.teacher
-    done = _done(contexts)
+    full, done = contexts.teacher, _done(contexts)
     won = np.where(done, full[:, None], np.column_stack([contexts.handback, full]))
     known = np.isfinite(won) & np.isfinite(start)[:, None]
     shares = np.zeros(won.shape)
@@ -73,7 +70,7 @@ def gains(
     if weights is not None:
         shares = shares * weights[:, None]
     values = np.where(shares > 0, won - start[:, None], 0.0)
-    mean, se = ratio(values * shares, shares, cluster=contexts.cluster, n_clusters=len(pilot.clusters))
+    mean, se = clustered_ratio(values * shares, shares, cluster=contexts.cluster)
     return Gains(
         K=(*(float(k) for k in contexts.k), INF), values=values, weights=shares, mean=mean, se=se, base=base
     )
@@ -91,7 +88,7 @@ def tasks_measured(pilot: Pilot) -> tuple[Ints, Ints]:
     have = needed[:, :-1] & np.isfinite(contexts.handback)
     have = np.column_stack([have, needed[:, -1]])
     wanted, measured = (
-        by_cluster(part, cluster=contexts.cluster, n_clusters=len(pilot.clusters)).astype(bool).sum(0)
+        sums_by_cluster(part, cluster=contexts.cluster, n_clusters=len(pilot.clusters)).astype(bool).sum(0)
         for part in (needed.astype(float), have.astype(float))
     )
     return wanted, measured
@@ -122,7 +119,9 @@ def _alive(pilot: Pilot) -> Floats:
     R = rollouts.R[known, None]
     value = (alive * R).sum(0) / np.maximum(alive.sum(0), 1)
     share = np.bincount(contexts.t_prime, minlength=len(turn) + 1)[1:] / np.maximum(alive.sum(0), 1)
-    pull = by_cluster(((R - value) * alive * share).sum(1), cluster=rollouts.cluster[known], n_clusters=Q)
+    pull = sums_by_cluster(
+        ((R - value) * alive * share).sum(1), cluster=rollouts.cluster[known], n_clusters=Q
+    )
     held = np.bincount(contexts.cluster, minlength=Q)
     spread = np.divide(pull, held, out=np.zeros(Q), where=held > 0)
     return np.asarray(value[contexts.t_prime - 1] + spread[contexts.cluster])

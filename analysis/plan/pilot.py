@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
-from occupancy.statistics.clusters import clustered_ratio, kish, sums_by_cluster
+from occupancy.statistics.clusters import kish
 from occupancy.statistics.coverage import good_turing
 
 LEAST_TASKS = 20
@@ -77,6 +77,8 @@ class Contexts:
     turns: TeacherTurns
     student: Floats
     """[C] U_0 by hand-back at k = 0: success rate of new student episodes from h; NaN where none."""
+    student_replicates: Ints
+    """[C] replicates behind that mean."""
     parent: Floats
     """[C] success of the rollout that h was drawn from: not U_0, see `handback`; NaN where no data."""
     teacher: Floats
@@ -209,11 +211,3 @@ class Pilot:
         if not len(ids) or (ids == "").any():
             return math.nan
         return good_turing(ids)[0]
-
-
-by_cluster = sums_by_cluster
-
-
-def ratio(numerator: Floats, denominator: Floats, *, cluster: Ints, n_clusters: int) -> tuple[Floats, Floats]:
-    """Ratio of sums [...] with its standard error clustered by task; NaN with a single cluster."""
-    return clustered_ratio(numerator, denominator, cluster=cluster)

@@ -219,6 +219,7 @@ def _contexts(
             context_id=_context_ids(rows, teacher_turns),
             turns=_teacher_turns(rows["episode_id"], teacher_turns),
             student=handback[:, 0],
+            student_replicates=replicates[:, 0],
             parent=parents["won"].to_numpy(float),
             teacher=rows["won"].to_numpy(float),
             k=k[1:],

@@ -16,7 +16,8 @@ import numpy as np
 from analysis.curves.arms import FILTERED
 from analysis.plan.costs import costs_of_contexts
 from analysis.plan.handback import gains
-from analysis.plan.pilot import Floats, Pilot, ratio
+from analysis.plan.pilot import Floats, Pilot
+from occupancy.statistics.clusters import clustered_ratio
 
 LAWS = ("trajectory", "pooled", "task_pooled", "op-success", "op-critical", "oec", "op-failed")
 """Occupancies first, then recipes that differ from op-short in more than K."""
@@ -65,12 +66,11 @@ def _row(pilot: Pilot, law: str) -> dict[str, Any]:
     row: dict[str, Any] = {"law": law, "identified": bool(total > 0), "note": NOTES.get(law, "")}
     if not total > 0:
         return row | {"note": "no context of the pilot is of this law: its filters reject all of them"}
-    cluster, Q = pilot.contexts.cluster, len(pilot.clusters)
     whole = (costs_of_contexts(pilot, axis=axis, prices=None)[:, -1] for axis in ("inference", "training"))
     spent, spent_se, trained, trained_se = (
         float(number)
         for each, share in zip(whole, (played, weight), strict=True)
-        for number in ratio(each * share, weight, cluster=cluster, n_clusters=Q)
+        for number in clustered_ratio(each * share, weight, cluster=pilot.contexts.cluster)
     )
     found = gains(pilot, weights=weight)
     return row | {

@@ -134,10 +134,6 @@ def _told(moves: dict[str, float | None], *, same: bool) -> str:
     return (", as asked" if same else ", instead") + (f" ({', '.join(changed)})." if changed else ".")
 
 
-def _number(change: float) -> str:
-    return f"{change:+,.0f}" if abs(change) >= 100 else f"{change:+.3g}"
-
-
 def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from agentloop.ledger.store import Ledger
 from analysis.plan.handback import best_base, gains
 from analysis.plan.pilot import Pilot
+from analysis.plan.read import teacher_tokens
 from occupancy import Trajectories, coverage, occupancy
 from occupancy.record.errors import DataError
 from occupancy.record.finish import retained_tokens
@@ -179,21 +178,12 @@ def spent(runs: dict[str, Run]) -> pd.DataFrame:
             "a pilot's demonstrations": shown,
             "rejected": max(0, kept - used - shown),
             "not in a text": output - kept,
-            "failed or lost": max(0, _bought(run) - output),
+            "failed or lost": max(0, sum(teacher_tokens(run.folder)) - output),
             "prefix, from a cache": int(cached),
             "prefix, read again": int(prompt - cached),
         }
         rows += [{"run": name, "use": use, "tokens": tokens} for use, tokens in uses.items()]
     return pd.DataFrame(rows)
-
-
-def _bought(run: Run) -> int:
-    """C_i by the ledger; 0 for runs without one."""
-    file = run.folder / "ledger.sqlite"
-    if not file.exists():
-        return 0
-    with closing(Ledger(file, read_only=True)) as ledger:
-        return ledger.account().output_tokens
 
 
 def losses(folders: dict[str, Path]) -> pd.DataFrame:

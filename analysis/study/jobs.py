@@ -1,4 +1,4 @@
-"""Jobs of a study, and the protocol `Workshop` that does them: train, evaluate, collect.
+"""Jobs of a study, and the protocol `Workshop` that does them: train, train and evaluate, collect.
 
 A job is a frozen record whose `out` is the folder of its result. It can be done again at any time: a finished
 one returns at once, one that was stopped goes on where it was. Jobs travel to worker processes as JSON.
@@ -30,22 +30,6 @@ class Train:
 
     def __post_init__(self) -> None:
         _check_training(self)
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Play tasks with a student that exists; the result is an evaluation's run folder."""
-
-    student: Path
-    """A checkpoint's folder."""
-    tasks: str
-    """Task spec, as the environment reads it."""
-    attempts: Few
-    seed: Seed
-    out: Path
-
-    def __post_init__(self) -> None:
-        _check(self)
 
 
 @dataclass(frozen=True)
@@ -96,8 +80,8 @@ class Collect:
         object.__setattr__(self, "recipe", replace(self.recipe, teacher=self.teacher))
 
 
-Job = Train | Evaluate | Student | Collect
-KINDS = {made.__name__.lower(): made for made in (Train, Evaluate, Student, Collect)}
+Job = Train | Student | Collect
+KINDS = {made.__name__.lower(): made for made in (Train, Student, Collect)}
 
 
 class Workshop(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from agentloop.run.types import seed_of
-from analysis.study.jobs import Collect, Evaluate, Job, Student, Train
+from analysis.study.jobs import Collect, Job, Student, Train
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe
@@ -88,19 +88,15 @@ class Laboratory:
         own = {"tasks": job.tasks, "n_tasks": n, "kind": "pilot" if pilot else "collect"}
         create_run(folder, recipe, info | own).commit(rows)
 
-    def _evaluate(self, job: Evaluate | Student, folder: Path) -> None:
-        if isinstance(job, Student):
-            law, seed = WorldTrainer(self.world).law(job.folders), job.evaluation_seed
-            luck = job.seed
-        else:
-            law, seed, luck = np.load(job.student / _LAW), job.seed, 0
+    def _evaluate(self, job: Student, folder: Path) -> None:
+        law = WorldTrainer(self.world).law(job.folders)
         recipe = Recipe("evaluation", teacher="none", T_max=self.world.horizon)
         info = {"kind": "evaluation", "environment": f"world {self.world.name}", "tasks": job.tasks}
         run = create_run(folder, recipe, info | {"student": "student", "attempts": job.attempts})
-        luck = int.from_bytes(blake2b(law.tobytes() + luck.to_bytes(8), digest_size=4).digest())
-        run.commit({"evaluations": self._scores(law, job, seed, luck)})
+        luck = int.from_bytes(blake2b(law.tobytes() + job.seed.to_bytes(8), digest_size=4).digest())
+        run.commit({"evaluations": self._scores(law, job, luck)})
 
-    def _scores(self, law: Float64, job: Evaluate | Student, seed: int, luck: int) -> list[Row]:
+    def _scores(self, law: Float64, job: Student, luck: int) -> list[Row]:
         chance, rows = chances_of(self.world, law), []
         for spec in job.tasks.split("+"):
             split, first, n = _slice(spec)
@@ -108,7 +104,7 @@ class Laboratory:
             # Task q of a split is the same first state in every evaluation.
             starts = np.random.default_rng([at, 0]).choice(self.world.S, size=first + n, p=self.world.start)
             won = (
-                np.random.default_rng([at, seed, luck]).random((n, job.attempts))
+                np.random.default_rng([at, job.evaluation_seed, luck]).random((n, job.attempts))
                 < chance[starts[first:]][:, None]
             )
             rows += [

@@ -83,7 +83,7 @@ def register(folder: Path, config: StudyConfig) -> None:
         "format": FORMAT,
         "study": config.name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "sha256": {name: of() for name, of in _registered(folder, config).items()},
+        "sha256": {name: of() for name, of in _registered(folder).items()},
         "versions": _versions(),
         "source_sha256": _source(),
         "target": config.sweep.target,
@@ -114,7 +114,7 @@ def check_registration(folder: Path, config: StudyConfig) -> str:
     if begun != now:
         raise DataError(f"{file} has SHA-256 {now}, and {begun} was registered: restore the file")
     told = read_json(file)
-    registered = _registered(folder, config)
+    registered = _registered(folder)
     if told["format"] == 1:
         registered["config"] = lambda: _of_values(config)
     for name, of in registered.items():
@@ -153,7 +153,7 @@ def _entries(plain: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, plain
 
 
-def _registered(folder: Path, config: StudyConfig) -> dict[str, Callable[[], str]]:
+def _registered(folder: Path) -> dict[str, Callable[[], str]]:
     return {
         "config": lambda: _of_file(folder / "study.toml"),
         "pilot": lambda: _of_run(folder / "pilot"),

@@ -92,11 +92,8 @@ def _described(job: Job, equipment: Equipment, study: Path) -> dict[str, Any]:
         described["folders"] = [_relative(Path(folder), study) for folder in described["folders"]]
         described |= {"preset": equipment.preset, "base": _relative(Path(equipment.base), study)}
         described |= {"turn_tokens": equipment.turn_tokens, "overflow": equipment.overflow}
-    if "student" in described:
-        folder = described["student_is"] == "folder" if "student_is" in described else True
-        described["student"] = (
-            _relative(Path(described["student"]), study) if folder else described["student"]
-        )
+    if described.get("student_is") == "folder":
+        described["student"] = _relative(Path(described["student"]), study)
     if described["kind"] != "train":
         kept = {name: value for name, value in equipment.sampling.items() if name not in MACHINES_OWN}
         described |= {"sampling": kept, "env": equipment.env, "env_settings": dict(equipment.env_settings)}

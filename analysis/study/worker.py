@@ -24,7 +24,7 @@ from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import Setup
 from agentloop.types import Closes, Environments, Policy
 from analysis.study import lines
-from analysis.study.jobs import Collect, Equipment, Evaluate, Job, Student, Train, from_json, to_json
+from analysis.study.jobs import Collect, Equipment, Job, Student, Train, from_json, to_json
 from analysis.study.results import finish, finished, said, sampling, student_name
 from occupancy.record.errors import BudgetStopped, RunError
 from occupancy.runs import Run, only_writer
@@ -53,8 +53,6 @@ class Worker:
         match job:
             case Train():
                 return await self._train(job)
-            case Evaluate():
-                return await self._evaluate(job)
             case Student():
                 return await self._student(job)
             case Collect():
@@ -88,14 +86,6 @@ class Worker:
     async def _train(self, job: Train) -> Path:
         trainer = await asyncio.shield(self._trainer)
         return Path(await trainer.ask(job=to_json(job)))
-
-    async def _evaluate(self, job: Evaluate) -> Path:
-        name = student_name(job.student, self._equipment, self._study)
-        _, seconds = await self._played(
-            job.student, Evaluation(name, job.tasks, job.attempts, job.seed), job.out
-        )
-        self._finish(job, job.out, {"evaluate": seconds})
-        return job.out
 
     async def _played(self, student: Path, settings: Evaluation, out: Path) -> tuple[Run, float]:
         async with self._playing(student) as (environments, policy, started):

@@ -16,13 +16,14 @@ from analysis.plan.costs import Prices, costs
 from analysis.plan.facts import facts_of, pass_at_1
 from analysis.plan.handback import gains
 from analysis.plan.offers import Purchase
-from analysis.plan.pilot import Pilot, ratio
+from analysis.plan.pilot import Pilot
 from analysis.plan.planner import plan_pilot
 from analysis.plan.read import read_pilot
 from analysis.plan.reweigh import other_laws, proposed
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import INF
 from occupancy.runs import create_run
+from occupancy.statistics.clusters import clustered_ratio
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_ratio_error_is_clustered(rows: list[tuple[int, float, float]]) -> None:
     cluster, a, b = (list(column) for column in zip(*rows, strict=True))
     if len(set(cluster)) < 2:
         return
-    _, error = ratio(np.array(a), np.array(b), cluster=np.array(cluster), n_clusters=5)
+    _, error = clustered_ratio(a, b, cluster=cluster)
     assert error == pytest.approx(clustered_se(a, b, cluster), abs=1e-9)
 
 
@@ -145,6 +146,16 @@ def test_missing_handbacks_do_not_favour_short_continuations(pilot: Pilot) -> No
         reward = np.where(done, c.teacher, dropped[:, 0])
         expected += kind.mean() * (reward - c.student)[have].mean()
     assert found.mean[0] == pytest.approx(expected)
+
+
+def test_handbacks_are_counted_as_often_as_they_were_played(tmp_path: Path) -> None:
+    pilot = read_pilot(pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=12, replicates=3).folder)
+    facts, contexts = facts_of(pilot), pilot.contexts
+    for k, said in ((0, facts.handback0), (1, facts.handback1), (5, facts.handback5)):
+        assert said is not None
+        assert said[1] == 3 * (contexts.turns.lengths > k).sum()
+    assert facts.handback0 is not None
+    assert facts.handback0[0] == pytest.approx(3 * contexts.student.sum())
 
 
 def test_all_that_a_pilot_says_of_rewards_is_of_success(tmp_path: Path) -> None:

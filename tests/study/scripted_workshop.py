@@ -16,7 +16,7 @@ from agentloop.run.collect import collect
 from agentloop.run.evaluate import Evaluation, evaluate
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import Setup
-from analysis.study.jobs import Collect, Evaluate, Job, Student, Train
+from analysis.study.jobs import Collect, Job, Student, Train
 from occupancy.record.errors import BudgetStopped
 from occupancy.runs import open_run
 
@@ -62,12 +62,9 @@ class Scripted:
         with suppress(BudgetStopped):
             await collect(job.out, Setup(settings, self.environments, *policies, SpendingLimits(job.budget)))
 
-    async def evaluate(self, job: Evaluate | Student) -> None:
-        if isinstance(job, Student):
-            name, seed = self.trained(job.folders), job.evaluation_seed
-        else:
-            name, seed = json.loads((job.student / "student.json").read_text()), job.seed
-        asked = Evaluation(name, job.tasks, job.attempts, seed)
+    async def evaluate(self, job: Student) -> None:
+        name = self.trained(job.folders)
+        asked = Evaluation(name, job.tasks, job.attempts, job.evaluation_seed)
         policy = open_policy(name, self.environments)
         await evaluate(job.out, asked, environments=self.environments, policy=policy)
 

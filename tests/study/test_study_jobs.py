@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.study.jobs import Collect, Equipment, Evaluate, Student, Train, from_json, to_json
+from analysis.study.jobs import Collect, Equipment, Student, Train, from_json, to_json
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import preset
 
 OUT = Path("out")
 JOBS = [
     Train((Path("a"), Path("b")), 3, OUT, {"epochs": 2}),
-    Evaluate(Path("pi_1"), "valid_seen", 2, 0, OUT),
     Student((Path("a"),), 1, OUT, "valid_seen", keep=True),
     Collect(preset("op-short", K=2), Path("pi_1"), "expert", "train:5", 300, 0, OUT),
     Collect(preset("pure-bc"), "expert", "expert", "train:5", None, 0, OUT, {"wall_s": 3.0}),
@@ -35,7 +34,7 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(InputError, match="seed is a field"):
         Student((OUT,), 0, OUT, "valid_seen", settings={"seed": 1})
     with pytest.raises(InputError, match="attempts=0: expected a whole number"):
-        Evaluate(OUT, "valid_seen", 0, 0, OUT)
+        Student((OUT,), 0, OUT, "valid_seen", attempts=0)
     with pytest.raises(InputError, match="engine='llama': expected one of vllm, transformers"):
         Equipment("base", "alfworld", "alfworld", engine="llama")
     with pytest.raises(InputError, match="kind 'dance': expected one of train"):

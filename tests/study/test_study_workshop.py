@@ -19,7 +19,7 @@ from tiny_model import save_tiny_model
 from toy_runs import run_of
 
 from analysis.study import lines
-from analysis.study.jobs import Collect, Equipment, Evaluate, Student, Train
+from analysis.study.jobs import Collect, Equipment, Student, Train
 from analysis.study.workshops import open_workshop
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.recipe import preset
@@ -71,10 +71,7 @@ def test_every_kind_of_job_is_done_once(tmp_path: Path, equipment: Equipment) ->
             assert await workshop.do(demos) == demos.out
             checkpoint, _ = await asyncio.gather(workshop.do(pi_1), workshop.do(cut))
             recipe = preset("op-short", K=2, T_max=T)
-            await asyncio.gather(
-                workshop.do(Evaluate(checkpoint, "3", 1, 0, tmp_path / "eval")),
-                workshop.do(Collect(recipe, checkpoint, "expert", "4", None, 0, tmp_path / "op")),
-            )
+            await workshop.do(Collect(recipe, checkpoint, "expert", "4", None, 0, tmp_path / "op"))
             await asyncio.gather(workshop.do(cell), workshop.do(kept))
             # What a job cannot do is one line, and ends no worker.
             (pid,) = workshop.pids
@@ -89,10 +86,9 @@ def test_every_kind_of_job_is_done_once(tmp_path: Path, equipment: Equipment) ->
 
     checkpoint = asyncio.run(first())
     assert [f.name for f in (tmp_path / "pi_1").iterdir() if f.is_dir()] == [checkpoint.name]
-    evaluation = open_run(tmp_path / "eval")
-    assert evaluation.info["student"] == "transformers:pi_1,max_tokens=4,temperature=0.7"
-    assert evaluation.read("evaluations").num_rows == 3
-    assert open_run(tmp_path / "op").read("traces").num_rows
+    bought = open_run(tmp_path / "op")
+    assert bought.info["student"] == "transformers:pi_1,max_tokens=4,temperature=0.7"
+    assert bought.read("traces").num_rows
     assert 0 < sum(open_run(cut.out).read("traces").column("C_tr").to_pylist()) <= 120
     for folder in (cell.out, kept.out):
         run = open_run(folder)

@@ -107,7 +107,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _import(given: argparse.Namespace) -> int:
-
     from occupancy.importers import formats_of, read_episodes
     from occupancy.importers.write import write_run
     from occupancy.record.drafts import new_folder
@@ -165,8 +164,9 @@ def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
         if path.is_dir() and not inside:
             raise InputError(f"{path}: no .json, .jsonl, .parquet, .arrow, .eval or .traj file in the folder")
         found += inside or [path]
-    if twice := [file for file in found if found.count(file) > 1] if len(found) < 1000 else []:
-        raise InputError(f"{twice[0]} is given twice: name each file once")
+    named = Counter(file.resolve() for file in found)
+    if twice := [file for file in found if named[file.resolve()] > 1]:
+        raise InputError(f"{twice[-1]} is given twice: name each file once")
     return found
 
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from occupancy.record.drafts import open_file, sync, whole_folder, write_whole
+from occupancy.record.drafts import open_file, sync, sync_one, whole_folder, write_whole
 from occupancy.record.errors import DataError, RecipeError, RunError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
@@ -189,15 +189,13 @@ class Run:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         for name, table in tables.items():
-            file = draft / f"{name}.parquet"
-            pq.write_table(table, file, compression="zstd")
-            sync(file)
+            pq.write_table(table, draft / f"{name}.parquet", compression="zstd")
         rows = {name: len(table) for name, table in tables.items()}
         listed = {"part": number, "schema_version": SCHEMA_VERSION, "rows": rows}
-        write_whole(draft / _LIST, json.dumps(listed) + "\n")
+        (draft / _LIST).write_text(json.dumps(listed) + "\n", "utf-8")
         sync(draft)
         os.rename(draft, parts / f"{number:06d}")
-        sync(parts)
+        sync_one(parts)  # the new name alone: earlier parts are on the disk
 
 
 def move_compact(run: Run, folder: Path, *, without: Sequence[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from simulate.worlds.students import Student
     from simulate.worlds.types import World
 
+_K = (1, 2, 3, 5, 8, math.inf)
 _EXAMPLE = "fewsteps simulate --world short --budgets 32000,128000 --K 1,2,3,5,8,inf --out DIR"
 
 
@@ -40,9 +42,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     add(
         "--K",
         type=_numbers(str),
-        default=["1", "2", "3", "5", "8", "inf"],
         metavar="N,N",
-        help="for op-short",
+        help="for op-short (default: 1,2,3,5,8,inf, as far as the world's horizon allows)",
     )
     add(
         "--r",
@@ -125,7 +126,8 @@ def _sweep(arguments: argparse.Namespace, world: World, student: Student | None)
     from simulate.pipelines.sweeping import sweep
 
     named = [preset(name, T_max=world.horizon) for name in arguments.recipes]
-    recipes = with_K(named, [parse_K(K) for K in arguments.K])
+    possible = [K for K in _K if world.horizon >= K or math.inf == K]
+    recipes = with_K(named, [parse_K(K) for K in arguments.K or possible])
     axes = ("inference", "training") if arguments.axis == "both" else (arguments.axis,)
     frames = []
     for axis in axes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -29,14 +28,12 @@ def show_forecast(
 
     source = given.like or (read_plan(given.plan).pilot if given.plan else None)
     like = None if source is None else open_run(source)
-    named = re.search(r"\bmax_tokens=(\d+)", given.teacher)
-    turn_tokens = spending.turn_tokens or (int(named[1]) if named else None)
     found = {
         name: forecast(
             one,
             tasks_of(environments, one.tasks, seed=one.seed),
             spending,
-            turn_tokens=turn_tokens,
+            turn_tokens=_limit_of(given.teacher) or spending.turn_tokens,
             like=like,
         )
         for name, one in settings.items()
@@ -44,6 +41,17 @@ def show_forecast(
     report = {name: asdict(one) for name, one in found.items()}
     show(given, {"forecast": report}, lambda: _shown(report))
     return 0
+
+
+def _limit_of(teacher: str) -> int | None:
+    """Most output tokens of a model's turn, from its name alone; None for other policies."""
+    from agentloop.policies.chat_spec import parse_chat
+    from agentloop.policies.token_policy import parse_tokens
+
+    kind, _, rest = teacher.partition(":")
+    if kind == "openai":
+        return parse_chat(teacher).max_tokens
+    return parse_tokens(rest).max_tokens if kind in ("vllm", "transformers") else None
 
 
 def _shown(report: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:

@@ -63,8 +63,8 @@ def add_spending(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--axis",
-        default="inference",
-        help="inference or money: never exceeded; training: C_tr, to within one continuation",
+        help="inference or money: never exceeded; training: C_tr, to within one continuation (default: the "
+        "plan's, else inference)",
     )
     add("--prices", metavar="FILE", help="price table in TOML")
     add("--turn-tokens", type=option(Count), metavar="N", help="most output tokens of a teacher's turn")
@@ -172,7 +172,7 @@ def read_spending(given: argparse.Namespace) -> SpendingLimits:
 
     return SpendingLimits(
         budget=given.budget,
-        axis=given.axis,
+        axis=given.axis or "inference",
         prices=read_prices(given.prices) if given.prices else None,
         turn_tokens=given.turn_tokens,
         retries=given.retries,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,7 +123,8 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
         rows["turns"] += whole.turns[demo["episode_id"]]
         if trace := whole.traces.get(demo["episode_id"]):
             rows["traces"].append(trace | {"recipe_hash": recipe.hash})
-    for rollout in _rollouts(whole, bought, cell):
+    keys = dict.fromkeys((row["task_id"], row["rollout"]) for row in bought.proposals)
+    for rollout in (whole.rollouts[key] for key in keys if key in whole.rollouts):
         kept[rollout["episode_id"]] = INF
         rows["episodes"].append(rollout)
         rows["turns"] += whole.turns[rollout["episode_id"]]
@@ -347,14 +348,6 @@ def _replayed(whole: Whole, given: Row, recipe: Recipe) -> tuple[list[Row], bool
         if mixed(rewards, success_at=recipe.success_at):
             return asked, True
     return asked, False
-
-
-def _rollouts(whole: Whole, bought: Bought, cell: Cell) -> Iterable[Row]:
-    """Rollouts of the proposals; all of them where nothing limits what is bought."""
-    if cell.budget is None:
-        return whole.rollouts.values()
-    keys = dict.fromkeys((row["task_id"], row["rollout"]) for row in bought.proposals)
-    return (whole.rollouts[key] for key in keys if key in whole.rollouts)
 
 
 def _cut_episode(whole: Whole, episode: Row, recipe: Recipe) -> Row:

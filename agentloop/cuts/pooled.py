@@ -69,6 +69,6 @@ def _pool_ledgers(files: Sequence[Path], target: Path) -> None:
 def copied_ledger(source: Path, target: Path) -> Iterator[sqlite3.Connection]:
     """A copy of a ledger, open for changes that are written when the block ends."""
     with closing(sqlite3.connect(target)) as new, new:
-        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old:
-            old.backup(new)
+        with closing(Ledger(source, read_only=True)) as old:
+            old.copy_to(new)
         yield new

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentloop.export.atif import Record, histories
+from agentloop.run.episode import NO_DATA
 from occupancy.importers.results.inspect_log import LIMITS
 from occupancy.runs import Run
 
 _LIMIT = {status: kind for kind, status in LIMITS.items()}
-_ERRORS = ("environment_error", "teacher_failed", "replay_desync")
+_ERRORS = set(NO_DATA) - {*_LIMIT, "capped", "switched"}
+"""Ends that say nothing about the policy. A teacher that stopped after K turns, or took over, is none."""
 _METADATA = ("episode_id", "kind", "parent", "switch_turn", "K", "teacher_turns", "policy", "prefix_policy")
 
 

@@ -44,7 +44,8 @@ class Forecast:
     highest: float | None
     """95 % quantile where there is evidence; else the limit of every turn, or the budget; None: unbounded."""
     limit: float | None
-    """Most that can be spent: turns times the limit of a turn, or the budget on the inference axis."""
+    """Most that can be spent: the teacher's turns, and its answers where it names t', times the limit of a
+    turn; or the budget on the inference axis."""
     learnt_from: str | None
 
     def to_pandas(self) -> pd.DataFrame:
@@ -84,7 +85,8 @@ def forecast(
     K = min(recipe.K, recipe.T_max)
     proposals = sum(settings.n_of_task.get(task.task_id, recipe.n) for task in tasks)
     demos = min(settings.demo_tasks, len(tasks)) if settings.pilot else 0
-    most = None if turn_tokens is None else (proposals * K + demos * recipe.T_max) * turn_tokens
+    calls = proposals * (K + (recipe.switch.law == "teacher")) + demos * recipe.T_max
+    most = None if turn_tokens is None else calls * turn_tokens
     budget = spending.budget if spending.axis == "inference" else None
     bounds = [bound for bound in (most, budget) if bound is not None]
     limit = min(bounds) if bounds else None

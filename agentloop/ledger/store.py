@@ -131,7 +131,6 @@ class Ledger:
         self._db.execute(_SCHEMA)
         self._db.execute(f"{_LOSE} state = 'open'")
         self._reader = sqlite3.connect(file, isolation_level=None)
-        (self._resumed,) = self._reader.execute("select exists (select 1 from attempts)").fetchone()
         self._thread = ThreadPoolExecutor(1, "ledger")
         self._queue: list[tuple[Work, asyncio.Future[Any]]] = []
         self._busy = False
@@ -153,8 +152,6 @@ class Ledger:
 
     def stored(self, key: CallKey) -> Answer | None:
         """The answer already bought for this turn in this very context."""
-        if not self._resumed:
-            return None
         row = self._reader.execute(
             "select answer from attempts where episode_id = ? and t = ? and context_id = ? "
             "and state = 'settled' order by attempt desc",
@@ -266,6 +263,10 @@ class Ledger:
             raise RunError(
                 f"the ledger cannot be read ({error}): restore it from a copy, or repair the disk"
             ) from error
+
+    def copy_to(self, other: sqlite3.Connection) -> None:
+        """Copy every attempt into another, empty database."""
+        self._reader.backup(other)
 
     def _write(self, work: Work) -> Awaitable[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

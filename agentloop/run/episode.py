@@ -124,7 +124,6 @@ async def play(env: Environment, policy: Policy, history: History, how: EpisodeS
     try:
         async with asyncio.timeout(how.wall_s):
             for t in range(len(turns) + 1, last + 1):
-                how.before_turn(context.context_id)
                 ask = Ask(
                     tuple(messages),
                     t,
@@ -134,7 +133,7 @@ async def play(env: Environment, policy: Policy, history: History, how: EpisodeS
                     context.context_id,
                     how.order,
                 )
-                played, status, error = await _turn(env, policy, ask, how.author)
+                played, status, error = await _turn(env, policy, ask, how)
                 if played is not None:
                     turns.append(played)
                     parsed = played.reply.parse_status
@@ -153,10 +152,12 @@ async def play(env: Environment, policy: Policy, history: History, how: EpisodeS
 
 
 async def _turn(
-    env: Environment, policy: Policy, ask: Ask, author: Author
+    env: Environment, policy: Policy, ask: Ask, how: EpisodeSettings
 ) -> tuple[Turn | None, Status, str]:
     """One turn, where there is one, and how it left the episode: CAPPED where it goes on."""
+    author = how.author
     try:
+        how.before_turn(ask.context_id)
         with boundary(PolicyFailed, "the policy"):
             answer = await policy(ask)
             answer = replace(answer, text=storable(answer.text))
@@ -164,7 +165,7 @@ async def _turn(
         return None, Status.CONTEXT, one_line(error)
     except PolicyFailed as error:
         return None, _failed(author), one_line(error)
-    except EnvironmentFailed as error:  # a scripted policy asks the environment
+    except EnvironmentFailed as error:  # a snapshot, or what a scripted policy asks the environment
         return None, error.status, one_line(error)
     if answer.finish_reason != "stop":
         # A turn that was cut is stored and never played: it ends the episode.

@@ -150,8 +150,13 @@ def fill_collect(given: argparse.Namespace) -> None:
     given.student = given.student or plan.student
     given.teacher = given.teacher or plan.teacher
     given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
+    if given.axis not in (None, plan.axis) and given.budget is None:
+        raise InputError(
+            f"--axis {given.axis} with a plan whose budget is on the axis {plan.axis}: give --budget too, or "
+            f"leave --axis out"
+        )
     given.budget = given.budget or part.budget
-    given.axis = plan.axis
+    given.axis = given.axis or plan.axis
     given.turn_tokens = given.turn_tokens or plan.turn_tokens
     given.recipe = given.recipe or [part.recipe]
     changes: dict[str, object] = {} if part.recipe == "pure-bc" else {"K": K_text(part.K)}

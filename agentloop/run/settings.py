@@ -67,6 +67,8 @@ class Settings:
                 f"op-short --set K=inf"
             )
         check_end_on(self.end_on)
+        if len(set(self.handback)) < len(self.handback):
+            raise InputError(f"handback={self.handback}: expected each number of teacher turns once")
         for task_id, n in self.n_of_task.items():
             if n < 0:
                 raise InputError(

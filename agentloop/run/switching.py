@@ -106,5 +106,6 @@ async def _ask_teacher(opened: OpenTask, rollout: Episode) -> Switch:
         return Switch(0, 0.0, "teacher_failed")
     except EnvironmentFailed as error:
         return Switch(0, 0.0, str(error.status))
-    t_prime = parse_turn(answer.text, T=rollout.length)
+    # The number at the end of an answer that was cut may be another one, or half of one.
+    t_prime = parse_turn(answer.text, T=rollout.length) if answer.finish_reason == "stop" else 0
     return Switch(t_prime, 0.0, "" if t_prime else "invalid_switch")

@@ -282,8 +282,6 @@ def _parts(content: Any, settings: ImportSettings, place: Place) -> tuple[str, l
             texts.append(said)
         elif kind == "tool_call":  # of LLaMA-Factory v1
             calls += calls_of([part.get("value")], place)
-        elif kind == "refusal" and isinstance(part.get("refusal"), str):
-            texts.append(part["refusal"])
         elif kind == "tool_use":
             calls += calls_of([{"name": part.get("name"), "arguments": part.get("input")}], place)
         elif kind == "tool_result":

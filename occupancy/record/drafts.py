@@ -63,7 +63,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             if folder.is_dir():
                 shutil.rmtree(folder)
             os.rename(draft, folder)
-            _sync_one(folder.parent)
+            sync_one(folder.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
@@ -103,9 +103,9 @@ def write_whole(file: Path, text: str) -> None:
     draft.unlink(missing_ok=True)
     with os.fdopen(open_file(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as handle:
         handle.write(text)
-    sync(draft)
+    sync_one(draft)
     os.replace(draft, file)
-    _sync_one(file.parent)
+    sync_one(file.parent)
 
 
 def open_file(file: Path, flags: int) -> int:
@@ -118,13 +118,14 @@ def open_file(file: Path, flags: int) -> int:
         raise DataError(f"{file} is a symbolic link: nothing is written through links; remove it") from error
 
 
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder and the files in it, are on the disk."""
-    for each in (*(p for p in sorted(path.rglob("*")) if p.is_file()), path) if path.is_dir() else (path,):
-        _sync_one(each)
+def sync(folder: Path) -> None:
+    """Wait until a folder and all that is in it are on the disk."""
+    for each in (*sorted(folder.rglob("*")), folder):
+        sync_one(each)
 
 
-def _sync_one(path: Path) -> None:
+def sync_one(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

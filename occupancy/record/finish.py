@@ -45,4 +45,4 @@ def retained_tokens(text: str, output: int, reasoning: int) -> int:
 
     Reasoning that the provider kept apart is billed, and counts in C_i, but nothing trains on it.
     """
-    return output if "</think>" in text else output - min(reasoning, output)
+    return output if _CLOSED.search(text) else output - min(reasoning, output)

@@ -28,14 +28,25 @@ MOST_WEIGHT = 1e100
 
 
 def refuse_weights(weights: Floats) -> None:
-    """DataError for weights whose squares vanish, or could overflow in a sum over any number of turns."""
+    """DataError for weights that are negative, not finite, or whose squares vanish or overflow in sums."""
     w = weights.astype(np.float64)
+    bad = ~np.isfinite(w) | (w < 0)
+    if bad.any():
+        raise DataError(f"weight {w[bad][0]} at turn {int(np.argmax(bad))}: expected a finite number >= 0")
     lost = (w > 0) & ((w < 1 / MOST_WEIGHT) | (w > MOST_WEIGHT))
     if lost.any():
         raise DataError(
             f"weight {weights[lost][0]}: expected 0, or a number from {1 / MOST_WEIGHT:g} to "
             f"{MOST_WEIGHT:g}; only ratios of weights count, so divide all of them by one number"
         )
+
+
+def refuse_not_finite(features: Floats) -> None:
+    """DataError for features [N, D] of which one is NaN or infinite."""
+    bad = ~np.isfinite(features).all(axis=1)
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise DataError(f"features of turn {at} are {features[at].tolist()}: expected finite numbers")
 
 
 @dataclass(frozen=True)
@@ -124,10 +135,6 @@ class Trajectories:
         if self.weights is not None:
             if self.weights.shape != (turns,):
                 raise DataError(f"weights have shape {self.weights.shape}: expected ({turns},), one a turn")
-            bad = ~np.isfinite(self.weights) | (self.weights < 0)
-            if bad.any():
-                at = int(np.argmax(bad))
-                raise DataError(f"weight {self.weights[at]} at turn {at}: expected a finite number >= 0")
             refuse_weights(self.weights)
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
 from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
-from occupancy.record.types import Float64, Int64, Trajectories
+from occupancy.record.types import Float64, Int64, Trajectories, refuse_not_finite
 from occupancy.statistics.conventions import context_weights, sum_of_squares
 
 
@@ -48,7 +48,7 @@ class Ratio:
     value: Float64
     """[D]"""
     standard_error: Float64 | None
-    """[D] by the delta method; None, or NaN in a column of several, with a single cluster of weight."""
+    """[D] by the delta method; None with fewer than two clusters whose denominator is not 0."""
 
 
 def cluster_sums(
@@ -81,9 +81,7 @@ def cluster_sums(
     cluster, tasks = clusters(trajectories)
     numerators = np.stack([sum_by(cluster, column, len(tasks)) for column in A.T], axis=1)
     if not np.isfinite(numerators).all():
-        bad = ~np.isfinite(values).all(axis=1)
-        at = int(np.argmax(bad))
-        raise DataError(f"features of turn {at} are {values[at].tolist()}: expected finite numbers")
+        refuse_not_finite(values)
     denominators = sum_by(cluster, B, len(tasks))
     if not part:
         require_weight(float(denominators.sum()), trajectories)
@@ -104,8 +102,9 @@ def ratio(sums: ClusterSums, *, over: int | None = None) -> Ratio:
     B = sums.denominators if over is None else A[:, over]
     if B.sum() == 0:
         raise DataError(f"feature {over} sums to zero over all contexts: nothing can be divided by it")
-    R, error = _ratio_of_sums(A, B[:, None], np.asarray(sums.n_weighted))
-    return Ratio(R, None if sums.n_weighted < 2 else error)
+    C = int((B != 0).sum())
+    R, error = _ratio_of_sums(A, B[:, None], np.asarray(C))
+    return Ratio(R, None if C < 2 else error)
 
 
 def clustered_ratio(

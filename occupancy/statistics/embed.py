@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from occupancy.record.errors import DataError
-from occupancy.record.types import Float64, Floats, Int64
+from occupancy.record.types import Float64, Floats, Int64, refuse_not_finite
 
 FREQUENCIES = 256
 DIRECTIONS = 64
@@ -99,6 +99,7 @@ def _features(units: Units) -> Floats:
         raise DataError(
             "a distance on embeddings needs batches with features: give Trajectories(features=...)"
         )
+    refuse_not_finite(units.features)
     return units.features
 
 

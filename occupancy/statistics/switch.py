@@ -18,7 +18,7 @@ import numpy.typing as npt
 from occupancy.kernels.rng import bits, require_words, stream_key, uniform
 from occupancy.record.errors import DataError, RecipeError
 from occupancy.record.recipe import SwitchLaw
-from occupancy.record.types import Float64, Int32, Trajectories
+from occupancy.record.types import Float64, Int32, Trajectories, refuse_weights
 
 
 class Draw(NamedTuple):
@@ -127,6 +127,7 @@ def draw_switch(
             f"{'no weights' if weights is None else f'{len(weights)} weights'}: expected one weight a turn"
         )
     w = [float(weight) for weight in weights]
+    refuse_weights(np.array(w))
     sums = list(accumulate(w))
     if not sums[-1] > 0:
         raise _zero_weights(f"trajectory {trajectory}")

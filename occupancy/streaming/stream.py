@@ -157,12 +157,12 @@ def to_part(rows: dict[str, Any], starts: Int64, *, n_states: int | None = None)
             f"fix the column, or leave it out of --columns"
         )
     tasks = rows["task"][starts]
-    last = rows["task"][np.append(starts[1:], len(rows["task"])) - 1]
-    if (tasks != last).any():
-        at = int(np.argmax(tasks != last))
+    other = rows["task"] != np.repeat(tasks, T)
+    if other.any():
+        found = np.repeat(tasks, T)[other][0], rows["task"][other][0]
         raise DataError(
-            f"a trajectory has two tasks, {tasks[at]} and {last[at]}: expected one task a trajectory "
-            f"(texts are numbered as they appear)"
+            f"a trajectory has two tasks, {found[0]} and {found[1]}: expected one task a trajectory (texts "
+            f"are numbered as they appear)"
         )
     return Trajectories(
         np.append(starts, len(rows["state"])),

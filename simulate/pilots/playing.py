@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from occupancy import Recipe, preset
-from occupancy.record.errors import InputError
 from occupancy.record.rows import (
     Key,
     Row,
@@ -46,15 +45,13 @@ class PilotSize:
     """Student rollouts a task, each with one continuation from a uniformly drawn turn."""
     demos: Size = 40
     """Demonstrations, on the first tasks."""
-    handback: tuple[int, ...] = (0, 1, 2, 3, 5)
+    handback: tuple[Size, ...] = (0, 1, 2, 3, 5)
     """Teacher turns k after which the student finishes."""
     replicates: Few = 2
     """Hand-backs for each continuation and k."""
 
     def __post_init__(self) -> None:
         check(self)
-        if any(k < 0 for k in self.handback):
-            raise InputError(f"handback={self.handback}: expected teacher turns k >= 0")
 
 
 @dataclass

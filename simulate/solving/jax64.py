@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from occupancy.record.errors import MissingExtra
+from occupancy.record.errors import imported
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def double_precision() -> AbstractContextManager[Any]:
     """Context in which JAX computes in float64; nobody else's setting changes. Names a missing JAX."""
-    manager: AbstractContextManager[Any] = _jax().enable_x64(True)
+    manager: AbstractContextManager[Any] = imported("jax", "simulate").enable_x64(True)
     return manager
 
 
@@ -21,14 +21,6 @@ def jitted(*static: str) -> Callable[[F], F]:
     """Decorator: compile for each shape and for each value of the static arguments."""
 
     def decorate(function: F) -> F:
-        return _jax().jit(function, static_argnames=static)  # type: ignore[no-any-return]
+        return imported("jax", "simulate").jit(function, static_argnames=static)  # type: ignore[no-any-return]
 
     return decorate
-
-
-def _jax() -> Any:
-    try:
-        import jax
-    except ImportError as error:
-        raise MissingExtra("jax", "simulate") from error
-    return jax

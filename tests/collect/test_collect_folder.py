@@ -246,3 +246,17 @@ def test_a_run_is_started_once(tmp_path: Path) -> None:
     create_run(tmp_path, RECIPE, {})
     with pytest.raises(DataError, match="holds a run already"):
         create_run(tmp_path, RECIPE, {})
+
+
+def test_a_commit_does_not_read_or_sync_the_parts_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(tmp_path / "run", RECIPE, {})
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    counts = []
+    for attempt in range(4):
+        synced.clear()
+        run.commit({"evaluations": [evaluation_row("t", "q", attempt=attempt, score=1.0, status="finished")]})
+        counts.append(len(synced))
+    assert counts == [4] * 4, "the table, the list of tables, the part, and its name among the parts"

@@ -7,7 +7,7 @@ import json
 import os
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from hostile_text import hostile_turns
 from toy_runs import attempts, rows, run_of
 from toy_world import Corridor, Corridors, drunk, expert
 
+from agentloop.ledger.metered import LocalBilling
+from agentloop.ledger.store import CallKey, Charge, Ledger
 from agentloop.types import (
     Answer,
     Ask,
@@ -233,3 +235,18 @@ def test_hostile_turns_are_recorded_outcomes(tmp_path: Path) -> None:
     texts = {t["text"] for t in stored}
     assert "" in texts
     assert max(map(len, texts)) >= 10**6
+
+
+def test_an_answer_that_was_bought_is_not_bought_again_by_the_process_that_bought_it(tmp_path: Path) -> None:
+    """A unit whose machine died is played again by a ledger that stays open."""
+
+    async def main() -> None:
+        with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+            billing, key, most = LocalBilling(ledger, "teacher", "expert"), CallKey("e", 1, "c"), Charge(9)
+            attempt = await billing.reserve(key, most)
+            assert isinstance(attempt, int)
+            await billing.charge(attempt, Answer("go", Usage(5, "toy")), most, Charge(5))
+            assert await billing.reserve(key, most) == Answer("go", Usage(5, "toy"))
+            assert isinstance(await billing.reserve(CallKey("e", 1, "another"), most), int)
+
+    asyncio.run(main())

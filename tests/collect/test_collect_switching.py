@@ -247,3 +247,46 @@ def test_weights_and_filters_can_be_your_own(tmp_path: Path) -> None:
         run_of(tmp_path / "none", recipe)
     with pytest.raises(RecipeError, match="a filter of your own"):
         replace(OP_SHORT, psi="sometimes")
+
+
+class Breaking(Forking):
+    """Corridors whose fourth snapshot fails."""
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            corridor: Any = env
+            snapshot = corridor.snapshot
+
+            def fails() -> Any:
+                if corridor.t == 4:
+                    raise OSError("no room for a snapshot")
+                return snapshot()
+
+            corridor.snapshot = fails
+            yield corridor
+
+
+def test_turns_before_a_snapshot_that_fails_are_kept(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", replace(OP_SHORT, K="inf"), worlds=Breaking())
+    broken = [e for e in rows(run, "episodes") if e["status"] == "environment_error"]
+    assert broken
+    assert {e["length"] for e in broken} == {4}
+    assert all("no room for a snapshot" in e["error"] for e in broken)
+    turns = [t["episode_id"] for t in rows(run, "turns")]
+    assert all(turns.count(e["episode_id"]) == 5 - (e["switch_turn"] or 1) for e in broken)
+
+
+def test_an_answer_that_was_cut_names_no_switch_turn(tmp_path: Path) -> None:
+    async def hesitant(ask: Ask) -> Answer:
+        if ask.t:
+            return await expert(ask)
+        return Answer("It is turn 1", Usage(40, "toy"), finish_reason="length" if ask.seed % 2 else "stop")
+
+    run = run_of(tmp_path / "run", preset("leap", n=2, T_max=12), teacher=hesitant, tasks="20")
+    cut = {a["episode_id"] for a in attempts(run) if a["t"] == 0 and a["finish_reason"] == "length"}
+    asked = [p for p in rows(run, "proposals") if p["outcome"] in ("accepted", "invalid_switch")]
+    for p in asked:
+        named = f"{p['task_id']}#switch-{p['rollout']}-{p['rollout']}-x-x" not in cut
+        assert (p["outcome"], p["t_prime"]) == (("accepted", 1) if named else ("invalid_switch", 0))
+    assert {p["outcome"] for p in asked} == {"accepted", "invalid_switch"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -133,8 +134,9 @@ def test_demonstrations_and_contexts_come_from_different_tasks_while_they_can(wh
     assert {d["task_id"] for d in bought.demos}.isdisjoint(p["task_id"] for p in bought.proposals)
 
 
-def test_pure_bc_is_demonstrations_alone(pilot: Run, tmp_path: Path) -> None:
-    cell = cut(pilot, Cell(preset("pure-bc", T_max=12), r=0.0, budget=200), tmp_path / "cell")
+@pytest.mark.parametrize("budget", [200, None])
+def test_pure_bc_is_demonstrations_alone(pilot: Run, tmp_path: Path, budget: int | None) -> None:
+    cell = cut(pilot, Cell(preset("pure-bc", T_max=12), r=0.0, budget=budget), tmp_path / "cell")
     assert {row["kind"] for row in rows(cell, "episodes")} == {"demo"}
 
 
@@ -303,3 +305,13 @@ def test_a_cut_has_the_runs_own_sense_of_repetition(tmp_path: Path) -> None:
     assert main(["cut", str(run.folder), "--recipe", "oec", "--out", str(out)]) == 0
     assert open_run(out).recipe.repetition == 2
     assert Arm("oec").recipe_of(run.recipe).repetition == 2
+
+
+def test_a_pilot_is_cut_wherever_it_is(pilot: Run, tmp_path: Path) -> None:
+    cell = Cell(preset("op-short", T_max=12, K=2))
+    for name in ("run #1", "why?", "a%20b"):
+        shutil.copytree(pilot.folder, tmp_path / name)
+        made = cut(open_run(tmp_path / name), cell, tmp_path / "cut")
+        assert attempts(made)
+        shutil.rmtree(made.folder)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a%20b", "run #1", "why?"], "and nothing beside it"

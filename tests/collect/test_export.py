@@ -14,8 +14,10 @@ from toy_runs import rows, run_of
 from toy_world import drunk
 
 from agentloop.export.atif import documents
+from agentloop.export.inspect_log import log_of
 from agentloop.export.trainers import IGNORED, llamafactory
 from agentloop.render.types import TraceMessage, read_messages
+from agentloop.types import Answer, Ask, PolicyFailed
 from analysis.cli import main
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
@@ -240,3 +242,17 @@ def test_a_kill_or_a_full_disk_leaves_nothing_under_the_final_name(
 
 def _no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_every_failure_is_an_error_in_a_log(tmp_path: Path) -> None:
+    async def lost(ask: Ask) -> Answer:
+        if ask.t == 3 and ask.seed % 2:
+            raise PolicyFailed("no answer")
+        return await drunk(ask)
+
+    failed = run_of(tmp_path / "run", preset("op-short", K=2, T_max=12), student=lost)
+    samples = log_of(failed)["samples"]
+    errors = [sample.get("error", {}).get("message") for sample in samples if sample["scores"] is None]
+    assert "no answer" in errors
+    ended = {e["episode_id"]: e["status"] for e in failed.read("episodes").to_pylist()}
+    assert {ended[s["metadata"]["episode_id"]] for s in samples if "error" in s} == {"student_failed"}

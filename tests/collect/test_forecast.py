@@ -50,6 +50,23 @@ def test_without_evidence_there_are_bounds_alone() -> None:
     assert told(recipe, spending=budget, turn_tokens=10).highest == 500
 
 
+def test_the_limit_counts_the_answers_of_a_teacher_that_names_t_prime() -> None:
+    assert told(preset("leap", T_max=12), turn_tokens=10).limit == 40 * (1 + 1) * 10
+
+
+@pytest.mark.parametrize(
+    ("teacher", "limit"),
+    [("openai:m@http://h/v1", 1024), ("openai:m@http://h/v1,max_tokens=9", 9), ("vllm:m", 256)],
+)
+def test_a_models_own_limit_of_a_turn_is_known(
+    teacher: str, limit: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["collect", "--env", "toy_world:Corridors", "--student", "drunk", "--tasks", "5"]
+    command += ["--teacher", teacher, "--out", str(tmp_path / "never"), "--dry-run", "--json"]
+    assert main([*command, "--turn-tokens", "4000"]) == 0
+    assert json.loads(capsys.readouterr().out)["forecast"]["op-short"]["limit"] == 5 * 3 * limit
+
+
 def test_a_budget_cuts_what_is_expected(like: Run) -> None:
     found = told(preset("op-short", T_max=12, n=2), spending=SpendingLimits(budget=50), like=like)
     assert found.expected == found.highest == found.limit == 50

@@ -204,6 +204,13 @@ def test_settings_say_what_is_wrong(tmp_path: Path) -> None:
         asyncio.run(collect(tmp_path, Setup(settings_, Corridors(), drunk, expert)))
 
 
+def test_a_depth_of_hand_backs_is_given_once(tmp_path: Path) -> None:
+    """Two hand-backs with one key would make a run that no reader takes."""
+    whole = preset("op-short", K="inf", T_max=12)
+    with pytest.raises(InputError, match=r"handback=\(1, 1\): expected each"):
+        run_of(tmp_path / "run", whole, pilot=True, handback=(1, 1))
+
+
 def test_n_of_single_tasks_wins_over_the_recipes(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", replace(RECIPE, n=2), n_of_task={"corridor/3": 5, "corridor/4": 0})
     count = [sum(p["task_id"] == f"corridor/{i}" for p in rows(run, "proposals")) for i in range(8)]

@@ -242,3 +242,11 @@ def test_the_report_says_what_a_plan_would_still_need(tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "missing for a plan: turns of the teacher, continuations by the teacher" in printed
     assert "fewsteps collect --pilot" in printed
+
+
+def test_a_file_is_imported_once_whatever_it_is_called(tmp_path, capsys, monkeypatch):
+    name, content, _ = FILES["chat"]
+    file = write(tmp_path, name, content)
+    monkeypatch.chdir(tmp_path)
+    code, _, error = told(capsys, "import", file.name, file, "--out", "run", "--author", "teacher")
+    assert (code, f"{file} is given twice" in error) == (2, True)

@@ -162,3 +162,11 @@ def test_missing_mass_and_coverage_example():
     assert float(coverage(batch, [], convention="pooled").value) == 0
     with pytest.raises(DataError, match="expected state ids"):
         coverage(batch, [-1], convention="pooled")
+
+
+@pytest.mark.parametrize("distance", ["mmd", "energy"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_features_that_are_no_numbers_have_no_p_value(distance, bad):
+    batches = [Trajectories([0, 1, 2], [0, 0], [0, 1], features=[1, last]) for last in (2, bad)]
+    with pytest.raises(DataError, match=f"features of turn 3 are \\[{bad}\\]: expected finite numbers"):
+        compare(*batches, convention="pooled", distance=distance)

@@ -139,6 +139,7 @@ BAD = [
     ({"trajectory": [1, 2, 1]}, "the rows of trajectory 1 are in 2 places"),
     ({"trajectory": ["a", "b", "a"]}, "the rows of trajectory 0 are in 2 places"),
     ({"task": [0, 1, 1]}, "a trajectory has two tasks, 0 and 1"),
+    ({"trajectory": [1, 1, 1], "task": [0, 1, 0]}, "a trajectory has two tasks, 0 and 1"),
     ({"state": [0, -1, 0]}, "state id -1 at turn 1"),
     ({"state": [0, 1 << 26, 0]}, "holds the state 67108864: expected ids below"),
     ({"state": [0, None, 0]}, "column 'state' has an empty cell in row 1"),

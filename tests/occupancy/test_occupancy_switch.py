@@ -121,3 +121,9 @@ def test_weights_law_needs_weights():
         draw_switches(Trajectories([0, 1], [0], [0]), law, seed=0)
     with pytest.raises(DataError, match="T=3 and 2 weights"):
         draw_switch(3, law, seed=0, trajectory=0, weights=[1, 1])
+
+
+@pytest.mark.parametrize("weights", [[-1, 3], [float("inf"), 1], [1, float("nan")], [1e200, 1]])
+def test_weights_that_are_no_weights_are_refused(weights):
+    with pytest.raises(DataError, match=r"weight .*: expected"):
+        draw_switch(2, SwitchLaw("weights"), seed=0, trajectory=0, weights=weights)

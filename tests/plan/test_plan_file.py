@@ -77,6 +77,18 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
         fill_collect(parser.parse_args(asked))
 
 
+def test_a_budget_on_another_axis_is_not_read_on_the_plans(found: Plan, folder: Path, tmp_path: Path) -> None:
+    file = write_plan(found, folder, tmp_path / "PLAN.toml")
+    parser = argparse.ArgumentParser()
+    add_collect(parser.add_subparsers())
+    asked = ["collect", "--plan", str(file), "--out", "RUN", "--student", "s", "--axis", "training"]
+    given = parser.parse_args([*asked, "--budget", "500"])
+    fill_collect(given)
+    assert (given.axis, given.budget) == ("training", 500)
+    with pytest.raises(InputError, match="--axis training with a plan whose budget is on the axis inference"):
+        fill_collect(parser.parse_args(asked))
+
+
 @pytest.mark.parametrize(
     ("line", "said"), [('environment = " "', "names no environment"), ('beside = "D_BC"', "no lists under")]
 )

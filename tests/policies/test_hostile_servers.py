@@ -24,7 +24,7 @@ from agentloop.render.traces import render_run
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.types import Answer, Ask, CallFailed, Usage
 from occupancy.record.errors import RunError
-from occupancy.record.finish import read_finish
+from occupancy.record.finish import read_finish, retained_tokens
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
 
@@ -194,6 +194,12 @@ def test_usage_that_contradicts_itself_is_unknown(usage: Any, known: int | None)
     answer = read_answer(completion(usage=usage), SPEC)
     assert answer.usage.reported == (known is not None)
     assert answer.usage.output == (known or 2)
+
+
+@pytest.mark.parametrize("tags", ["<think>{}</think>", "<thinking>{}</thinking>", "[THINK]{}[/THINK]"])
+def test_reasoning_in_the_text_is_retained_whatever_its_tags(tags: str) -> None:
+    assert retained_tokens(tags.format("why") + "go", 100, 80) == 100
+    assert retained_tokens("go", 100, 80) == 20
 
 
 def test_usage_of_zeros_keeps_a_budget(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from occupancy.record.errors import InputError
+from occupancy.record.errors import InputError, RunError
 from simulate.commands import add_commands
 from simulate.pipelines.summary import best, by_K, means
 
@@ -67,6 +67,7 @@ def test_the_log_linear_student_and_rounds_are_asked_for_by_name(tmp_path, capsy
         (("--world", "middle"), "--world and --out are needed; try: fewsteps simulate"),
         (("--world", "nowhere", "--out", "x"), "world 'nowhere': expected a family"),
         (("--world", "middle", "--out", "x", "--K", "0"), "K=0: expected a whole number"),
+        (("--world", "search", "--out", "x", "--K", "8"), "K=8 with T_max=5"),
         (("--world", "middle", "--out", "x", "--recipes", "op-shrot"), "recipe 'op-shrot'"),
         (("--world", "middle", "--out", "x", "--steps", "3"), "--steps is not for --student tabular"),
     ],
@@ -116,3 +117,12 @@ def test_the_best_is_chosen_by_means_and_compared_seed_by_seed():
     table = means(frame)
     assert table["se"].iloc[0] == pytest.approx(0.2)
     assert list(by_K(frame)["K"]) == ["1", "3", "inf"]
+
+
+def test_without_K_every_K_that_the_horizon_allows_is_swept(tmp_path, monkeypatch):
+    def swept(world, *, recipes, **_):
+        raise RunError(f"{world.horizon}: {[recipe.K for recipe in recipes]}")
+
+    monkeypatch.setattr("simulate.pipelines.sweeping.sweep", swept)
+    with pytest.raises(RunError, match=r"5: \[1, 2, 3, 5, inf\]"):
+        run("--world", "search", "--out", tmp_path / "lab")

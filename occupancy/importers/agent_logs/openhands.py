@@ -101,7 +101,7 @@ def _messages(events: Sequence[Any], settings: ImportSettings, place: Place) -> 
         if not isinstance(event, Mapping):
             raise here.refuse(f"a {type(event).__name__}: expected an event")
         kind = str(event.get("kind") or event.get("observation") or event.get("action") or "")
-        if "ondensation" in kind or kind == "condensation":
+        if "ondensation" in kind:
             raise here.refuse("a condensation: later turns had another context; give the completions")
         if kind == "SystemPromptEvent":
             tools = event.get("tools") or tools

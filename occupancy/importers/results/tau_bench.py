@@ -7,6 +7,7 @@ greeting before the first user message is part of the prompt.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,4 @@ def _simulation(run: Any, model: str, settings: ImportSettings, place: Place) ->
     )
     if not greeting:
         return episode
-    from dataclasses import replace
-
     return replace(episode, prompt=(("assistant", greeting), *episode.prompt))

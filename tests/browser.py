@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from waiting import HANG_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -23,10 +24,11 @@ def dom(page: Path | str, **fragment: str) -> Elements:
         pytest.skip("chromium is not installed")
     address = page if isinstance(page, str) else page.resolve().as_uri()
     address += f"#{urlencode(fragment)}" if fragment else ""
-    with tempfile.TemporaryDirectory() as profile:
+    # Its processes may still write into it when the first has ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         how = [*flags, f"--user-data-dir={profile}", "--virtual-time-budget=20000", "--dump-dom"]
-        done = subprocess.run([CHROMIUM, *how, address], capture_output=True, timeout=120, check=True)
+        done = subprocess.run([CHROMIUM, *how, address], capture_output=True, timeout=HANG_S, check=True)
     return Elements(done.stdout.decode("utf-8"))
 
 

@@ -1,6 +1,7 @@
 """`spend` in the toy world, slow enough to be killed in the middle; its buyer is the product's own.
 
-`python tests/killed_spend.py FOLDER` goes on with the purchase in FOLDER, which `prepare` has begun.
+`python tests/killed_spend.py FOLDER` goes on with the purchase in FOLDER, which `prepare` has begun; with a
+second argument it never ends the last training, and waits to be killed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from analysis.spend.buyer import ProductBuyer
 from analysis.spend.rounds import Rounds, spend
 from occupancy.runs import open_run
 
+LAST = "own-pilot"
+"""In the name of the last training."""
+
 
 async def slow_expert(ask: Ask) -> Answer:
     await asyncio.sleep(0.01)
@@ -42,8 +46,8 @@ class School:
 
     tasks = "valid:8"
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, ends: bool) -> None:
+        self._folder, self._ends = folder, ends
 
     def train(self, folders: list[Path], student: Path, *, seed: int, log: Path) -> str:
         self._work(student.name)
@@ -56,6 +60,8 @@ class School:
     def _work(self, name: str) -> None:
         with (self._folder / "trained.txt").open("a") as marks:
             marks.write(f"{name}\n")
+        while LAST in name and not self._ends:
+            time.sleep(60)
         time.sleep(0.5)
 
 
@@ -69,10 +75,10 @@ def prepare(folder: Path) -> float:
     return 5.0 * price
 
 
-def go_on(folder: Path) -> dict[str, Any]:
+def go_on(folder: Path, *, ends: bool) -> dict[str, Any]:
     units.COMMIT_EVERY_S = 0.0  # parts tell the killer how far the run is
     plan = read_plan(folder / "PLAN.toml")
-    school: Any = School(folder)
+    school: Any = School(folder, ends=ends)
     # Every arm buys both, so that there is a purchase of each kind.
     import analysis.spend.rounds as own
 
@@ -85,15 +91,15 @@ def go_on(folder: Path) -> dict[str, Any]:
     )
 
 
-def killed_when(folder: Path, happens: Callable[[], bool], *, most_s: float = 120.0) -> bool:
+def killed_when(folder: Path, happens: Callable[[], bool]) -> bool:
     """Whether the process, started anew, was killed -9 once `happens` was seen, before it ended."""
-    process = subprocess.Popen([sys.executable, __file__, str(folder)], stdout=subprocess.DEVNULL)
-    until = time.monotonic() + most_s
-    while process.poll() is None and not happens() and time.monotonic() < until:
+    command = [sys.executable, __file__, str(folder), "waits"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while process.poll() is None and not happens():
         time.sleep(0.001)
     os.kill(process.pid, signal.SIGKILL)
     return process.wait() == -signal.SIGKILL
 
 
 if __name__ == "__main__":
-    go_on(Path(sys.argv[1]))
+    go_on(Path(sys.argv[1]), ends=len(sys.argv) == 2)

@@ -6,19 +6,23 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hostile_text import hostile_turns
 from toy_runs import attempts, rows, run_of
 from toy_world import Corridor, Corridors, drunk, expert
+from waiting import HANG_S
 
 from agentloop.ledger.metered import LocalBilling
 from agentloop.ledger.store import CallKey, Charge, Ledger
+from agentloop.run import episode
 from agentloop.types import (
     Answer,
     Ask,
@@ -41,24 +45,45 @@ def statuses(run: Any, kind: str) -> list[str]:
     return [e["status"] for e in rows(run, "episodes") if e["kind"] == kind]
 
 
-def test_wall_time_ends_an_episode_without_a_reward(tmp_path: Path) -> None:
+@pytest.fixture
+def wall_time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """What a policy awaits to be late: its episode's wall time passes at once, and no other's."""
+    own: ContextVar[asyncio.Timeout] = ContextVar("own")
+
+    def timeout(seconds: float | None) -> asyncio.Timeout:
+        own.set(asyncio.timeout(seconds))
+        return own.get()
+
+    async def passes() -> None:
+        own.get().reschedule(0.0)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(episode, "asyncio", SimpleNamespace(timeout=timeout))
+    return passes
+
+
+def test_wall_time_ends_an_episode_without_a_reward(
+    tmp_path: Path, wall_time_passes: Callable[[], Awaitable[None]]
+) -> None:
     async def slow(ask: Ask) -> Answer:
-        await asyncio.sleep(10 if ask.t > 3 else 0)
+        if ask.t > 3:
+            await wall_time_passes()
         return await drunk(ask)
 
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=0.3, tasks="3")
+    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=HANG_S, tasks="3")
     late = [e for e in rows(run, "episodes") if e["status"] == "wall_time"]
     assert late
-    # A slow machine may be late before turn 4.
-    assert all(e["R"] is None and e["length"] <= 3 and "0.3 s" in e["error"] for e in late)
+    assert all(e["R"] is None and e["length"] == 3 and "600 s" in e["error"] for e in late)
 
 
-def test_a_teacher_over_its_wall_time_keeps_its_reservation(tmp_path: Path) -> None:
+def test_a_teacher_over_its_wall_time_keeps_its_reservation(
+    tmp_path: Path, wall_time_passes: Callable[[], Awaitable[None]]
+) -> None:
     async def slow(ask: Ask) -> Answer:
-        await asyncio.sleep(10)
+        await wall_time_passes()
         raise AssertionError("never reached")
 
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), teacher=slow, wall_s=0.5, tasks="3")
+    run = run_of(tmp_path / "run", replace(RECIPE, n=1), teacher=slow, wall_s=HANG_S, tasks="3")
     assert {a["state"] for a in attempts(run)} == {"lost"}
     assert {a["billed"] for a in attempts(run)} == {"perhaps"}
     assert set(statuses(run, "continuation")) == {"wall_time"}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from toy_runs import attempts, rows, run_of
 from toy_world import Bounded
+from waiting import HANG_S
 
 from agentloop.run.collect import Settings, SpendingLimits
 from agentloop.run.on_ray import ComponentNames, Machines, collect_on_ray
@@ -153,7 +154,7 @@ def test_a_continuation_of_a_dead_machine_holds_no_place_in_the_budget() -> None
         await asyncio.sleep(0)
         assert not waiting.done(), "nothing is known of a continuation's cost yet: one at a time"
         await keeper.forget("dies")
-        await asyncio.wait_for(asyncio.gather(waiting, other), timeout=5)
+        await asyncio.wait_for(asyncio.gather(waiting, other), timeout=HANG_S)
         assert keeper._inside == {("lives", 2)}
         await keeper.leave("dies", 0, 40)  # a voice from the dead
         await keeper.leave("lives", 2, 30)

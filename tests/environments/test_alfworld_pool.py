@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, ends
 
 from agentloop.environments.alfworld.games import Game
 from agentloop.environments.alfworld.pool import Alfworld, open_alfworld
@@ -189,7 +189,9 @@ def test_closing_leaves_no_process_no_descriptor_and_opens_nothing_more() -> Non
 SCRIPT = """
 import asyncio
 import signal
+import sys
 from agentloop.environments.alfworld.pool import open_alfworld
+sys.path.append("tests")
 from tests.environments.test_alfworld_pool import TASKS
 
 async def main():
@@ -218,12 +220,8 @@ def test_workers_end_with_their_parent_and_say_nothing(how: signal.Signals) -> N
         assert parent.stdout is not None
         worker = int(parent.stdout.readline())
         os.killpg(parent.pid, how)  # as a terminal sends Ctrl-C: to the whole group
-        _, errors = parent.communicate(timeout=60)
-    for _ in range(600):
-        if not exists(worker):
-            break
-        time.sleep(0.05)
-    assert not exists(worker)
+        _, errors = parent.communicate(timeout=HANG_S)
+    assert ends(worker)
     assert "_receive" not in errors  # where a worker waits for its parent
     assert "BrokenPipe" not in errors
     assert (errors == "") == (how == signal.SIGKILL)

@@ -14,6 +14,7 @@ import pilots
 import pytest
 from toy_runs import run_of
 from toy_world import expert
+from waiting import HANG_S
 
 from agentloop.ledger.report import account_of
 from agentloop.types import Answer, Ask, CallFailed, Usage
@@ -327,7 +328,7 @@ def test_cuts_too_small_for_an_episode_are_not_trained_on(run: Run) -> None:
 
 
 def test_several_trainings_are_distinct_and_made_at_the_same_time(run: Run) -> None:
-    barrier = Barrier(4, timeout=20)
+    barrier = Barrier(4, timeout=HANG_S)
 
     def train(folders: list[Path], seed: int) -> Rewards:
         barrier.wait()

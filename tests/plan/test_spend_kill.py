@@ -42,7 +42,7 @@ def test_kill_9_at_any_step_buys_nothing_twice(tmp_path: Path, monkeypatch: pyte
         "the last demonstrations": lambda: begun("demos"),
         "the training of pi_1": lambda: training("pi_1"),
         "the last continuations": lambda: begun("contexts"),
-        "the final training": lambda: training("own-pilot"),
+        "the final training": lambda: training(killed_spend.LAST),
     }
     for when, happens in moments.items():
         assert killed_spend.killed_when(tmp_path, happens), f"it ended before {when}"

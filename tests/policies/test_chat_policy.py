@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_runs import attempts, rows, run_of
 
+from agentloop import retries
 from agentloop.ledger.metered import ServerLost
 from agentloop.policies.chat import ChatPolicy, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec, address, identity, parse_chat
@@ -113,9 +115,12 @@ def test_nonsense_in_a_response_is_unknown_and_never_breaks_the_books() -> None:
     assert answer(None, logprobs={"content": tokens[:1]}).logprob == -1.0
 
 
-def test_a_wait_may_be_a_date_and_a_long_one_stops_the_run(tmp_path: Path) -> None:
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
-    assert 80 < (retry_after(later) or 0) <= 90
+def test_a_wait_may_be_a_date_and_a_long_one_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC)
+    monkeypatch.setattr(retries, "time", SimpleNamespace(time=now.timestamp))
+    assert retry_after(format_datetime(now + timedelta(seconds=90), usegmt=True)) == 90
     assert [retry_after(told) for told in ("7", "2.5", "soon", "", "Wed, 21 Oct 2015 07:28:00 GMT")] == [
         7.0,
         2.5,

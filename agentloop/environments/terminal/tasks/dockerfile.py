@@ -13,8 +13,8 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from occupancy.record.errors import DataError, InputError
 
 from ...cache import cache_folder
+from ..sandbox.changes import before
 from ..sandbox.images import Image, give_to_sandboxes, network_layer
 from ..sandbox.launch import VARIABLES, Layers
 from ..sandbox.limits import Limits
@@ -29,10 +30,13 @@ from ..sandbox.sandbox import open_sandbox
 
 PASSED_OVER = {"CMD", "ENTRYPOINT", "EXPOSE", "LABEL", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "SHELL"}
 BUILD_S = 600.0
-FORMAT = 2
+FORMAT = 3
 """Version of what is kept of a build; a new one builds anew."""
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+MOST_LINKS = 40
+_HEREDOC = re.compile(r"(?<!\S)\d*<<-?(['\"]?)(?P<mark>[A-Za-z_]\w*)\1(?=[\s;&|>)]|$)")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+_OWNER = re.compile(r"@\d+:\d+$")
+_OPTION = re.compile(r"--(?:link|chown=(?:root|0)(?::(?:root|0))?|chmod=(?P<mode>[0-7]{3,4}))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +75,16 @@ def read_steps(text: str, *, of: str) -> list[Step]:
             following = lines.pop(0)
             if following.strip() and not following.lstrip().startswith("#"):
                 line = line.rstrip()[:-1] + following
-        word, _, rest = line.strip().partition(" ")
+        word, rest, *_ = (*line.split(maxsplit=1), "")
         word, body = word.upper(), ""
-        if word in ("RUN", "COPY") and (mark := _HEREDOC.search(rest)):
-            inner: list[str] = []
-            while lines and (following := lines.pop(0)).strip() != mark[1]:
-                inner.append(following)
-            body = "\n".join(inner) + "\n"
+        if word in ("RUN", "COPY") and (marks := [found["mark"] for found in _HEREDOC.finditer(rest)]):
+            end = next((i for i, following in enumerate(lines) if following.strip() == marks[0]), None)
+            if end is None or len(marks) > 1:
+                raise InputError(
+                    f"{of}: {word} {rest[:80]}: expected one text, and a line {marks[0]} after it"
+                )
+            body = "".join(f"{following}\n" for following in lines[:end])
+            del lines[: end + 1]
         if word in ("FROM", "WORKDIR", "ENV", "ARG", "COPY", "ADD", "RUN", "USER"):
             steps.append(Step(word, rest.strip(), body))
         elif word not in PASSED_OVER:
@@ -147,7 +154,8 @@ class _Build:
             match step.word:
                 case "WORKDIR":
                     self.cwd = os.path.normpath(os.path.join(self.cwd, self._filled(step.rest)))
-                    self._files({f"{self.cwd.strip('/')}/": None})
+                    with self._layer() as made:
+                        self._folder(made, self.cwd)
                 case "ENV" | "ARG":
                     self._variables(step)
                 case "COPY" | "ADD":
@@ -160,12 +168,24 @@ class _Build:
                     )
         if self.variables:
             lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items()]
-            self._files({"etc/profile.d/task.sh": "".join(lines)})
+            with self._layer() as made:
+                (self._folder(made, "/etc/profile.d") / "task.sh").write_text("".join(lines))
         (self.folder / "path").write_text(self.variables.get("PATH", ""))
         (self.folder / "cwd").write_text(self.cwd)
 
+    def _words(self, step: Step, least: int) -> list[str]:
+        try:
+            words = shlex.split(step.rest)
+        except ValueError:  # a quote without its partner
+            words = []
+        if len(words) < least:
+            raise InputError(
+                f"{self.context}: {step.word} {step.rest[:80]}: expected words, and quotes in pairs"
+            )
+        return words
+
     def _variables(self, step: Step) -> None:
-        words = shlex.split(step.rest)
+        words = self._words(step, 1)
         if "=" not in words[0]:  # ENV NAME VALUE
             words = [f"{words[0]}={' '.join(words[1:])}"] if step.word == "ENV" else []
         for word in words:
@@ -173,35 +193,46 @@ class _Build:
             (self.variables if step.word == "ENV" else self.arguments)[name] = self._filled(value)
 
     def _copy(self, step: Step) -> None:
-        words = [self._filled(word) for word in shlex.split(step.rest) if not word.startswith("--")]
-        if step.body:
-            self._files({self._target(words[-1], "").strip("/"): step.body})
-            return
-        *sources, target = words
-        place, layer = self.context.resolve(), self._new()
-        for source in sources:
-            if "://" in source:
-                raise InputError(f"{self.context}: ADD {source} needs a network: not supported here")
-            found = sorted(place.glob(source.lstrip("/"))) if source not in (".", "./") else [place]
-            if not found or not all(path.resolve().is_relative_to(place) for path in found):
-                raise DataError(
-                    f"{self.context}: COPY {source}: no such file in the folder of the Dockerfile"
-                )
+        words = [self._filled(word) for word in self._words(step, 2)]
+        known = [_OPTION.fullmatch(word) for word in words if word.startswith("--")]
+        if not all(known):
+            raise InputError(
+                f"{self.context}: {step.word} {step.rest[:80]}: its options are not supported here"
+            )
+        *sources, target = words[len(known) :]
+        into = self._resolved(os.path.join(self.cwd, target))
+        found = [] if step.body else [path for source in sources for path in self._found(source)]
+        folder = target.endswith("/") or len(found) > 1 or (before(into, self.layers) or "").startswith("D")
+        parent, name = os.path.split(into)
+        with self._layer() as made:
+            if step.body:
+                (self._folder(made, parent) / name).write_text(step.body)
             for path in found:
-                into = layer / self._target(
-                    target, path.name if len(found) > 1 or path.is_file() else ""
-                ).strip("/")
-                into.parent.mkdir(parents=True, exist_ok=True)
                 if path.is_dir():
-                    shutil.copytree(path, into, symlinks=True, dirs_exist_ok=True)
+                    self._copy_folder(made, path, into)
                 else:
-                    shutil.copy2(path, into)
-        give_to_sandboxes(layer)
+                    target_folder = self._folder(made, into if folder else parent)
+                    shutil.copy2(path, target_folder / (path.name if folder else name))
+            for mode in (int(option["mode"], 8) for option in known if option and option["mode"]):
+                for path in made.rglob("*"):
+                    if path.is_file() and not path.is_symlink():
+                        path.chmod(mode)
 
-    def _target(self, target: str, name: str) -> str:
-        path = os.path.normpath(os.path.join(self.cwd, target))
-        folder = target.endswith("/") or target in (".", "./") or path == self.cwd
-        return os.path.join(path, name) if folder and name else path
+    def _copy_folder(self, made: Path, source: Path, into: str) -> None:
+        for place, folders, files in os.walk(source):
+            target = self._folder(made, os.path.join(into, os.path.relpath(place, source)), like=place)
+            links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+            for name in (*files, *links):
+                shutil.copy2(os.path.join(place, name), target / name, follow_symlinks=False)
+
+    def _found(self, source: str) -> list[Path]:
+        place = self.context.resolve()
+        if "://" in source:
+            raise InputError(f"{self.context}: ADD {source} needs a network: not supported here")
+        found = sorted(place.glob(source.lstrip("/"))) if source not in (".", "./") else [place]
+        if not found or not all(path.resolve().is_relative_to(place) for path in found):
+            raise DataError(f"{self.context}: COPY {source}: no such file in the folder of the Dockerfile")
+        return found
 
     async def _run(self, step: Step) -> None:
         known = {**self.arguments, **self.variables}
@@ -222,29 +253,53 @@ class _Build:
             await sandbox.snapshot(place)
             self.layers = self.layers.on_top(_layer(place, bool(self.layers.usr)))
 
-    def _files(self, files: dict[str, str | None]) -> None:
-        layer = self._new()
-        for name, text in files.items():
-            path = layer / name
-            (path if text is None else path.parent).mkdir(parents=True, exist_ok=True)
-            if text is not None:
-                path.write_text(text)
-        give_to_sandboxes(layer)
-
-    def _new(self) -> Path:
+    @contextmanager
+    def _layer(self) -> Iterator[Path]:
+        """A new layer over the others, to be filled."""
         made = self.folder / self._name()
-        (made / "root").mkdir(parents=True)
-        if self.layers.usr:
-            (made / "usr").mkdir()
+        for layers in ("root", "usr") if self.layers.usr else ("root",):
+            (made / layers).mkdir(parents=True)
+        yield made
+        give_to_sandboxes(made)
         self.layers = self.layers.on_top(_layer(made, bool(self.layers.usr)))
-        return made / "root"
+
+    def _folder(self, made: Path, path: str, *, like: str = "") -> Path:
+        """Where a new layer has a folder, in the mode of the layers below, or of `like` where it is new."""
+        place, whole = made / "root", Path(self._resolved(path))
+        for inside in [*reversed(whole.parents), whole][1:]:
+            apart = bool(self.layers.usr) and inside.is_relative_to("/usr")
+            top, below = ("usr", "/usr") if apart else ("root", "/")
+            place = made / top / inside.relative_to(below)
+            place.mkdir(exist_ok=True)
+            told = before(str(inside), self.layers) or ""
+            if told.startswith("D"):
+                place.chmod(int(told[1:].partition("@")[0], 8))
+            elif like and inside == whole:
+                shutil.copymode(like, place)
+        return place
+
+    def _resolved(self, path: str) -> str:
+        """A path without the links in it: a new layer's folder in the place of a link would hide it."""
+        done, left, links = "/", os.path.normpath(path).split("/")[1:], 0
+        while left:
+            name, *left = left
+            told = before(os.path.join(done, name), self.layers) or ""
+            if not told.startswith("L:"):
+                done = os.path.join(done, name)
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                raise InputError(f"{self.context}: {path} has too many links in it")
+            target = os.path.normpath(os.path.join(done, _OWNER.sub("", told[2:])))
+            done, left = "/", [*target.split("/")[1:], *left]
+        return done
 
     def _name(self) -> str:
         return str(sum(path.is_dir() for path in self.folder.iterdir()))
 
     def _filled(self, text: str) -> str:
         known = {"PATH": VARIABLES["PATH"], **self.arguments, **self.variables}
-        return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], ""), text)
+        return _VARIABLE.sub(lambda found: known.get(found[1] or found[3]) or found[2] or "", text)
 
 
 def content_hash(folder: Path) -> str:

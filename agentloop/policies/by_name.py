@@ -19,6 +19,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from agentloop.run.episode import boundary
+from agentloop.serve.settings import HARNESS
 from agentloop.types import Answer, Ask, Environments, OffersTools, Policy, PolicyFailed, Stops
 from occupancy.record.errors import InputError
 from occupancy.record.specs import parameters, settings
@@ -43,6 +44,11 @@ WITH_A_PLACE = {
 
 def open_environments(name: str, /, **given: Any) -> Environments:
     """The benchmark `name`, or what 'package.module:function' returns for these settings; texts are read."""
+    if name == HARNESS:
+        raise InputError(
+            f"environment {name!r}: a harness of your own plays its episodes, so `fewsteps serve RUN` "
+            f"collects them, with the same --plan or recipe"
+        )
     if ":" not in name and name not in ENVIRONMENTS:
         raise InputError(
             f"environment {name!r}: expected one of {', '.join(ENVIRONMENTS)}, "

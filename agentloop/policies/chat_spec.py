@@ -96,7 +96,7 @@ def parse_chat(spec: str) -> ChatSpec:
     named = re.fullmatch(r"(.*?)@(\w+://.*)", head)
     if named is None:
         raise InputError(
-            f"policy {PREFIX}{head!r} names no server: expected {PREFIX}MODEL@BASE_URL, for instance "
+            f"policy {PREFIX + head!r} names no server: expected {PREFIX}MODEL@BASE_URL, for instance "
             f"{PREFIX}{head}@http://127.0.0.1:8000/v1"
         )
     return read(ChatSpec, pairs, of=named[1], model=named[1], base_url=named[2])
@@ -105,12 +105,12 @@ def parse_chat(spec: str) -> ChatSpec:
 def identity(spec: str) -> str:
     """The part of a policy's name that identifies a run: model and settings, not the server's address.
 
-    A server may come back under another address; another model would be another run.
+    A server may come back under another address; another model would be another run. An identity is its own.
     """
-    if not spec.startswith(PREFIX):
+    head, *pairs = spec.split(",")
+    if not spec.startswith(PREFIX) or not re.search(r"@\w+://", head):
         return spec
     parse_chat(spec)
-    head, *pairs = spec.split(",")
     kept = [pair for pair in pairs if pair.partition("=")[0] not in ("timeout_s", "key_env")]
     return ",".join([re.sub(r"@\w+://.*", "", head), *kept])
 

@@ -210,6 +210,7 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from analysis.plan.answer import table
+    from analysis.plan.command_lines import capitals
     from analysis.plan.planner import plan
     from analysis.plan.purchase import commands, new_plan, plan_file, write_plan
     from analysis.plan.trainer import Effort
@@ -241,10 +242,11 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         from analysis.page import plan_page
 
         plan_page(found, arguments.page)
-    lines: list[Unbroken] = []
+    lines: list[str] = []
     if arguments.out is not None:
         write_plan(found, arguments.run, arguments.out)
-        lines = [*map(Unbroken, commands(arguments.out, plan_file(found, arguments.run)))]
+        made = commands(arguments.out, plan_file(found, arguments.run))
+        lines = [*map(Unbroken, made), *capitals(*made)]
     show(arguments, found.to_dict(), lambda: [table(found, every=arguments.all), *lines])
     return 0
 

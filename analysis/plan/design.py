@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentloop.policies.chat_spec import bounds_a_turn
-from agentloop.run.collect import environment_of
+from analysis.plan.command_lines import collecting
 from analysis.plan.costs import AXES, Prices
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
@@ -277,8 +277,6 @@ def _command(
     run: Mapping[str, Any],
 ) -> str:
     """The `fewsteps collect` that buys it; words in capitals are for the user to fill in."""
-    env, env_set = environment_of(run)
-    split = str(run.get("tasks", "")).partition(":")[0]
     horizon = () if guesses.T_max is None else ("--set", f"T_max={guesses.T_max}")
     success = run.get("success_at", 1)
     start = () if success == 1 else ("--set", f"success_at={success}")
@@ -289,14 +287,10 @@ def _command(
         limit += ("--turn-tokens", str(max(1024, math.ceil(8 * guesses.turn_tokens))))
     return shlex.join(
         [
-            *("fewsteps", "collect", "--env", env or "ENV"),
-            *(f"--env-set={name}={value}" for name, value in env_set.items()),
+            *collecting(run, tasks=size.tasks),
             *("--recipe", "op-short", "--set", f"n={size.continuations // size.tasks}", *horizon, *start),
-            *("--student", str(run.get("student") or "STUDENT")),
-            *("--teacher", teacher),
-            *("--tasks", f"{'SPLIT' if split[:1] in ('', '@') else split}:{size.tasks}"),
             *("--pilot", "--handback", ",".join(map(str, depths)), "--replicates", str(replicates)),
-            *("--demo-tasks", str(size.demos), *limit, "--out", "PILOT"),
+            *("--demo-tasks", str(size.demos), *limit),
         ]
     )
 

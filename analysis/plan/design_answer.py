@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.plan.answer import number
+from analysis.plan.command_lines import capitals
 from analysis.plan.design import ADVISED, FALL_BACK, FALL_BACK_K, Design
 from analysis.plan.doubts import PILOT_SHARE
 
@@ -64,7 +64,7 @@ def sentences(found: Design) -> Sequence[str]:
         _answer(found),
         *_errors(found),
         f"Assumed: {guessed}.",
-        *_capitals(found.command),
+        *capitals(found.command),
     ]
 
 
@@ -108,19 +108,3 @@ def _errors(found: Design) -> Iterator[str]:
     yield (
         f"A pilot is cost-effective from a budget of {least}: it then takes at most {PILOT_SHARE:.0%} of it."
     )
-
-
-CAPITALS = {
-    "ENV": "an environment that `fewsteps collect` opens",
-    "STUDENT": "the model to train, such as openai:NAME@URL",
-    "TEACHER": "the expensive model, in the same form",
-    "SPLIT": "the environment's name of its tasks, such as train",
-}
-"""Words of printed commands that are for the user to fill in."""
-
-
-def _capitals(command: str) -> Iterator[str]:
-    words = set(re.split(r"[ :]", command))
-    told = [f"{word}: {meaning}" for word, meaning in CAPITALS.items() if word in words]
-    if told:
-        yield f"Fill in the words in capitals. {'; '.join(told)}."

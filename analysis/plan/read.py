@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from agentloop.cuts.whole import has_replays, replays_of
 from agentloop.ledger.store import Ledger
 from agentloop.run.episode import NO_DATA
 from agentloop.run.filters import mixed
+from analysis.plan.command_lines import collecting
 from analysis.plan.pilot import Contexts, Episodes, Flags, Floats, Ints, Lengths, Pilot, TeacherTurns
 from occupancy.importers.rows import WORDS
 from occupancy.record.errors import DataError, InputError
@@ -115,20 +116,13 @@ def _environment(info: Mapping[str, Any], version: str) -> str:
 def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame]) -> str:
     """What a run without continuations holds, and the command that collects what a plan is made from."""
     held = " and ".join(f"{len(rows)} episodes of kind {kind!r}" for kind, rows in kinds.items())
-    imported = info.get("kind") == "import"  # A model's name there is none that a command can open.
-    demos = [] if imported or "demo" not in kinds else list(kinds["demo"]["policy"])
-    named = {
-        "env": info.get("made_with", {}).get("env") or "ENV",
-        "student": info.get("student") or "STUDENT",
-        "teacher": info.get("teacher") or next(iter(demos), "") or "TEACHER",
-        "tasks": info.get("tasks") or "SPLIT:N",
-    }
-    given = " ".join(f"--{name} {quote(str(value))}" for name, value in named.items())
+    # A model's name in an import is none that a command can open.
+    known = {} if info.get("kind") == "import" else info
+    command = shlex.join([*collecting(known, tasks="N"), "--pilot", "--set", f"T_max={recipe.T_max}"])
     return (
         f"the run has no continuation, only {held}: they give costs and rewards of student and teacher, and "
-        f"not what K teacher turns bring from the student's contexts; collect `fewsteps collect --pilot "
-        f"{given} --set T_max={recipe.T_max} --out PILOT` (`fewsteps plan RUN --design --budget TOKENS` "
-        f"says how much, from this run's figures)"
+        f"not what K teacher turns bring from the student's contexts; collect them with `{command}` "
+        f"(`fewsteps plan RUN --design --budget TOKENS` says how much, from this run's figures)"
     )
 
 

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentloop.policies.by_name import open_environments
 from analysis.cli import main
+from analysis.plan.command_lines import capitals, collecting
 from analysis.plan.commands import add_commands
 from analysis.plan.costs import Prices
 from analysis.plan.design import ADVISED, TARGET_SE, Design, design, gain_variance
@@ -274,6 +276,30 @@ def test_the_command_for_a_teacher_that_is_a_function_can_be_run(tmp_path: Path)
     guesses = Guesses(turn_tokens=10.0, T_max=12)
     command = shlex.split(design(budget=200_000, guesses=guesses, run=names).command)
     command[command.index("--tasks") + 1] = "4"  # of the toy world, whose tasks have no split
-    assert main([*command[1:-1], str(tmp_path / "pilot")]) in (0, 3)
+    command[command.index("PILOT")] = str(tmp_path / "pilot")
+    assert main(command[1:]) in (0, 3)
     for teacher in ("openai:m@http://h/v1", ""):
         assert "--turn-tokens" not in design(budget=200_000, run=names | {"teacher": teacher}).command
+
+
+def test_a_printed_command_names_models_with_their_servers_and_a_harness_by_its_command() -> None:
+    """It named a model without its server, and --env harness, and neither can be opened."""
+    at = {"student_server": "http://here:1/v1", "env": "mine:Games", "env_set": {"limit": "5"}}
+    run = {"student": "openai:small,max_tokens=9", "teacher": "expert", "tasks": "train:60", "made_with": at}
+    words = collecting(run, tasks=30)
+    assert shlex.join(words) == (
+        "fewsteps collect --env mine:Games --env-set=limit=5 "
+        "--student openai:small@http://here:1/v1,max_tokens=9 "
+        "--teacher expert --tasks train:30 --out PILOT"
+    )
+    served = collecting(run | {"tasks": "harness", "made_with": {**at, "env": "harness"}}, tasks=30)
+    assert served[:3] == ["fewsteps", "serve", "PILOT"]
+    assert served[-2:] == ["--tasks", "30"]
+    with pytest.raises(InputError, match="`fewsteps serve RUN` collects them"):
+        open_environments("harness")
+
+
+def test_every_word_in_capitals_of_a_plan_is_explained() -> None:
+    (told,) = capitals("fewsteps train --plan p.toml DEMONSTRATIONS --base PI_0 --preset PRESET --out PI_1")
+    assert all(f" {word}: " in told for word in ("PI_0", "PI_1", "PRESET"))
+    assert not list(capitals("fewsteps plan RUN"))

@@ -25,7 +25,7 @@ from analysis.plan.trainer import Effort
 from analysis.spend.buyer import ProductBuyer
 from analysis.spend.rounds import Rounds, spend
 from occupancy.record.errors import DataError, RunError
-from occupancy.runs import Run, only_writer, open_run
+from occupancy.runs import Run, create_run, only_writer, open_run
 
 
 def rounds_of(pilot: Run, folder: Path, market: Market) -> Rounds:
@@ -297,13 +297,35 @@ def test_a_damaged_plan_or_one_of_another_pilot_is_one_line(
     assert not market.asked
 
 
+def test_a_pilot_whose_models_are_behind_servers_can_be_spent_on(
+    pilot: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run has a model's name, a plan its address too."""
+    names, plan = {"pi_1": "openai:small", "expert": "openai:big"}, tmp_path / "PLAN.toml"
+    at = {"made_with": {"student_server": "http://here:1/v1", "teacher_server": "http://there:1/v1"}}
+    info = pilot.info | {"student": "openai:small", "teacher": "openai:big"} | at
+    run = create_run(tmp_path / "pilot", pilot.recipe, info).folder
+    tables = {table: pilot.read(table).to_pylist() for table in ("episodes", "turns", "proposals")}
+    columns = ("policy", "prefix_policy", "teacher")
+    for row in tables["episodes"]:
+        row |= {column: names.get(row[column], row[column]) for column in columns}
+    open_run(run).commit(tables)
+    budget = str(4 * sum(teacher_tokens(run)))
+    assert main(["plan", str(run), "--budget", budget, "--out", str(plan)]) == 0
+    assert read_plan(plan).student == "openai:small@http://here:1/v1"
+    capsys.readouterr()
+    seams = ["--trainer", "pilots:write_pilot", "--out", str(tmp_path / "out")]
+    assert main(["spend", str(plan), *seams]) == 2
+    assert "--trainer alone" in capsys.readouterr().err, "the plan is one of this pilot"
+
+
 def test_the_tasks_of_a_purchase_are_those_that_were_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(killed_spend.__file__).parent)
     killed_spend.prepare(tmp_path)
     plan = read_plan(tmp_path / "PLAN.toml")
-    school: Any = killed_spend.School(tmp_path)
+    school: Any = killed_spend.School(tmp_path, ends=True)
     buyer, out = ProductBuyer(plan, read_pilot(plan.pilot), school), tmp_path / "out" / "first-demos"
     out.parent.mkdir()
     file, tasks = out.with_suffix(".tasks"), buyer._tasks(out, 1)

@@ -356,6 +356,7 @@ def test_a_run_remembers_the_model_and_not_where_it_is_served() -> None:
     )
     assert identity(spec) == "openai:meta/llama:free,max_tokens=5,temperature=.5"
     assert address(spec) == "https://host.example:1/v1"
+    assert identity(identity(spec)) == identity(spec)
     assert (identity("expert"), address("expert")) == ("expert", "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,8 @@ def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:
     """The checkpoint that the rule takes: the lowest NLL (the earliest of equals), or the last."""
     if rule == "last" or any(held is None for _, held in measured):
         return measured[-1][0]
-    return min(measured, key=lambda m: m[1].nll if m[1] else float("inf"))[0]
+    known = [(held.nll, at) for at, (_, held) in enumerate(measured) if held and math.isfinite(held.nll)]
+    return measured[min(known)[1] if known else -1][0]
 
 
 def from_dict(entry: dict[str, Any] | None) -> HeldOut | None:

@@ -37,10 +37,11 @@ def of_pilot(run: Run) -> dict[str, Any]:
     return {name: run.info.get(name) for name in _OF}
 
 
-def own_tasks(run: Run) -> frozenset[str]:
-    """Tasks and clusters that a run was recorded on."""
-    found = run.read("episodes", columns=["task_id", "cluster_id"])
-    return frozenset(found["task_id"].to_pylist()) | frozenset(found["cluster_id"].to_pylist())
+def own_tasks(*runs: Run) -> frozenset[str]:
+    """Tasks and clusters that runs were recorded on."""
+    names = ["task_id", "cluster_id"]
+    found = [run.read("episodes", columns=names) for run in runs]
+    return frozenset[str]().union(*(rows[name].to_pylist() for rows in found for name in names))
 
 
 def kept_trainings(run: Run, *, trainer: str | None = None) -> dict[str, Training]:
@@ -137,8 +138,8 @@ def believed(rows: list[dict[str, Any]], *, own_tasks: frozenset[str], said: str
     shared = sorted({row["task_id"] for row in rows} & own_tasks | tasks & own_tasks)
     if shared:
         raise DataError(
-            f"{said} rewards on {len(shared)} tasks of the pilot (first: {shared[0]!r}): the student was "
-            f"trained on them; evaluate on other tasks"
+            f"{said} rewards on {len(shared)} tasks that the student was trained on (first: {shared[0]!r}): "
+            f"evaluate on others"
         )
     return rows
 

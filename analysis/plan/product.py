@@ -20,16 +20,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentloop.run.collect import environment_of
 from occupancy.record.errors import InputError, RunError
 from occupancy.record.reading import read_toml
 from occupancy.record.show import say
+from occupancy.record.specs import Few, check, record_of
 from occupancy.runs import Run
+from sft.settings import preset
 
 ENGINES = ("vllm", "transformers")
 SHOWN = ("train: ", "evaluate: ", "fewsteps ")
@@ -48,12 +50,12 @@ class Product:
     """Of the evaluation, as the environment reads them."""
     env: str = ""
     """Empty: the pilot's."""
-    engine: str = "vllm"
-    """Policy that loads a checkpoint: vllm or transformers. By default the pilot's student's."""
+    engine: Literal["vllm", "transformers"] = "vllm"
+    """Policy that loads a checkpoint. By default the pilot's student's."""
     sampling: str = ""
     """Settings of that policy, as max_tokens=512,temperature=0.7. By default the pilot's student's."""
-    attempts: int = 1
-    gpus: int = 1
+    attempts: Few = 1
+    gpus: Few = 1
     same_student: bool = False
     """`base` is the pilot's student, although the names differ."""
     keep_students: bool = False
@@ -64,10 +66,12 @@ class Product:
     """Settings of the environment. By default the pilot's."""
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.gpus < 1:
-            raise InputError(f"attempts={self.attempts}, gpus={self.gpus}: expected at least 1")
-        if self.engine not in ENGINES:
-            raise InputError(f"engine={self.engine!r}: expected one of {', '.join(ENGINES)}")
+        check(self, of="small trainings")
+        if empty := [name for name in ("base", "tasks") if not getattr(self, name).strip()]:
+            raise InputError(f"small trainings: {empty[0]}='': expected a text")
+        if "seed" in self.set:
+            raise InputError("small trainings: [set] has a seed: each training has its own; leave it out")
+        preset(self.preset).replace(**self.set)  # refuses what `train` would refuse later
 
     @property
     def name(self) -> str:
@@ -114,22 +118,15 @@ def read_product(file: str | Path, pilot: Run, *, beside: bool = False) -> Produ
     beside: every training is on further runs too, from which the pilot's student was made: `base` is pi_0.
     """
     given = read_toml(file, what="--train", error=InputError)
-    known = {f.name for f in fields(Product)}
-    wrong = sorted(set(given) - known) or sorted({"base", "preset", "tasks"} - set(given))
-    if wrong:
-        raise InputError(
-            f"--train {file} has an unknown or missing entry {wrong[0]!r}: expected base, preset and tasks, "
-            f"and where they apply {', '.join(sorted(known - {'base', 'preset', 'tasks'}))}"
-        )
+    product = record_of(Product, given, of=f"--train {file}")
     student = str(pilot.info.get("student", ""))
     env, env_set = environment_of(pilot.info)
-    if given.setdefault("env", env) == env:
-        given["env_set"] = {**env_set, **given.get("env_set", {})}
+    if product.env in ("", env):
+        product = replace(product, env=env, env_set={**env_set, **product.env_set})
     engine, colon, rest = student.partition(":")
     if colon and engine in ENGINES:
-        given.setdefault("engine", engine)
-        given.setdefault("sampling", rest.partition(",")[2])
-    product = Product(**given)
+        own: dict[str, Any] = {"engine": engine, "sampling": rest.partition(",")[2]}
+        product = replace(product, **{name: own[name] for name in own if name not in given})
     if not beside and Path(product.base).name not in student and not product.same_student:
         raise InputError(
             f"--train {file} starts from {product.base}, and the pilot's student is {student}: trainings of "

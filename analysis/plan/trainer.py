@@ -181,7 +181,8 @@ class Bench:
     def _keep(self, key: str, option: Option, cell: Run, answer: Any, seconds: float) -> Training:
         if isinstance(answer, FewstepsError):
             raise answer
-        rows = evidence(answer, own_tasks=own_tasks(self.run), like=self.run, trainer=self.name)
+        seen = own_tasks(self.run, *map(open_run, self.beside))
+        rows = evidence(answer, own_tasks=seen, like=self.run, trainer=self.name)
         made = cell.info["cut"]
         told = {
             "arm": option.arm.to_dict(),

@@ -32,7 +32,7 @@ from analysis.curves.draws import band, drawn
 from analysis.curves.evidence import Training
 from analysis.curves.prior import Facts
 from analysis.plan.facts import facts_of
-from analysis.plan.kept import evidence
+from analysis.plan.kept import evidence, own_tasks
 from analysis.plan.offers import Purchase, offers
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.pool import with_pool
@@ -356,8 +356,7 @@ def _rest(rounds: Rounds, state: State) -> float:
 
 def _buy_demonstrations(rounds: Rounds, state: State) -> State:
     budget = (1 - winner(state).r) * _rest(rounds, state)
-    price = _bought(rounds, rounds.demonstrations, budget, "demos", [])
-    return _purchase(rounds, "demonstrations", price)
+    return _purchase(rounds, "demonstrations", _bought(rounds, rounds.demonstrations, budget, "demos", []))
 
 
 def _buy_continuations(rounds: Rounds, state: State) -> State:
@@ -386,7 +385,8 @@ def _final(rounds: Rounds, state: State) -> State:
     folders += [*(run.folder for run in _open(rounds, ("demos", "contexts"))), *rounds.beside]
     with boundary(RunError, f"the trainer {rounds.trainer_name} on all that was bought ({rounds.folder})"):
         answer = (rounds.final or rounds.trainer)(folders, rounds.seed)
-    rows = evidence(answer, own_tasks=frozenset(), like=rounds.pilot, trainer=rounds.trainer_name)
+    seen = own_tasks(*map(open_run, folders))
+    rows = evidence(answer, own_tasks=seen, like=rounds.pilot, trainer=rounds.trainer_name)
     won = [row["score"] >= rounds.pilot.recipe.success_at for row in rows]
     tasks = [row["cluster_id"] for row in rows]
     mean, se = (float(each) for each in clustered_ratio(won, np.ones(len(rows)), cluster=tasks))

@@ -33,19 +33,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from analysis.curves.arms import Arm
 from analysis.study.results import MACHINES_OWN
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import parse_K
-from occupancy.record.specs import Few, Positive, Seed, Share, Size, check, value_of
+from occupancy.record.specs import Few, Positive, Seed, Share, Size, check, record_of, value_of
 
-R = TypeVar("R")
 PURE_BC = Arm("pure-bc", r=0.0)
 OF_THE_MACHINE = ("base", "workers", "per_gpu")
 """Entries of [equipment] that may differ where a study goes on."""
@@ -222,12 +221,12 @@ def read_study(file: str | Path) -> StudyConfig:
     }
     for name, record in tables.items():
         if name in given:
-            given[name] = record_of(record, given[name], f"{of}: [{name}]")
+            given[name] = record_of(record, given[name], of=f"{of}: [{name}]")
     if isinstance(given.get("sweep"), Mapping):
         given["sweep"] = record_of(
-            Sweep, given["sweep"] | {"arms": _arms(given["sweep"], of)}, f"{of}: [sweep]"
+            Sweep, given["sweep"] | {"arms": _arms(given["sweep"], of)}, of=f"{of}: [sweep]"
         )
-    return record_of(StudyConfig, given, of)
+    return record_of(StudyConfig, given, of=of)
 
 
 def slices(spec: str, parts: int) -> list[str]:
@@ -248,22 +247,6 @@ def count(spec: str) -> int | None:
     """How many tasks a spec names; None where only the environment knows."""
     found = _SLICE.fullmatch(spec)
     return None if found is None else int(found["stop"]) - int(found["start"] or 0)
-
-
-def record_of(record: type[R], given: Any, of: str) -> R:
-    """The record of a table; an unknown, missing or impossible entry is named."""
-    if not isinstance(given, Mapping):
-        raise InputError(f"{of} is {given!r}: expected a table")
-    known = {f.name for f in fields(record)}  # type: ignore[arg-type]
-    if unknown := sorted(set(given) - known):
-        raise InputError(f"{of} has an unknown entry {unknown[0]!r}: expected {', '.join(sorted(known))}")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    try:
-        made = record(**values)
-    except TypeError as error:
-        raise InputError(f"{of} lacks an entry ({error}): expected {', '.join(sorted(known))}") from error
-    check(made, of=of)
-    return made
 
 
 def _arms(sweep: Mapping[str, Any], of: str) -> tuple[Arm, ...]:

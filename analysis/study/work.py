@@ -33,12 +33,12 @@ from agentloop.cuts.whole import Whole
 from analysis.plan.trainer import named_trainer
 from analysis.study.accounts import JOBS_A_WORKER, likely_s, log_job, log_machine
 from analysis.study.cells import SweepCell
-from analysis.study.config import StudyConfig, record_of, slices
+from analysis.study.config import StudyConfig, slices
 from analysis.study.jobs import Collect, Equipment, Job, Student, Train, Workshop
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.recipe import INF
-from occupancy.record.specs import Few, value_of
+from occupancy.record.specs import Few, record_of, value_of
 from occupancy.runs import move_compact, open_run
 
 Say = Callable[[str], None]
@@ -90,7 +90,7 @@ class Study:
             opened = named_trainer(self.config.workshop or OWN_WORKSHOP, of="workshop")
             given: Any = {**self.config.equipment, **self.here}
             if not self.config.workshop:
-                given = record_of(Equipment, given, "[equipment]")
+                given = record_of(Equipment, given, of="[equipment]")
             self._opened = opened(given, self.folder, gpus=self.gpus)
             assert self._opened is not None
             log_machine(self.folder)

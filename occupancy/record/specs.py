@@ -169,6 +169,21 @@ def check_entries(found: object, kinds: Mapping[str, Any], *, of: str) -> None:
             raise DataError(f"{of} has {name}={value!r:.60}: expected {described(kind)}; restore it")
 
 
+def record_of(record: type[T], given: Any, *, of: str) -> T:
+    """The dataclass of a user's table; an unknown, missing or impossible entry is named: InputError."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{of} is {given!r}: expected a table")
+    kinds: Mapping[str, Any] = parameters(record)  # type: ignore[arg-type, unused-ignore]
+    if unknown := sorted(set(given) - set(kinds)):
+        raise InputError(f"{of} has an unknown entry {unknown[0]!r}: expected {', '.join(sorted(kinds))}")
+    needed = [name for name, p in inspect.signature(record).parameters.items() if p.default is p.empty]
+    if missing := [name for name in needed if name not in given]:
+        raise InputError(f"{of} lacks the entry {missing[0]!r}: expected {', '.join(sorted(kinds))}")
+    for name, value in given.items():
+        _refuse(name, value, kinds[name], of)
+    return record(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
+
+
 def option(kind: Any) -> Callable[[str], Any]:
     """An argparse `type` for the annotation `kind`, or for a function that reads text."""
     from argparse import ArgumentTypeError

@@ -140,7 +140,19 @@ def test_settings_are_part_of_the_name() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("base = ", "cannot be read"), ("wrong = 1", "'wrong'"), ('base = "x"', "'preset'")],
+    [
+        ("base = ", "cannot be read"),
+        ("wrong = 1", "'wrong'"),
+        ('base = "x"', "'preset'"),
+        (f'attempts = "2"\n{TEXT}', "attempts='2': expected a whole number"),
+        (f'hub = "no"\n{TEXT}', "hub='no': expected 0 or 1"),
+        (f"env_set = 3\n{TEXT}", "env_set=3: expected a table"),
+        (TEXT.replace('"models/pi_1"', "3"), "base=3: expected a text"),
+        (TEXT.replace("valid:40", " "), "tasks='': expected a text"),
+        (TEXT.replace("alfworld", "other"), "no preset 'other'"),
+        (f"{TEXT}lr = 'high'", "lr='high'"),
+        (f"{TEXT}seed = 3", "each training has its own"),
+    ],
 )
 def test_files_that_say_too_little_are_refused(run: Run, tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -76,7 +76,7 @@ def test_a_training_is_kept_and_never_repeated(run: Run) -> None:
 
 
 def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: Path) -> None:
-    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=24, seed=9).folder
+    first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=26, seed=9).folder
     bench, asked = bench_of(run)
     alone = bench.train(OPTION)
     found = plan(run.folder, budget=1e5, already=[run.folder, first], bench=bench, effort=Effort(2))
@@ -106,6 +106,9 @@ def test_data_that_are_paid_for_are_trained_on_and_counted(run: Run, tmp_path: P
     assert sum(teacher_tokens(other.folder)) == paid
     replace(bench, beside=(other.folder,)).train(OPTION)
     assert len(asked) == 4, "as many tokens are not the same data"
+    lucky = replace(bench, beside=(first,), name="lucky", trainer=lambda *_: GOOD | {"task-025": [1.0]})
+    with pytest.raises(DataError, match="1 tasks that the student was trained on"):
+        lucky.train(OPTION)
     for both in ((first, other.folder), (other.folder, first)):
         replace(bench, beside=both).train(OPTION)
     assert len(asked) == 5, "the order in which runs are named makes no other data"
@@ -207,7 +210,7 @@ def damaged(run: Run, **changes: Any) -> Run:
         ({"times": 2}, "there twice"),
         ({"attempts": 0}, "rewards of 0 tasks"),
         ({"attempts": 2}, "rewards of 1 tasks"),
-        ({"attempt": {"task_id": "task-001"}}, "tasks of the pilot"),
+        ({"attempt": {"task_id": "task-001"}}, "1 tasks that the student was trained on"),
     ],
 )
 def test_a_damaged_or_foreign_kept_training_is_one_line(
@@ -244,7 +247,7 @@ def test_a_plan_trains_as_often_as_it_may_and_reads_what_was_kept(run: Run) -> N
         ({"new-1": [float("nan")], "new-2": [1.0]}, "reward nan"),
         ({"new-1": ["won"], "new-2": [1.0]}, "reward 'won'"),
         ({"new-1": None, "new-2": [1.0]}, "returned None for task"),
-        ({"task-001": [1.0], "new-2": [1.0]}, "1 tasks of the pilot"),
+        ({"task-001": [1.0], "new-2": [1.0]}, "1 tasks that the student was trained on"),
         (None, "returned a NoneType"),
         ("/nowhere", "no run folder"),
     ],

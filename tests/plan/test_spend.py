@@ -162,6 +162,20 @@ def test_a_clear_order_skips_the_first_purchase(
     assert not {"first-demos", "first-contexts"} & {name for name, _, _ in market.asked}
 
 
+def test_the_final_student_is_not_scored_on_tasks_that_were_bought(
+    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.spend.rounds.CLEAR", 0.0)
+
+    class Careless(Market):
+        def train(self, folders: list[Path], seed: int) -> dict[str, list[float]]:
+            bought = [folder.name for folder in folders if folder.name in ("demos", "contexts")]
+            return GOOD | {f"{name}/task-000": [1.0] for name in bought}
+
+    with pytest.raises(DataError, match="tasks that the student was trained on"):
+        spend(rounds_of(pilot, tmp_path / "out", Careless()))
+
+
 def test_a_large_budget_has_a_second_purchase_that_goes_on_where_it_stopped(
     pilot: Run, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,7 @@ def test_the_checkpoint_with_the_lowest_held_out_loss_is_chosen() -> None:
 
     found = [("a", replace(held, nll=2.0)), ("b", replace(held, nll=1.0)), ("c", replace(held, nll=1.0))]
     assert choose(found, "held_out_nll") == "b"
+    assert choose([("0", replace(held, nll=math.nan)), *found], "held_out_nll") == "b"
     assert choose(found, "last") == "c"
 
 

@@ -16,10 +16,11 @@ import pytest
 from agentloop.environments.task_specs import parse_spec
 from analysis.cli import main
 from analysis.study.accounts import STAGES
-from analysis.study.config import read_study, record_of
+from analysis.study.config import read_study
 from analysis.study.jobs import Equipment, Job, Train, Workshop
 from analysis.study.laboratory import Laboratory, open_workshop
 from occupancy.record.errors import RunError
+from occupancy.record.specs import record_of
 from occupancy.runs import open_run
 from sft.settings import preset
 from simulate.pilots.trainer import WorldTrainer
@@ -286,7 +287,7 @@ def test_a_dry_run_looks_for_the_base_and_counts_a_cpu_as_one_worker(
     [
         ("T_max = 30", "T_max = 30\nT_mix = 1", "unknown entry 'T_mix'"),
         ("count = 3", "count = -3", "count=-3"),
-        ('tasks = "held_out:60"', "", "lacks an entry"),
+        ('tasks = "held_out:60"', "", "lacks the entry 'tasks'"),
         ("budgets = [6000, 12000]", "budgets = [12000, 6000]", "rising teacher tokens"),
         ("op-short K=3 r=0.5", "op-short K=4 r=0.5", "is no arm"),
         ("fractions = [0.25]", "fractions = [1.25]", "shares between 0 and 1"),
@@ -338,7 +339,7 @@ def test_a_cell_that_fails_does_not_keep_the_others_from_a_verdict(
 def test_the_studies_of_the_repository_can_be_read_and_use_no_task_twice(file: Path) -> None:
     config = read_study(file)
     if not config.workshop:
-        preset(record_of(Equipment, config.equipment, "[equipment]").preset).replace(**config.training)
+        preset(record_of(Equipment, config.equipment, of="[equipment]").preset).replace(**config.training)
     specs = (config.demonstrations.first, config.demonstrations.more, config.pilot.tasks)
     slices = [parse_spec(spec, splits=["train", "dev", "held_out"]) for spec in specs]
     slices += [

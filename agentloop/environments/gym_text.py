@@ -18,6 +18,7 @@ from typing import Any
 from agentloop.environments.seeds import Scale, SeedEpisode, SeedTasks, Which, shown
 from agentloop.run.episode import boundary
 from agentloop.types import Environment, EnvironmentFailed, Reply
+from occupancy.record.finish import after_reasoning
 from occupancy.record.specs import Count, Few
 
 _NUMBER = re.compile(r"-?\d+")
@@ -41,9 +42,10 @@ class TextGym(SeedEpisode):
 
     async def step(self, text: str) -> Reply:
         """Play one turn; a turn that names no action is answered by what an action is."""
-        action: Any = text.strip()
+        said = after_reasoning(text)
+        action: Any = said.strip()
         if self._actions is not None:
-            numbers = _NUMBER.findall(text)
+            numbers = _NUMBER.findall(said)
             action = int(numbers[-1][:9]) if numbers else -1
             if action not in self._actions:
                 return Reply(self._how(), parse_status="no_action")

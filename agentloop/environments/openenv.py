@@ -24,6 +24,7 @@ from agentloop.http import open_session
 from agentloop.policies.tool_text import calls_in
 from agentloop.types import Environment, EnvironmentFailed, Reply
 from occupancy.record.errors import InputError
+from occupancy.record.finish import after_reasoning
 from occupancy.record.specs import Count, Few, Positive
 
 MOST_BYTES = 8 << 20
@@ -42,6 +43,7 @@ class Actions:
 
     def of(self, turn: str) -> tuple[dict[str, Any] | None, str]:
         """The action of a turn, or None, and the role of the message that answers it."""
+        turn = after_reasoning(turn)
         if self.text_field:
             return {self.text_field: turn.strip()}, "user"
         _, calls = calls_in(turn)

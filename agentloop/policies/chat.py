@@ -30,7 +30,8 @@ MOST_BYTES, ANSWER_BYTES, TOKEN_BYTES = 32 << 20, 1 << 20, 512
 """Of one answer, of one without text, and of each token that it may have, with its log probability."""
 _TOO_LONG = re.compile(
     r"context[_ ](length|window|size)|maximum (context|model|input|prompt)"
-    r"|(prompt|input) is too long|too many tokens",
+    r"|(prompt|input) is too long|too many tokens|exceeds the maximum number of tokens"
+    r"|`max_new_tokens` must be <=|`inputs` must have less than",
     re.IGNORECASE,
 )
 _STATUS = {

@@ -29,6 +29,12 @@ def read_finish(word: object) -> str:
     return "length" if told.lower() in CUT else f"{UNKNOWN}{told[:60]}"
 
 
+def after_reasoning(text: str) -> str:
+    """What a turn says after its reasoning, which is no action; all of it where nothing follows."""
+    said = _CLOSED.split(text)[-1]
+    return said if said.strip() else text
+
+
 def has_text(text: str) -> bool:
     """Whether a turn says something beside reasoning, which may be left open, and blanks, seen or not."""
     said = _OPEN.sub("", _CLOSED.split(text)[-1])

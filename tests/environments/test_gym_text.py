@@ -64,7 +64,8 @@ def test_words_arrays_and_what_does_not_close() -> None:
         async with worlds.open(task) as env:
             first = await env.reset(1)
             said.extend(m.content for m in env.prompt(first))
-            said.append((await env.step(" abc ")).observation)
+            said.append((await env.step("<think>It is longer.</think> abc ")).observation)
+            assert said[-1] == (await env.step(" abc ")).observation
 
     with pytest.raises(EnvironmentFailed, match="it does not close"):
         asyncio.run(run())

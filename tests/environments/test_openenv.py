@@ -213,6 +213,8 @@ def test_what_cannot_be_opened_is_refused() -> None:
 
 def test_turns_and_observations() -> None:
     assert read_actions(TEXT).of(" forward\n") == ({"move": "forward"}, "user")
+    assert read_actions(TEXT).of("<think>Back?</think>\n forward\n") == ({"move": "forward"}, "user")
+    assert read_actions(OBJECT).of('<think>{"move": ..}</think>{"move": "on"}') == ({"move": "on"}, "user")
     assert read_actions(OBJECT).of("no object") == (None, "user")
     assert read_actions(OBJECT).of('{"move": 1} and }') == (None, "user")
     assert shown({"text": "hello"}) == "hello"

@@ -99,6 +99,14 @@ def test_what_is_wrong_is_told(text: str, error: str, warnings: list[str]) -> No
     assert parsed.status == ("invalid" if error else "warnings" if warnings else "ok")
 
 
+def test_reasoning_in_the_text_is_left_out() -> None:
+    turn = turn_text("a", "p", [("awk '{print $1}' f\n", 1.0)])
+    assert parse_turn(f"<think>awk '{{print $1}}' would do</think>\n{turn}") == parse_turn(turn)
+    assert parse_turn(f"<think>{turn}</think>").commands == parse_turn(turn).commands
+    (typed,) = parse_turn(turn_text("a", "p", [("echo '</think>'\n", 1.0)])).commands
+    assert typed.keystrokes == "echo '</think>'\n"
+
+
 def test_invalid_json_is_quoted() -> None:
     short = parse_turn(HEAD + "[,]}")
     assert short.error.startswith("Invalid JSON: ")
@@ -270,6 +278,17 @@ def test_a_semicolon_at_the_end_is_typed() -> None:
                 for part in (keys,) if keys != whole else (f"{keys};", "\n"):
                     await screen.type(part, 0)
                 assert await screen.last_output() == printed, keys
+
+    finished(play)
+
+
+def test_a_line_that_is_a_keys_name_is_typed() -> None:
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            screen = await open_screen(sandbox)
+            for line in ("cat > /made <<END", "0x41", "^A up", "C-c", "END", "cat /made"):
+                await screen.type(f"{line}\n", 0)
+            assert await screen.last_output() == "0x41\n^A up\nC-c\n"
 
     finished(play)
 

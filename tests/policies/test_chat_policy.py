@@ -344,9 +344,13 @@ def test_a_spec_that_cannot_be_used_says_why(spec: str, match: str) -> None:
 def test_a_context_that_is_too_long_is_told_apart() -> None:
     from agentloop.policies.chat import _status_failure
 
-    assert isinstance(
-        _status_failure(400, '{"error":{"code":"context_length_exceeded"}}', wait_s=None), ContextOverflow
-    )
+    for status, told in (
+        (400, '{"error":{"code":"context_length_exceeded"}}'),
+        (400, "The input token count (218152) exceeds the maximum number of tokens allowed (65536)."),
+        (422, "`inputs` tokens + `max_new_tokens` must be <= 1512. Given: 1000 and 1024"),
+        (422, "`inputs` must have less than 1024 tokens. Given: 1168"),
+    ):
+        assert isinstance(_status_failure(status, told, wait_s=None), ContextOverflow), told
     assert isinstance(_status_failure(400, "bad tool schema", wait_s=None), CallFailed)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from occupancy.record.errors import DataError, MissingExtra, installed_version
+from occupancy.record.finish import after_reasoning
 from occupancy.record.reading import reading
 
 Grammar = Literal["2.1.1", "2.1.2"]
@@ -95,11 +96,12 @@ def move_to_put(command: str) -> str:
 def parse_command(text: str) -> tuple[str, str]:
     """The command in a turn, and a parse status.
 
-    The last line `Action: cmd` or `> cmd` (ReAct style) is the command, else the last line that is not blank.
+    After reasoning, the last line `Action: cmd` or `> cmd` (ReAct style) is the command, else the last line
+    that is not blank.
 
     status  ok | empty (no command at all) | multiline (several lines and no marker: the last one was taken)
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in after_reasoning(text).splitlines() if line.strip()]
     marked = [found[1].strip() for line in lines if (found := MARKED.fullmatch(line))]
     command = (marked or lines or [""])[-1]
     if not command:

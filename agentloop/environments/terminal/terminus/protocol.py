@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from occupancy.record.finish import after_reasoning
 from occupancy.record.rows import storable
 
 LONGEST_S = 60.0
@@ -59,12 +60,18 @@ class Parsed:
 
 
 def parse_turn(text: str) -> Parsed:
-    """A turn's text as commands; a text with an error is repaired where one of two simple repairs does it."""
-    parsed = _parse(text)
+    """A turn's text as commands; a text with an error is repaired where one of two simple repairs does it.
+
+    Reasoning in the text is left out, as Terminus-2 reads a provider's answer without it.
+    """
+    said = after_reasoning(text)
+    parsed = _parse(said)
+    if parsed.error and said != text and not (whole := _parse(text)).error:
+        return whole  # keystrokes may hold what ends a block of reasoning
     if not parsed.error:
         return parsed
     for name, repair in _REPAIRS:
-        mended = repair(text, parsed.error)
+        mended = repair(said, parsed.error)
         better = _parse(mended) if mended is not None else parsed
         if not better.error:
             told = f"AUTO-CORRECTED: {name} - please fix this in future responses"

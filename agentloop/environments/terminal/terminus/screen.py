@@ -72,9 +72,10 @@ class Screen:
             paste = f"load-buffer - \\; paste-buffer -d -t {SESSION}; rm {FOLDER}/keys"
             await self._tmux(paste, f"base64 -d {FOLDER}/keys | ")
         elif line:
-            # Enter is pressed when the processes that brought the keys are gone: a command may list them.
+            # Enter is pressed when the processes that brought the keys are gone: a command may list them. The
+            # line is text (-l), also where it is a key's name, as the END of a heredoc.
             await self._tmux(
-                f"send-keys -t {SESSION} -- {_argument(keys[:-1])} \\; "
+                f"send-keys -l -t {SESSION} -- {_argument(keys[:-1])} \\; "
                 f"run-shell -b -d {ENTER_S} -C 'send-keys -t {SESSION} Enter'"
             )
         else:

@@ -190,13 +190,13 @@ def test_harbors_time_limit_and_the_reward_are_independent(
     harbor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEWSTEPS_HARBOR", harbor)
-    make_task(tmp_path / "tasks" / "slow", agent_s=4)
+    make_task(tmp_path / "tasks" / "slow", agent_s=15)
     opened = open_terminal(tasks=str(tmp_path / "tasks"), harbor=f"{PLUGIN}.environment:LocalSandbox")
 
     async def play() -> None:
         async with opened.open(opened.tasks("test")[0]) as env:
             await env.reset(0)
-            reply = await env.step(turn_text("a", "p", [("echo hello > out.txt; sleep 9\n", 9)]))
+            reply = await env.step(turn_text("a", "p", [("echo hello > out.txt; sleep 3600\n", 60)]))
             assert (reply.done, reply.reward, reply.parse_status) == (True, 1.0, "gone")
 
     finished(play)

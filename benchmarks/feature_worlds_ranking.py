@@ -54,6 +54,6 @@ def main(file: Path, worlds: int = 12, seed: int = 0, reps: int = 3) -> None:
     print("| budget | part | measured on | pairs | rank correlation | regret |\n|---|---|---|---|---|---|")
     for key in rows[0]:
         values = np.array([row[key] for row in rows])
-        mean, se = values.mean(0), values.std(0) / np.sqrt(len(values))
+        mean, se = values.mean(0), values.std(0, ddof=1) / np.sqrt(len(values))
         cells = (f"{m:.2f} ± {e:.2f}" for m, e in zip(mean, se, strict=True))
         print(f"| {key[0]} | 1/{key[1]} | {key[2]} | {' | '.join(cells)} |")

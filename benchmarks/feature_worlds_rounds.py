@@ -140,12 +140,11 @@ def judge(
     for multiple in worlds.MULTIPLES:
         whole = multiple * pilot.price
         truth = []
-        for role, budget, owned in (("own", whole - pilot.price, pilot.owned_success), ("rule", whole, None)):
+        for budget, owned in ((whole - pilot.price, pilot.owned_success), (whole, None)):
             runs = [
                 worlds.pipelines(world, budget, owned, [seed, number, multiple, k])[0] for k in range(reps)
             ]
             truth.append({o: float(np.mean([run[o] for run in runs])) for o in worlds.OPTIONS})
-            del role
         best = max(max(table.values()) for table in truth)
         place, effort = out / world.name / f"rounds-{multiple}", Effort(trainings)
         state = spend(
@@ -189,5 +188,5 @@ def main(
         mine = [row for row in rows if row["multiple"] == multiple]
         for name in ("regret", "op-critical r=1", "op-success r=1", "spent"):
             values = np.array([row[name] for row in mine])
-            se = values.std() / np.sqrt(len(values))
+            se = values.std(ddof=1) / np.sqrt(len(values))
             print(f"{multiple:3} {name:18} {values.mean():6.2f} ± {se:.2f}")

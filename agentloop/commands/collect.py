@@ -186,7 +186,8 @@ def _shown(summary: dict[str, Any]) -> Iterator[Any]:
     counts = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.items())
     yield f"{summary['status']}; proposals: {counts or 'none'}"
     if len(outcomes) > 1:
-        means = (f"{o} {p['t_prime']:.1f} of {p['T']:.1f}" for o, p in summary["prefixes"].items())
+        drawn = {o: p for o, p in summary["prefixes"].items() if p["t_prime"] is not None}
+        means = (f"{o} {p['t_prime']:.1f} of {p['T']:.1f}" for o, p in drawn.items())
         yield f"mean t' of mean T, before and after filters and errors: {', '.join(means)}"
     yield (
         f"C_i {summary['C_i']:,} teacher tokens bought in {summary['attempts']:,} attempts "

@@ -43,10 +43,20 @@ class Whole:
             )
 
     @cached_property
+    def _every(self) -> list[Row]:
+        rows: list[Row] = self.run.read("episodes").to_pylist()
+        return rows
+
+    @cached_property
+    def _stored(self) -> list[Row]:
+        """Traces of the run's own table."""
+        rows: list[Row] = self.run.read("traces").to_pylist()
+        return rows
+
+    @cached_property
     def episodes(self) -> dict[str, Row]:
         """By episode_id, hand-backs left out."""
-        every = self.run.read("episodes").to_pylist()
-        return {row["episode_id"]: row for row in every if row["kind"] != "handback"}
+        return {row["episode_id"]: row for row in self._every if row["kind"] != "handback"}
 
     @cached_property
     def taught_episodes(self) -> list[Row]:
@@ -61,7 +71,7 @@ class Whole:
     @cached_property
     def traces(self) -> dict[str, Row]:
         """By episode_id, those of demonstrations among them: a pilot does not store these."""
-        found = {row["episode_id"]: row for row in self.run.read("traces").to_pylist()}
+        found = {row["episode_id"]: row for row in self._stored}
         for name, episode in self.episodes.items():
             if episode["kind"] == "demo" and name not in found and self.targets(name):
                 found[name] = self._trace_of_demo(episode)
@@ -90,7 +100,7 @@ class Whole:
     @cached_property
     def replays(self) -> dict[tuple[str, int], list[Row]]:
         """Of the run; see `replays_of`."""
-        return replays_of(self.run.read("episodes").to_pylist())
+        return replays_of(self._every)
 
     @cached_property
     def attempts(self) -> dict[str, list[tuple[int, int]]]:
@@ -132,7 +142,7 @@ class Whole:
     @cached_property
     def _reply_role(self) -> str:
         """Role of the environment's messages, as the run's own traces have it."""
-        for row in self.run.read("traces", columns=["messages"]).to_pylist():
+        for row in self._stored:
             for message in read_cell(row["messages"], "messages", str(self.run.folder)):
                 if message["author"] == "environment":
                     return str(message["role"])

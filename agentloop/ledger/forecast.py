@@ -76,7 +76,7 @@ def forecast(
         spending: Its budget.
         turn_tokens: Most output tokens of a teacher turn, None where nothing limits them.
         like: A run of the same teacher on similar tasks: its whole continuations, cut at K, give the cost of
-            a continuation, and its proposals the fraction that the filters on rollout and context pass.
+            a continuation, and its proposals the fraction that the law of t' and the filters pass.
 
     Raises:
         DataError: `like` has no continuation of K turns, or no demonstration where one is needed.
@@ -100,7 +100,7 @@ def forecast(
         )
     verdicts = {} if kind == "demo" else _verdicts(like, recipe)
     passed = sum(verdicts.values()) / len(verdicts) if verdicts else 1.0
-    refused = {key for key, verdict in verdicts.items() if not verdict}
+    refused = {key for key, chance in verdicts.items() if not chance}
     mean, sd = _total(like, kind, K, proposals, passed=passed, refused=refused)
     if demos:
         more, spread = _total(like, "demo", recipe.T_max, demos)
@@ -135,11 +135,11 @@ def _total(
     return continued * float(mean), sqrt(noise + error**2)
 
 
-def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, bool]:
-    """Verdict of the filters on rollout and context of each proposal, where the run says."""
-    rows = like.read("proposals", columns=[*_KEY, "psi", "R"]).to_pylist()
+def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, float]:
+    """Chance that the teacher continues each proposal's rollout under the recipe, where the run says."""
+    rows = like.read("proposals", columns=[*_KEY, "psi", "R", "T", "outcome"]).to_pylist()
     told = ((row, read_cell(row["psi"], "filters", row["task_id"]).get(recipe.psi)) for row in rows)
-    passed = {_key(row): bool(verdict) for row, verdict in told if verdict is not None}
+    passed = {_key(row): verdict * _valid(row, recipe) for row, verdict in told if verdict is not None}
     if recipe.context != "mixed":
         return passed
     replays = replays_of(like.read("episodes").to_pylist())
@@ -149,7 +149,15 @@ def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, bool]:
             f"asked: name a pilot with hand-backs at 0"
         )
     outcomes = {_key(row): [row["R"], *(one["R"] for one in replays.get(_at(row), ()))] for row in rows}
-    return {key: own and mixed(outcomes[key], success_at=recipe.success_at) for key, own in passed.items()}
+    return {key: own * mixed(outcomes[key], success_at=recipe.success_at) for key, own in passed.items()}
+
+
+def _valid(row: Mapping[str, Any], recipe: Recipe) -> float:
+    """Chance that t' is a turn of the proposal's rollout."""
+    if row["outcome"] in ("no_data", "empty"):
+        return 0.0
+    nu = recipe.switch.nu or (1 / recipe.T_max,) * recipe.T_max
+    return sum(nu[: row["T"]]) if recipe.switch.law == "fixed" else 1.0
 
 
 def _at(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -7,6 +7,7 @@ reported as not matched.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +29,7 @@ class Match:
     spent: int
     """On the axis: C_i, C_tr, or 10^-12 of the currency."""
     largest: int
-    """Tokens of the run's most expensive continuation, on the same axis."""
+    """Tokens of the run's most expensive continuation, on the same axis, the question for t' included."""
     C_i: int
     C_tr: int
     traces: int
@@ -101,9 +102,15 @@ def _match(name: str, run: Run, axis: str, *, limit: int, stopped: bool) -> Matc
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         C_i = ledger.account().output_tokens
         spent = sum(C_tr) if axis == "training" else ledger.charged("inference")
-        (most,) = ledger.query(
-            "select coalesce(max(tokens), 0) as tokens from (select sum(charged_tokens) as tokens "
-            "from attempts where role = 'teacher' group by episode_id)"
-        )
-    largest = max(C_tr, default=0) if axis == "training" else most["tokens"]
+        costs = Counter[tuple[str, ...]]()
+        for row in ledger.query("select episode_id, charged_tokens from attempts where role = 'teacher'"):
+            costs[_proposal(row["episode_id"])] += row["charged_tokens"] or 0
+    largest = max(C_tr if axis == "training" else costs.values(), default=0)
     return Match(name, str(run.folder), spent, largest, C_i, sum(C_tr), len(C_tr), stopped or spent >= limit)
+
+
+def _proposal(episode_id: str) -> tuple[str, ...]:
+    """What is paid for at once: a demonstration, or a continuation with the question for its switch turn."""
+    task, _, rest = episode_id.rpartition("#")
+    _, rollout, _, continuation, _ = rest.split("-")
+    return (task, continuation) if rollout == "x" else (task, "", rollout)

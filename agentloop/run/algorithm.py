@@ -167,7 +167,7 @@ async def within_budget(opened: OpenTask) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await budget.leave(order, opened.setup.spending.cost_of(opened.rows))
+        await budget.leave(order, opened.setup.spending.cost_of(opened.rows, asked=sum(opened.asked)))
 
 
 async def play_episode(opened: OpenTask, spec: EpisodeSpec) -> Episode:

@@ -41,6 +41,8 @@ class History:
 
     prompt: tuple[Message, ...]
     turns: tuple[Turn, ...] = ()
+    state_id: int | None = None
+    """State of the environment before turn 1, where there is one."""
 
     def context(self) -> tuple[Message, ...]:
         """h_t: what the next turn's policy reads."""
@@ -48,6 +50,10 @@ class History:
         for turn in self.turns:
             messages += messages_of(turn)
         return tuple(messages)
+
+    def state_before(self, t: int) -> int | None:
+        """The environment's state before turn t."""
+        return self.state_id if t == 1 else self.turns[t - 2].reply.state_id
 
     def before(self, t: int) -> History:
         """The history without turn t and what followed it."""
@@ -100,7 +106,7 @@ async def start(env: Environment, *, seed: int) -> History:
     """Reset the environment to the history before turn 1."""
     with boundary(EnvironmentFailed, "reset"):
         first = await env.reset(seed)
-        return History(prompt_of(env, first))
+        return History(prompt_of(env, first), state_id=first.state_id)
 
 
 def prompt_of(env: Environment, first: Reply) -> tuple[Message, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentloop.ledger.store import CallKey, Charge, Ledger
 from agentloop.run.algorithm import play_unit
-from agentloop.run.collect import begin_run, billing_of, continuation_budget, with_meters
+from agentloop.run.collect import begin_run, billing_of, continuation_budget, refuse_budget, with_meters
 from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import NotOpened, Setup, Unit
 from agentloop.run.units import Progress, play_units
@@ -68,13 +68,15 @@ async def collect_on_ray(
     """Like `collect`, on many machines; call `ray.init` first for a cluster.
 
     Raises:
+        InputError: The teacher could exceed the budget.
         RunError: Every machine has died.
     """
     ray = imported("ray", "ray")
     spending = spending or SpendingLimits()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    environments = names.open()[0]
+    environments, student, teacher = names.open()
+    refuse_budget(Setup(settings, environments, student, teacher, spending))
     run, units = begin_run(folder, settings, environments)
     with only_writer(run.folder):
         ledger = _ledger_actor(ray, run.folder, settings, spending)

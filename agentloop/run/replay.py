@@ -60,13 +60,13 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
         prompts = (history.prompt, prompt_of(env, reply))
         texts = [rule("\n".join(message.content for message in prompt)) for prompt in prompts]
     _compare(0, *texts)
+    _compare_states(0, history.state_id, reply.state_id)
     for turn in history.turns:
         with boundary(EnvironmentFailed, "replay"):
             reply = await step(env, turn.answer.text)
             texts = [rule(r.observation) for r in (turn.reply, reply)]
         _compare(turn.t, *texts)
-        if turn.reply.state_id is not None and reply.state_id is not None:
-            _compare(turn.t, str(turn.reply.state_id), str(reply.state_id), "state")
+        _compare_states(turn.t, turn.reply.state_id, reply.state_id)
     return reply
 
 
@@ -82,3 +82,8 @@ def _where_apart(expected: str, got: str, *, most: int = 80) -> list[str]:
 def _compare(turn: int, expected: str, got: str, what: str = "observation") -> None:
     if expected != got:
         raise ReplayDesync(turn, expected, got, what)
+
+
+def _compare_states(turn: int, expected: int | None, got: int | None) -> None:
+    if expected is not None and got is not None:
+        _compare(turn, str(expected), str(got), "state")

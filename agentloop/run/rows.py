@@ -52,7 +52,7 @@ def write_episode(opened: OpenTask, spec: EpisodeSpec, episode: Episode, *, seed
             context_id=ids[turn.t - 1],
             output_tokens=usage.output,
             counter=usage.counter,
-            state_id=history.turns[turn.t - 2].reply.state_id if turn.t > 1 else None,
+            state_id=history.state_before(turn.t),
             reasoning_tokens=usage.reasoning,
             prompt_tokens=usage.prompt,
             cached_tokens=usage.cached,

@@ -164,8 +164,14 @@ class SpendingLimits:
         """Whether it limits every call."""
         return self.budget is not None and not self.by_continuation
 
-    def cost_of(self, rows: Rows) -> int:
-        """What a unit with these rows takes out of a budget for whole continuations, in tokens."""
+    def cost_of(self, rows: Rows, *, asked: int = 0) -> int:
+        """What a unit with these rows takes out of a budget for whole continuations, in tokens.
+
+        asked: output tokens of the answer that named its switch turn.
+        """
         if self.axis == "training":
             return sum(trace["C_tr"] for trace in rows.get("traces", ()))
-        return sum(turn["output_tokens"] for turn in rows.get("turns", ()) if turn["author"] == "teacher")
+        taught: Iterable[int] = (
+            turn["output_tokens"] for turn in rows.get("turns", ()) if turn["author"] == "teacher"
+        )
+        return asked + sum(taught)

@@ -51,8 +51,8 @@ def summarise(run: Run) -> dict[str, Any]:
     }
 
 
-def _prefixes(run: Run) -> dict[str, dict[str, float]]:
-    """Mean t' and T of the proposals with each outcome: what a filter or an error takes away changes them."""
+def _prefixes(run: Run) -> dict[str, dict[str, float | None]]:
+    """Mean t' (None where none was drawn) and T of proposals by outcome: filters and errors change them."""
     columns = ["outcome", "t_prime", "T"]
     groups: dict[str, list[tuple[int, int]]] = {}
     for row in run.read("proposals", columns=columns).to_pylist():
@@ -61,7 +61,7 @@ def _prefixes(run: Run) -> dict[str, dict[str, float]]:
     return {
         outcome: {
             "proposals": len(rows),
-            "t_prime": fmean(t for t, _ in rows),
+            "t_prime": fmean(drawn) if (drawn := [t for t, _ in rows if t]) else None,
             "T": fmean(T for _, T in rows),
         }
         for outcome, rows in sorted(groups.items())

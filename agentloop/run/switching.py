@@ -100,6 +100,7 @@ async def _ask_teacher(opened: OpenTask, rollout: Episode) -> Switch:
     try:
         with boundary(PolicyFailed, "the policy"):
             answer = await opened.setup.teacher(ask)
+            opened.asked.append(answer.usage.output)
     except ContextOverflow:
         return Switch(0, 0.0, "context")
     except PolicyFailed:

@@ -71,6 +71,8 @@ class OpenTask:
     rows: Rows = field(default_factory=dict)
     snapshots: dict[str, object] = field(default_factory=dict)
     """Of the environment, by the context before the turn."""
+    asked: list[int] = field(default_factory=list)
+    """Output tokens of the teacher's answers that name a switch turn."""
 
     def write(self, table: str, *rows: Row) -> None:
         """Add rows of a table."""

@@ -68,7 +68,6 @@ def rows_of(
     episodes: Sequence[ImportedEpisode],
     *,
     environment: str,
-    recipe_hash: str = "",
     numbers: Numbers | None = None,
     parents: Parents | None = None,
 ) -> Rows:
@@ -81,7 +80,7 @@ def rows_of(
         parents.add(key, episode)
         rows["episodes"].append(_episode(key, episode, environment))
         rows["turns"] += _turns(key, episode)
-        rows["traces"] += _trace(key, episode, recipe_hash)
+        rows["traces"] += _trace(key, episode)
     return rows
 
 
@@ -149,8 +148,8 @@ def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
         context.add(turn.text, turn.observation)
 
 
-def _trace(key: Key, episode: ImportedEpisode, recipe_hash: str) -> Iterator[Row]:
-    """The row of `traces`, where the episode has a turn to train on."""
+def _trace(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
+    """The row of `traces`, where the episode has a turn to train on; the import's end names its recipe."""
     authors = zip(episode.prompt, _prompt_authors(episode), strict=True)
     messages: list[Row] = [_prompt_message(role, text, author) for (role, text), author in authors]
     own = {t: turn for t, turn in own_turns(episode) if turn.author == "teacher"}
@@ -167,7 +166,7 @@ def _trace(key: Key, episode: ImportedEpisode, recipe_hash: str) -> Iterator[Row
         messages.append({"role": role, "content": turn.observation, "author": "environment", "train": False})
     yield trace_row(
         key,
-        recipe_hash=recipe_hash,
+        recipe_hash="",
         messages=messages[:-1],  # the reply to the last turn is in no context
         target_turns=len(targets),
         C_tr=sum(

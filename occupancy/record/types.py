@@ -20,7 +20,6 @@ from occupancy.record.errors import DataError
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
-Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]
 MOST_WEIGHT = 1e100

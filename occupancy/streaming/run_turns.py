@@ -1,4 +1,4 @@
-"""The turns of a run folder as a stream: one kind of episode, the finished ones, clustered by task."""
+"""The turns of a run folder as a stream: one kind of episode, without failures, clustered by task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from occupancy.runs import open_run
 from occupancy.streaming.stream import MEMORY, TurnStream
 
 RUN_COLUMNS = Columns(trajectory="episode_id", state="context_id", task="cluster_id")
-COUNTED = ("finished", "horizon")
+COUNTED = ("finished", "horizon", "turn_length", "context", "bad_parse", "capped")
+"""Ends of an episode whose contexts count: those that are no error, and not the budget."""
 
 
 @dataclass(frozen=True)

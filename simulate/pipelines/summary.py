@@ -27,8 +27,8 @@ def means(frame: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def best(frame: pd.DataFrame, *, z: float = 2.0) -> pd.DataFrame:
-    """For each budget the best recipe, and in `not_worse` those within z paired standard errors of it.
+def best(frame: pd.DataFrame) -> pd.DataFrame:
+    """For each budget the best recipe, and in `not_worse` those within two paired standard errors of it.
 
     `best_se` holds the noise of the choice itself: the best of many noisy means is biased upwards, so rank
     with as many seeds as the differences ask for.
@@ -42,7 +42,7 @@ def best(frame: pd.DataFrame, *, z: float = 2.0) -> pd.DataFrame:
         winner: Any = table.mean().idxmax()
         gaps = table.sub(table[winner], axis=0)
         error = gaps.sem().fillna(0.0)
-        near: Any = table.columns[(gaps.mean() + z * error >= 0).to_numpy()]
+        near: Any = table.columns[(gaps.mean() + 2 * error >= 0).to_numpy()]
         rows.append(
             {
                 **dict(zip(BUDGET, keys, strict=True)),

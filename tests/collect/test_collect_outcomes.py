@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from toy_runs import rows, run_of
@@ -16,7 +17,10 @@ from toy_world import Corridor, Corridors, drunk, expert
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, Policy, Reply, Task
 from analysis.cli import main
+from occupancy.record.errors import RunError
 from occupancy.record.recipe import preset
+from occupancy.streaming.estimate import estimate_stream
+from occupancy.streaming.run_turns import open_run_turns
 
 
 class Counting(Corridor):
@@ -125,3 +129,49 @@ def test_a_run_that_stops_before_its_first_unit_shows_no_empty_table(
     shown = capsys.readouterr().out
     assert "no episode was finished yet" in shown
     assert "episodes of" not in shown
+
+
+def test_contexts_of_episodes_that_failed_or_were_capped_count_in_occupancies(tmp_path: Path) -> None:
+    async def cut(ask: Ask) -> Answer:
+        answer = await drunk(ask)
+        return replace(answer, finish_reason="length") if ask.t == 4 else answer
+
+    run = run_of(tmp_path / "run", preset("op-short", K=1, n=2, T_max=12), student=cut)
+    for kind, status in (("rollout", "turn_length"), ("continuation", "capped")):
+        of_kind = [e for e in rows(run, "episodes") if e["kind"] == kind]
+        assert status in {e["status"] for e in of_kind}
+        turns = open_run_turns(run.folder, kind=kind)
+        assert turns.n_left_out == 0
+        assert estimate_stream(turns.stream).tally.n_trajectories == len(of_kind)
+
+
+class Stated(Corridors):
+    """Corridors that tell their state from the start; `drifts`: another one at each reset."""
+
+    def __init__(self, *, drifts: bool = False) -> None:
+        super().__init__()
+        self.resets, self.drifts = 0, drifts
+
+    @asynccontextmanager
+    async def open(self, task: Task) -> AsyncIterator[Environment]:
+        async with super().open(task) as env:
+            corridor: Any = env
+            reset = corridor.reset
+
+            async def stated(seed: int) -> Reply:
+                self.resets += self.drifts
+                return replace(await reset(seed), state_id=100 + self.resets)
+
+            corridor.reset = stated
+            yield corridor
+
+
+def test_the_state_before_the_first_turn_is_stored_and_compared(tmp_path: Path) -> None:
+    recipe = preset("op-short", K=1, n=2, T_max=12)
+    run = run_of(tmp_path / "run", recipe, worlds=Stated())
+    states = {(t["t"] == 1, t["state_id"]) for t in rows(run, "turns")}
+    assert {state for first, state in states if first} == {100}
+    assert None not in {state for _, state in states}
+    assert main(["occupancy", str(run.folder), "--columns", "state=state_id"]) == 0
+    with pytest.raises(RunError, match="replay left the recording at turn 0: expected the state"):
+        run_of(tmp_path / "drifts", recipe, worlds=Stated(drifts=True))

@@ -14,6 +14,7 @@ import pytest
 from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk, expert
 
+from agentloop.run.summary import summarise
 from agentloop.run.switching import parse_turn
 from agentloop.types import Answer, Ask, Environment, PolicyFailed, Replay, Reply, Task, Usage
 from occupancy.record.errors import InputError, RecipeError, RunError
@@ -290,3 +291,5 @@ def test_an_answer_that_was_cut_names_no_switch_turn(tmp_path: Path) -> None:
         named = f"{p['task_id']}#switch-{p['rollout']}-{p['rollout']}-x-x" not in cut
         assert (p["outcome"], p["t_prime"]) == (("accepted", 1) if named else ("invalid_switch", 0))
     assert {p["outcome"] for p in asked} == {"accepted", "invalid_switch"}
+    means = {outcome: mean["t_prime"] for outcome, mean in summarise(run)["prefixes"].items()}
+    assert means == {"all": 1, "accepted": 1, "invalid_switch": None, "prefix_filtered": None}

@@ -30,9 +30,9 @@ def told(recipe: Recipe, *, tasks: str = "40", spending: SpendingLimits | None =
     return forecast(settings, tasks_of(Corridors(), tasks, seed=9), spending or SpendingLimits(), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("recipe", ["op-short", "op-critical"])
+@pytest.mark.parametrize("recipe", ["op-short", "op-critical", "oec"])
 def test_the_cost_that_was_foretold_is_what_it_cost(recipe: str, like: Run, tmp_path: Path) -> None:
-    wanted = preset(recipe, T_max=12, n=2) if recipe == "op-critical" else preset(recipe, T_max=12, n=2, K=2)
+    wanted = preset(recipe, T_max=12, n=2, **{"K": 2} if recipe == "op-short" else {})
     found = told(wanted, like=like)
     cost = summarise(run_of(tmp_path / "run", wanted, tasks="40", seed=9))["C_i"]
     assert found.proposals == 80

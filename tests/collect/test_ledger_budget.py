@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from budget_machine import Bursts
@@ -15,8 +16,9 @@ from toy_world import Bounded, Corridors, drunk, expert
 from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.matched import Proof, collect_matched
 from agentloop.ledger.store import Ledger
+from agentloop.run import on_ray
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
-from agentloop.types import Answer, Ask, CallFailed, Policy, traits_of
+from agentloop.types import Answer, Ask, CallFailed, Policy, Usage, traits_of
 from occupancy.record.errors import BudgetStopped, InputError, RunError
 from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
@@ -247,6 +249,25 @@ def test_recipes_can_be_matched_to_within_one_continuation(tmp_path: Path, axis:
     assert not matched(10**6, tmp_path / "all").matched, "recipes that run out of tasks are not matched"
 
 
+def test_the_question_for_a_switch_turn_is_part_of_what_passes_a_budget(tmp_path: Path) -> None:
+    async def names_the_first(ask: Ask) -> Answer:
+        return await expert(ask) if ask.t else Answer("1", Usage(40, "toy"))
+
+    async def lost(ask: Ask) -> Answer:
+        return replace(await drunk(ask), text="stumble")
+
+    async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:
+        await collect(place, Setup(wanted, Corridors(), lost, names_the_first, limits))
+
+    leap = Settings(preset("leap", n=3, T_max=12), "drunk", "expert", "8")
+    for budget in (300, 330):
+        proof = asyncio.run(
+            collect_matched(tmp_path / str(budget), {"leap": leap}, SpendingLimits(budget=budget), one)
+        )
+        assert proof.matched
+        assert proof.matches[0].largest == 40 + 11
+
+
 def test_calls_whose_cost_is_not_known_are_named_where_they_end_a_budget(tmp_path: Path) -> None:
     calls = 0
 
@@ -262,3 +283,22 @@ def test_calls_whose_cost_is_not_known_are_named_where_they_end_a_budget(tmp_pat
     for _ in range(2):  # a resume knows it too
         with pytest.raises(BudgetStopped, match=told):
             run_of(tmp_path / "run", preset("op-short", n=40, T_max=12), teacher=teacher, spending=spending)
+
+
+def test_a_teacher_without_a_limit_is_refused_a_budget_on_many_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_ray, "imported", lambda *_: SimpleNamespace(is_initialized=lambda: True))
+    settings = Settings(preset("op-short", K=3, T_max=12), "drunk", "expert", "8")
+    names = on_ray.ComponentNames("toy_world:open_corridors", "drunk", "expert")
+    with pytest.raises(InputError, match="no limit on the tokens of a turn"):
+        asyncio.run(
+            on_ray.collect_on_ray(
+                tmp_path / "run",
+                settings,
+                names,
+                machines=on_ray.Machines(1),
+                spending=SpendingLimits(budget=100),
+            )
+        )
+    assert not (tmp_path / "run").exists()

@@ -95,7 +95,7 @@ def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sys.modules["occupancy.record.drafts"], "sync", full)
+    monkeypatch.setattr(sys.modules["occupancy.record.drafts"], "sync_one", full)
     with pytest.raises(OSError, match="No space"):
         write(page, "<!doctype html>after")
     assert page.read_text("utf-8") == "<!DOCTYPE html>before ?"

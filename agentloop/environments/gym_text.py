@@ -78,7 +78,7 @@ class TextGyms(SeedTasks):
 
         super().__init__(workers, T_max, Scale(reward, reward_at_0, reward_at_1))
         self._make, self._system = named(name), system
-        self.name, self.version = f"gym {name}", f"gym:{name} reward={reward}"
+        self.name, self.version = f"gym {name}", f"gym:{name} {self.scale.told(system)}"
 
     @asynccontextmanager
     async def opened(self, seed: int) -> AsyncIterator[Environment]:

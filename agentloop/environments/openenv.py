@@ -190,7 +190,7 @@ class OpenEnvServer(SeedTasks):
         super().__init__(workers, T_max, Scale(reward, reward_at_0, reward_at_1))
         self.actions, told = read_actions(self._get("schema").get("action")), self._get("metadata")
         self.name = f"openenv {told.get('name', '')}".strip()
-        self.version = f"{self.name} {told.get('version', '')} reward={reward} reset={reset}"
+        self.version = f"{self.name} {told.get('version', '')} {self.scale.told(system)} reset={reset}"
         self.system = system or f"{told.get('description', '')}\n\n{self.actions.told}".strip()
         tool = {"name": "act", "description": "Act in the environment.", "parameters": self.actions.schema}
         self.tools = () if self.actions.text_field else ({"type": "function", "function": tool},)

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Literal
 
 from agentloop.environments.task_specs import parse_spec
@@ -54,6 +55,16 @@ class Scale:
             raise InputError(
                 f"reward_at_0=reward_at_1={self.reward_at_0:g}: expected two rewards, for R = 0 and R = 1"
             )
+
+    def told(self, system: str) -> str:
+        """Part of a benchmark's version: what its scores mean, and a system message of the user's own."""
+        scale = (
+            ""
+            if (self.reward_at_0, self.reward_at_1) == (0, 1)
+            else f" {self.reward_at_0:g}..{self.reward_at_1:g}"
+        )
+        words = blake2b(system.encode(), digest_size=4).hexdigest()
+        return f"reward={self.reward}{scale}{f' system={words}' if system else ''}"
 
     def R(self, rewards: Sequence[float]) -> float:
         """R of an episode that is over; EnvironmentFailed where no step had a reward."""

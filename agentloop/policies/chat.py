@@ -21,6 +21,7 @@ from agentloop.policies.secret import Secret
 from agentloop.policies.tool_text import offered_tools, plain_messages, tool_messages, turn_text
 from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
+from occupancy.record.calls import with_thought
 from occupancy.record.finish import read_finish
 from occupancy.record.usage import read_counts, whole
 
@@ -199,7 +200,7 @@ def _said(message: Mapping[str, Any], thinking: str) -> str:
     if not isinstance(content, str):
         raise TypeError(f"its content is a {type(content).__name__}")
     thought = message.get("reasoning_content") or message.get("reasoning")
-    return f"<think>{thought}</think>\n{content}" if thinking == "keep" and thought else content
+    return with_thought(thought, content) if thinking == "keep" else content
 
 
 def _called(function: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from agentloop.policies.tool_text import NEXT_REPLY, calls_in, turn_text, with_tools
 from agentloop.types import Usage
+from occupancy.record.finish import without_reasoning
 from occupancy.record.rows import storable
 
 _FOREIGN = {"n": 1, "tool_choice": "auto", "response_format": None, "stop": None, "logprobs": False}
@@ -198,7 +199,8 @@ def _merged(messages: Iterable[Said]) -> Iterator[Said]:
 
 
 def same_message(ours: Said, theirs: Said) -> bool:
-    """Whether a harness repeats a message; it may have written a call's arguments anew, or cut blanks."""
+    """Whether a harness repeats a message; it may have written a call's arguments anew, or cut blanks or
+    reasoning."""
     if ours == theirs:
         return True
     if ours.role != theirs.role or ours.role != "assistant":
@@ -208,7 +210,7 @@ def same_message(ours: Said, theirs: Said) -> bool:
 
 def _canonical(text: str) -> tuple[str, list[tuple[str, str]]]:
     said, calls = calls_in(text)
-    return said.strip(), [(name, _arguments(arguments)) for name, arguments in calls]
+    return without_reasoning(said).strip(), [(name, _arguments(arguments)) for name, arguments in calls]
 
 
 def _arguments(text: str) -> str:

@@ -31,13 +31,18 @@ def read_finish(word: object) -> str:
 
 def after_reasoning(text: str) -> str:
     """What a turn says after its reasoning, which is no action; all of it where nothing follows."""
-    said = _CLOSED.split(text)[-1]
+    said = without_reasoning(text)
     return said if said.strip() else text
+
+
+def without_reasoning(text: str) -> str:
+    """What follows the last block of reasoning that a text ends."""
+    return _CLOSED.split(text)[-1]
 
 
 def has_text(text: str) -> bool:
     """Whether a turn says something beside reasoning, which may be left open, and blanks, seen or not."""
-    said = _OPEN.sub("", _CLOSED.split(text)[-1])
+    said = _OPEN.sub("", without_reasoning(text))
     return bool(said.translate(_UNSEEN).strip())
 
 

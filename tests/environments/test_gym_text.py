@@ -73,6 +73,19 @@ def test_words_arrays_and_what_does_not_close() -> None:
     assert said[2].endswith('"seen": [0, 1]}')
 
 
+def test_what_scores_mean_is_part_of_the_version() -> None:
+    given: list[dict[str, str]] = [
+        {},
+        {"reward": "sum"},
+        {"reward_at_1": "2"},
+        {"reward_at_0": "-1"},
+        {"system": "Go."},
+    ]
+    versions = [open_environments("gym:gym_games:Words", **settings).version for settings in given]
+    assert versions[0] == "gym:gym_games:Words reward=last"
+    assert len(set(versions)) == len(given)
+
+
 def test_seeds_rewards_and_observations() -> None:
     worlds = open_environments("gym:gym_games:Words")
     assert [task.task_id for task in worlds.tasks("seeds:2-4")] == ["seeds/2", "seeds/3"]

@@ -15,6 +15,7 @@ from agentloop.environments.hotpotqa.observation import (
     harmless,
     observation,
     open_tokenizer,
+    tokenizer_name,
 )
 from agentloop.environments.hotpotqa.retrieval.passages import Passage
 from agentloop.policies.scripted import words_and_marks
@@ -117,3 +118,7 @@ def test_a_tokenizer_counts_every_token_whatever_its_file_says(tmp_path: Path) -
     made.save(str(tmp_path / "tokenizer.json"))
     ends = open_tokenizer(str(tmp_path / "tokenizer.json"))
     assert (list(ends("a a")), len(ends("a " * 100))) == ([1, 3], 100)
+    name = tokenizer_name(str(tmp_path / "tokenizer.json"))
+    made.save(str(tmp_path / "tokenizer.json"), pretty=False)
+    assert name != tokenizer_name(str(tmp_path / "tokenizer.json")), "another file is another version"
+    assert tokenizer_name("words-and-marks") == "words-and-marks"

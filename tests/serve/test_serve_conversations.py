@@ -13,6 +13,7 @@ pytest.importorskip("aiohttp")
 
 from corridor_harness import ENDED, FIRST, RECIPE, SYSTEM, Client, Reader, during, said, setup_of
 
+from agentloop.serve.calls import Said, same_message
 from agentloop.types import Ask
 
 
@@ -68,6 +69,16 @@ def test_conversations_only_grow(tmp_path: Path) -> None:
         assert (status, error["code"]) == (404, "unknown_episode")
 
     during(tmp_path, act, setup=setup_of(RECIPE, student=Reader()))
+
+
+def test_a_harness_may_leave_out_reasoning_and_write_calls_anew() -> None:
+    call = '<tool_call>\n{"name": "go", "arguments": {"b": 1, "a": 2}}\n</tool_call>'
+    anew = '<tool_call>\n{"name": "go", "arguments": {"a": 2,"b": 1}}\n</tool_call>'
+    for ours, theirs in (("forward", " forward\n"), ("<think>On.</think>\nforward", "forward"), (call, anew)):
+        assert same_message(Said("assistant", ours), Said("assistant", theirs))
+        assert same_message(Said("assistant", f"<think>?</think>\n{ours}"), Said("assistant", theirs))
+        assert not same_message(Said("user", ours), Said("user", theirs))
+    assert not same_message(Said("assistant", "forward"), Said("assistant", "climb"))
 
 
 def test_parallel_calls_of_one_episode_are_refused(tmp_path: Path) -> None:

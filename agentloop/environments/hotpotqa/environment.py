@@ -21,7 +21,7 @@ from occupancy.record.specs import Few, Range, checked
 
 from .actions import STOP, TOOLS, parse_action
 from .catalogue import Catalogue, open_catalogue
-from .observation import LEAST_BUDGET, Ends, harmless, observation, open_tokenizer
+from .observation import LEAST_BUDGET, Ends, harmless, observation, open_tokenizer, tokenizer_name
 from .prompts import Prompts, load_prompts
 from .questions import Question, find_folder
 from .retrieval.passages import Passage
@@ -211,6 +211,7 @@ def open_hotpotqa(
     rules = Rules(format, turns, k, passage_tokens, open_tokenizer(tokenizer), words, scoring, found)
     version = (
         f"hotpotqa 1 format={format} turns={turns} k={k} passage_tokens={passage_tokens} "
-        f"tokenizer={Path(tokenizer).name} scoring={scoring} prompts={words.hash} retriever=({found.name})"
+        f"tokenizer={tokenizer_name(tokenizer)} scoring={scoring} prompts={words.hash} "
+        f"retriever=({found.name})"
     )
     return HotpotQA(open_catalogue(folder), rules, version=version, workers=workers)

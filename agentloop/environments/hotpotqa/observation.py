@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 
 from agentloop.policies.scripted import WORDS_AND_MARKS, words_and_marks
@@ -47,6 +48,13 @@ def open_tokenizer(name: str) -> Ends:
     except Exception as error:  # the library raises a bare Exception
         raise InputError(f"tokenizer {name} cannot be read ({error}): expected a tokenizer.json") from error
     return lambda text: [end for _, end in tokenizer.encode(text, add_special_tokens=False).offsets]
+
+
+def tokenizer_name(name: str) -> str:
+    """Part of a run's version: a tokenizer.json by its content, since all have this name."""
+    if name == WORDS_AND_MARKS:
+        return name
+    return f"{Path(name).name}-{blake2b(Path(name).read_bytes(), digest_size=4).hexdigest()}"
 
 
 def observation(

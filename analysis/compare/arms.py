@@ -28,8 +28,11 @@ def check_arms(names: Collection[str], baseline: str | None) -> None:
 
 
 def _arm(text: str) -> tuple[str, list[str]]:
-    # A folder of just that name goes first.
-    if Path(text).exists():
-        return text, [text]
-    name, _, folders = text.rpartition("=") if "=" in text else (text, "", text)
-    return name, [folders] if Path(folders).exists() else folders.split(",")
+    """Name and folders. "=" and "," may be part of a folder's name (lr=1e-5): what exists decides."""
+    named = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter == "="]
+    for name, folders in ((text, text), *named):
+        for each in ([folders], folders.split(",")):
+            if all(Path(folder).exists() for folder in each):
+                return name, each
+    name, folders = named[0] if named else (text, text)
+    return name, folders.split(",")

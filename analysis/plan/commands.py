@@ -67,7 +67,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         action="store_true",
         help="compare arms that buy only contexts with mixed outcomes, too; the student plays more for them",
     )
-    plan.add_argument("--seed", type=option(Seed), default=0, help="of the bootstrap (default 0)")
+    plan.add_argument("--seed", type=option(Seed), default=0, help="of the draws (default 0)")
     plan.add_argument(
         "--what-if",
         action="append",

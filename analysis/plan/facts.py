@@ -47,7 +47,7 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
         handback1=handed(1),
         handback5=handed(5),
         T_max=float(pilot.recipe.T_max),
-        turns_demo=float(shown.mean()) if len(shown) else None,
+        turns_demo=float(shown.mean()) if shown.any() else None,
         turns_tail=float(tails.mean()),
         **pilot.surprise,
         pilot=float(pilot.tokens),

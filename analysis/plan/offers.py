@@ -149,7 +149,7 @@ def _offer(
     demos = int(part / shown[purchase.axis]) if part and shown[purchase.axis] > 0 else 0
     wanted = demos if arm.r == 0 else proposals
     n = max(math.ceil(wanted / pilot.pool), 1)
-    tasks = wanted // n
+    tasks = math.ceil(wanted / n)
     bc_tasks = min(demos, pilot.pool) if arm.r else 0
     bought = {axis: contexts * per[axis] + (demos * shown[axis] if demos else 0.0) for axis in each}
     return Offer(

@@ -23,7 +23,7 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
     if best.demos:
         n = best.n if best.recipe == "pure-bc" else max(math.ceil(best.demos / made["pool"]), 1)
         share = (1 - best.r_tokens) * left
-        parts.append(Part("demonstrations", "pure-bc", math.inf, n, max(best.demos // n, 1), share))
+        parts.append(Part("demonstrations", "pure-bc", math.inf, n, math.ceil(best.demos / n), share))
     if best.contexts:
         parts.append(
             Part(
@@ -31,7 +31,7 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
                 best.recipe,
                 best.K,
                 best.n,
-                max(best.tasks, 1),
+                best.tasks,
                 best.r_tokens * left,
                 best.context,
             )

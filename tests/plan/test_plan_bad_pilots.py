@@ -266,3 +266,15 @@ def test_few_demonstrations_are_named(spoil: Callable[..., Path]) -> None:
         )
     )
     assert any("is from 2 demonstrations" in warning for warning in found.warnings)
+
+
+def test_demonstrations_that_all_failed_at_their_first_turn_have_no_price(spoil: Callable[..., Path]) -> None:
+    failed = {"teacher_turns": 0, "length": 0, "R": None, "status": "teacher_failed"}
+    found = planned(
+        spoil(
+            episodes=lambda row: row | (failed if row["kind"] == "demo" else {}),
+            turns=lambda row: None if row["kind"] == "demo" else row,
+        )
+    )
+    assert found.demonstrations is None
+    assert any("has no demonstrations" in warning for warning in found.warnings)

@@ -21,6 +21,7 @@ from analysis.plan.facts import facts_of
 from analysis.plan.offers import Purchase, offers, passed
 from analysis.plan.pilot import Pilot
 from analysis.plan.planner import plan, plan_pilot
+from analysis.plan.pool import with_pool
 from analysis.plan.read import read_pilot
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF
@@ -106,6 +107,16 @@ def test_contexts_of_filtered_recipes_are_priced_by_their_own_law(pilot: Pilot) 
     share = float((pilot.contexts.parent < 1).mean())
     assert passed(pilot, "op-critical") == pytest.approx(share)
     assert critical.proposals == pytest.approx(critical.contexts / share, abs=1)
+
+
+@pytest.mark.parametrize("pool", [60, 61, 997, 10**6])
+def test_tasks_and_rollouts_suffice_for_what_is_bought(pilot: Pilot, pool: int) -> None:
+    for budget in (2e4, 2e5, 9e6):
+        purchase = Purchase(budget, charged=False)
+        for offer in offers(with_pool(pilot, pool), purchase, arms_of(pilot.recipe.T_max)):
+            wanted = offer.proposals if offer.arm.r else offer.demos
+            assert wanted <= offer.n * offer.tasks < wanted + offer.n
+            assert offer.tasks <= pool
 
 
 def test_the_pilot_is_charged_unless_it_is_sunk(folder: Path) -> None:

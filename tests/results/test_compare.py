@@ -19,6 +19,7 @@ from agentloop.run.episode import NO_DATA
 from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
 from analysis.cli import main
 from analysis.compare import compare
+from analysis.compare.arms import arms_of
 from analysis.compare.paired import compare_scores, holm, pass_at_k
 from analysis.compare.scores import read_scores
 from occupancy.record.errors import DataError, InputError
@@ -246,6 +247,22 @@ def test_the_command_prints_json_or_tables(
     answer = f"No difference found between drunk (A) and {folders['expert']} (B): "
     assert " ".join(shown.split()).startswith(answer)
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_folders_name_may_hold_what_separates_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    low, high, plain = "runs/lr=1e-5/eval", "runs/lr=2e-5/eval", "a,b"
+    for folder in (low, high, plain):
+        Path(folder).mkdir(parents=True)
+    assert arms_of([f"x={low}", high, f"y={low},{high}", f"a=b={plain}"]) == {
+        "x": [low],
+        high: [high],
+        "y": [low, high],
+        "a=b": [plain],
+    }
+    assert arms_of(["x=no,none", "none"]) == {"x": ["no", "none"], "none": ["none"]}
 
 
 def test_bad_input_is_one_line(folders: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

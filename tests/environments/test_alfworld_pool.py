@@ -177,7 +177,7 @@ def test_closing_leaves_no_process_no_descriptor_and_opens_nothing_more() -> Non
             with pytest.raises(EnvironmentFailed):
                 await a.reset(0)
         assert not any(map(exists, pids))
-        assert descriptors() == before
+        assert descriptors() <= before  # what earlier tests left may be closed meanwhile
         await pool.close()
         with pytest.raises(EnvironmentFailed, match="pool is closed"):
             async with pool.open(TASKS[0]):

@@ -200,12 +200,22 @@ FORGERIES = {
 }
 
 
-def test_nothing_that_the_agent_prepared_is_used(tmp_path: Path, cache: Path) -> None:
+def test_nothing_that_the_agent_prepared_is_used(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, mkdtemp = [], tempfile.mkdtemp
+
+    def noted(*given: str, **more: str) -> str:
+        made.append(Path(mkdtemp(*given, **more)))
+        return str(made[-1])
+
+    monkeypatch.setattr(tempfile, "mkdtemp", noted)
     harbor(tmp_path / "tasks" / "forged")
     opened = benchmark(tmp_path / "tasks")
     for name, line in FORGERIES.items():
         assert graded(opened, "forged", line) == 0, name
-    assert not list(Path(tempfile.gettempdir()).glob("fewsteps-verify-*"))
+    assert [folder for folder in made if folder.name.startswith("fewsteps-verify-")]
+    assert not [folder for folder in made if folder.exists()]
     assert graded(opened, "forged", "echo hello > /app/out.txt") == 1
 
 

@@ -70,5 +70,5 @@ def conventions_figure(frame: pd.DataFrame) -> Figure:
     )
     axis.set_xlim(left=0)
     axis.set_ylim(-0.6, len(states) - 0.4)
-    axis.legend()
+    axis.legend(loc="best")
     return figure

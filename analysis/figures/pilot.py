@@ -93,5 +93,5 @@ def coverage_figure(frame: pd.DataFrame) -> Figure:
     )
     tokens(axis)
     axis.set_ylim(0, 1.02)
-    axis.legend()
+    axis.legend(loc="best")
     return figure

@@ -47,7 +47,7 @@ def cost_figure(frame: pd.DataFrame) -> Figure:
         tokens(axis)
     axes[0].set(ylabel="pass@1", title="What teacher tokens brought")
     axes[1].set_title("thin bar: ± 1 SE clustered by task; thick: ± 1 SE over runs", fontsize=8)
-    axes[1].legend()
+    axes[1].legend(loc="best")
     return figure
 
 
@@ -83,7 +83,7 @@ def rates_figure(frame: pd.DataFrame) -> Figure:
         ylim=(-0.6, len(arms) - 0.4),
     )
     if len(ks) > 1:
-        axis.legend()
+        axis.legend(loc="best")
     return figure
 
 
@@ -119,7 +119,7 @@ def learning_figure(curves: pd.DataFrame, trainings: pd.DataFrame | None = None)
         title="Learning curves, 90 % bands; points: trainings ± 1 SE",
     )
     tokens(axis)
-    axis.legend()
+    axis.legend(loc="best")
     return figure
 
 
@@ -143,7 +143,7 @@ def best_K_figure(frame: pd.DataFrame) -> Figure:
     axis.set(
         xlabel="K, teacher turns at each context", ylabel="pass@1", title="Best K by budget (large marker)"
     )
-    axis.legend(title="budget, teacher tokens")
+    axis.legend(loc="best", title="budget, teacher tokens")
     return figure
 
 
@@ -161,7 +161,7 @@ def mixing_figure(frame: pd.DataFrame) -> Figure:
         top = line["pass_at_1"].to_numpy().argmax()
         axis.plot(line["r"].iloc[top], line["pass_at_1"].iloc[top], ms=10, **look)
     axis.set(xlabel="r, on-policy fraction of the tokens trained on", ylabel="pass@1", title="Mixing ratio")
-    axis.legend()
+    axis.legend(loc="best")
     return figure
 
 
@@ -199,7 +199,7 @@ def prediction_figure(frame: pd.DataFrame) -> Figure:
         ylabel="predicted pass@1, 90 % band",
         title=f"Predicted and measured: {inside} of {len(frame)} inside their band",
     )
-    axis.legend()
+    axis.legend(loc="best")
     return figure
 
 
@@ -230,7 +230,7 @@ def calibration_figure(frame: pd.DataFrame, *, bins: int = 8) -> Figure:
             xlabel="predicted pass@1, mean of a bin", title=f"Budget: {multiple:g} times the pilot's cost"
         )
     axes[0].set_ylabel("true pass@1: mean and 90 % of candidates")
-    axes[0].legend()
+    axes[0].legend(loc="best")
     inside = frame.assign(inside=(frame["low"] <= frame["J"]) & (frame["J"] <= frame["high"]))
     for look, (multiple, rows) in zip(looks(), inside.groupby("multiple"), strict=False):
         held = rows.groupby("family", sort=False)["inside"].mean()

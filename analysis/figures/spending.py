@@ -79,5 +79,5 @@ def loss_figure(frame: pd.DataFrame) -> Figure:
     axis.set(
         xlabel="optimizer step", ylabel="nats a target", title="Losses of trainings (marked: held-out tasks)"
     )
-    axis.legend()
+    axis.legend(loc="best")
     return figure

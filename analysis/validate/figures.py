@@ -40,5 +40,5 @@ def regret_figure(found: dict[str, Any]) -> Any:
         axis.set_xticks([i + 0.35 for i in range(len(families))], list(families))
         axis.set_title(f"budget: {multiple} times the pilot's cost")
     axes[0].set_ylabel("regret, pass@1 (pilot charged)")
-    axes[-1].legend()
+    axes[-1].legend(loc="best")
     return figure

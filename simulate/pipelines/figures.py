@@ -43,7 +43,7 @@ def cost_curves(frame: pd.DataFrame) -> Any:
         axis.set_xticks(ticks, [f"{tick / 1000:.0f}k" for tick in ticks])
         axis.minorticks_off()
     axes[0].set_ylabel("pass@1")
-    axes[1].legend()
+    axes[1].legend(loc="best")
     return figure
 
 
@@ -60,7 +60,7 @@ def K_curves(frames: Mapping[str, pd.DataFrame]) -> Any:
         axis.set_xticks(range(len(order)), order)
         axis.set(title=title, xlabel="K, teacher turns (star: best)")
     axes[0].set_ylabel("pass@1 at the best r > 0")
-    axes[0].legend(title="budget, tokens")
+    axes[0].legend(loc="best", title="budget, tokens")
     return figure
 
 
@@ -74,7 +74,7 @@ def r_curves(frames: Mapping[str, pd.DataFrame]) -> Any:
             K = part["K"].iloc[int(part["J"].to_numpy().argmax())]
             _line(axis, part[part["K"] == K].sort_values("r"), "r", look, f"{budget:,}, K={K}", star=True)
         axis.set(title=title, xlabel="r, fraction of the budget spent on-policy (star: best)")
-        axis.legend(title="budget, tokens")
+        axis.legend(loc="best", title="budget, tokens")
     axes[0].set_ylabel("pass@1")
     return figure
 

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from toy_runs import rows
 from toy_world import Corridor
 from waiting import HANG_S
 
-from agentloop.environments.openenv import read_actions
+from agentloop.environments.openenv import OpenEnv, read_actions
 from agentloop.environments.seeds import shown
 from agentloop.policies.by_name import open_environments, takes
 from agentloop.run.collect import Settings, Setup, collect
@@ -132,12 +133,9 @@ def reader(*, errs: float = 0.0, form: str = "{}") -> Any:
     return play
 
 
-def collected(
-    folder: Path, server: Server, *, form: str = "{}", patience_s: float = HANG_S, **given: Any
-) -> list[dict[str, Any]]:
+def collected(folder: Path, server: Server, *, form: str = "{}", **given: Any) -> list[dict[str, Any]]:
     with serving(server) as url:
-        worlds = open_environments(f"openenv:{url}", workers=3, T_max="12", **given)
-        worlds.timeout_s = patience_s
+        worlds = open_environments(f"openenv:{url}", workers=3, T_max="12", timeout_s=str(HANG_S), **given)
         recipe = preset("op-short", K=2, n=1, T_max=12)
         student, teacher = reader(errs=0.4, form=form), reader(form=form)
         settings = Settings(recipe, "student", "teacher", "seeds:2-7", seed=3)
@@ -181,11 +179,20 @@ def test_an_environment_that_draws_at_random_is_a_desync(tmp_path: Path) -> None
         ("large", "expected R in"),
     ],
 )
-def test_what_a_server_does_wrong_is_named(tmp_path: Path, fault: str, why: str) -> None:
-    patience = 0.3 if fault == "silent" else HANG_S
+def test_what_a_server_does_wrong_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+) -> None:
+    if fault == "silent":
+        step = OpenEnv.step
+
+        async def impatient(self: OpenEnv, text: str) -> Reply:
+            self._server = copy(self._server)
+            self._server.timeout_s = 0.3
+            return await step(self, text)
+
+        monkeypatch.setattr(OpenEnv, "step", impatient)
     try:
-        episodes = collected(tmp_path, Server(fault=fault), patience_s=patience)
-        errors = " ".join(row["error"] for row in episodes)
+        errors = " ".join(row["error"] for row in collected(tmp_path, Server(fault=fault)))
     except Exception as error:
         errors = str(error)
     assert why in errors

@@ -83,6 +83,11 @@ async def opened_policies(
                 await opened.close()
 
 
+def end_on(given: argparse.Namespace) -> tuple[str, ...]:
+    """--end-on STATUS,... as texts."""
+    return tuple(given.end_on.split(",")) if given.end_on else ()
+
+
 def turns(flag: str, text: str) -> tuple[int, ...]:
     """Turns, 0 or more each, with commas, in order."""
     from occupancy.record.specs import Size, value_of

@@ -50,19 +50,18 @@ def _evaluate(given: argparse.Namespace) -> int:
 
 
 async def _run(given: argparse.Namespace) -> tuple[list[Run], list[str]]:
-    from agentloop.commands.arguments import environment_settings, opened_policies
+    from agentloop.commands.arguments import end_on, environment_settings, opened_policies
     from agentloop.policies.by_name import open_environments
     from agentloop.policies.chat_spec import identity
     from agentloop.run.collect import tasks_of
     from agentloop.run.evaluate import Evaluation, evaluate
     from agentloop.types import Cautions
 
-    end_on = tuple(given.end_on.split(",")) if given.end_on else ()
     folders = _folders(given.out, [identity(policy) for policy in given.policy])
     environments = open_environments(given.env, **environment_settings(given))
 
     async def evaluated(spec: str, policy: Policy, folder: Path) -> Run:
-        settings = Evaluation(identity(spec), given.tasks, given.attempts, given.seed, end_on=end_on)
+        settings = Evaluation(identity(spec), given.tasks, given.attempts, given.seed, end_on=end_on(given))
         with progress("evaluate") as advance:
             return await evaluate(
                 folder,

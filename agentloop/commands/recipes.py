@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import fill as wrapped
 from typing import TYPE_CHECKING, Any
 
-from agentloop.commands.arguments import read_n, read_recipe, read_text, turns
+from agentloop.commands.arguments import end_on, read_n, read_recipe, read_text, turns
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import MEANINGS
 from occupancy.record.specs import Count, Few, Positive, Size, amount, option
@@ -153,7 +153,7 @@ def read_settings(
         seed=given.seed,
         n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
         wall_s=given.wall,
-        end_on=tuple(given.end_on.split(",")) if given.end_on else (),
+        end_on=end_on(given),
         switch_prompt=read_text("--switch-prompt", given.switch_prompt)
         if given.switch_prompt
         else SWITCH_PROMPT,

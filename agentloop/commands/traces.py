@@ -56,7 +56,7 @@ def _add_rendering(parser: argparse.ArgumentParser, *, required: bool = True) ->
 
 
 def write_traces(arguments: argparse.Namespace) -> int:
-    """Write the traces of a run, rendered, beside nothing else: the run stays as it is."""
+    """Write the traces of a run, rendered, as one file; the run stays as it is."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

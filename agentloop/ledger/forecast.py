@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from occupancy.record.errors import DataError
 from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run
-from occupancy.statistics.clusters import clustered_ratio
+from occupancy.statistics.clusters import clustered_ratio, variance_of_sum
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,12 +97,11 @@ def forecast(
             f"{like.folder} has continuations of at most K={like.recipe.K:g} turns, and K={K:g} is asked: "
             f"name a run of whole continuations, such as a pilot"
         )
-    verdicts = {} if kind == "demo" else _verdicts(like, recipe)
-    passed = sum(verdicts.values()) / len(verdicts) if verdicts else 1.0
-    refused = {key for key, chance in verdicts.items() if not chance}
-    mean, sd = _total(like, kind, K, proposals, passed=passed, refused=refused)
+    played = sum(settings.n_of_task.get(task.task_id, recipe.n) > 0 for task in tasks)
+    chances = {} if kind == "demo" else _chances(like, recipe)
+    mean, sd = _total(like, kind, K, proposals, tasks=played, chances=chances)
     if demos:
-        more, spread = _total(like, "demo", recipe.T_max, demos)
+        more, spread = _total(like, "demo", recipe.T_max, demos, tasks=demos, chances={})
         mean, sd = mean + more, sqrt(sd**2 + spread**2)
     cut = np.minimum([max(0.0, mean - Z * sd), mean, mean + Z * sd], INF if limit is None else limit)
     low, expected, high = (float(value) for value in cut)
@@ -111,35 +109,52 @@ def forecast(
 
 
 def _total(
-    like: Run, kind: str, K: float, count: int, *, passed: float = 1.0, refused: Collection[_Key] = ()
+    like: Run, kind: str, K: float, count: int, *, tasks: int, chances: Mapping[_Key, _Chance]
 ) -> tuple[float, float]:
-    """Mean and standard deviation of the cost of `count` proposals, each cut at K teacher turns.
+    """Mean and standard deviation of the cost of `count` proposals of so many tasks, cut at K teacher turns.
 
-    A fraction `passed` of them is continued, and costs what those cost that were not `refused`.
+    A proposal costs what its continuation in `like` does, times the chance that the teacher plays it.
     """
     columns = ["episode_id", "cluster_id", "kind", *_KEY]
     episodes = [row for row in like.read("episodes", columns=columns).to_pylist() if row["kind"] == kind]
-    cluster = {row["episode_id"]: row["cluster_id"] for row in episodes if _key(row) not in refused}
-    costs = defaultdict[str, list[int]](list)
+    costs = {row["episode_id"]: list[int]() for row in episodes}
     for turn in like.read("turns", columns=["episode_id", "author", "output_tokens"]).to_pylist():
-        if turn["author"] == "teacher" and turn["episode_id"] in cluster:
+        if turn["author"] == "teacher" and turn["episode_id"] in costs:
             costs[turn["episode_id"]].append(turn["output_tokens"])
-    if not costs:
-        which = "" if not refused else " that its filters pass"
+    rows = [(cluster, 0.0, 0.0) for cluster, chance in chances.values() if not chance]
+    for row in episodes:
+        chance = chances.get(_key(row), _Chance("", 1.0)).chance
+        if chance and (turns := costs[row["episode_id"]]):
+            rows.append((row["cluster_id"], float(sum(turns[: int(K)])), chance))
+    clusters, each, played = zip(*rows, strict=True) if rows else ((), (), ())
+    if not any(played):
+        which = "" if not chances else " that its filters pass"
         raise DataError(f"{like.folder} has no {kind}{which} with a teacher's turn: name a run that has some")
-    each = np.array([sum(turns[: int(K)]) for turns in costs.values()], float)
-    mean, se = clustered_ratio(each, np.ones(len(each)), cluster=[cluster[name] for name in costs])
-    continued = count * passed
-    noise = continued * float(each.var()) + count * passed * (1 - passed) * float(mean) ** 2
-    error = 0.0 if np.isnan(se) else continued * float(se)
-    return continued * float(mean), sqrt(noise + error**2)
+    cost, p = np.array(each), np.array(played)
+    mean, se = clustered_ratio(cost * p, np.ones(len(p)), cluster=clusters)
+    noise = count * float((cost**2 * p * (1 - p)).mean())
+    noise += variance_of_sum(cost * p, cluster=clusters, count=count, n_clusters=max(tasks, 1))
+    error = 0.0 if np.isnan(se) else count * float(se)
+    return count * float(mean), sqrt(noise + error**2)
 
 
-def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, float]:
-    """Chance that the teacher continues each proposal's rollout under the recipe, where the run says."""
-    rows = like.read("proposals", columns=[*_KEY, "psi", "R", "T", "outcome"]).to_pylist()
+class _Chance(NamedTuple):
+    """Of a proposal: its cluster, and how likely the teacher continues its rollout under the recipe."""
+
+    cluster: str
+    chance: float
+
+
+def _chances(like: Run, recipe: Recipe) -> dict[_Key, _Chance]:
+    """By proposal, where the run says its verdicts."""
+    columns = [*_KEY, "cluster_id", "psi", "R", "T", "outcome"]
+    rows = like.read("proposals", columns=columns).to_pylist()
     told = ((row, read_cell(row["psi"], "filters", row["task_id"]).get(recipe.psi)) for row in rows)
-    passed = {_key(row): verdict * _valid(row, recipe) for row, verdict in told if verdict is not None}
+    passed = {
+        _key(row): _Chance(row["cluster_id"], verdict * _valid(row, recipe))
+        for row, verdict in told
+        if verdict is not None
+    }
     if recipe.context != "mixed":
         return passed
     replays = replays_of(like.read("episodes").to_pylist())
@@ -149,7 +164,10 @@ def _verdicts(like: Run, recipe: Recipe) -> dict[_Key, float]:
             f"asked: name a pilot with hand-backs at 0"
         )
     outcomes = {_key(row): [row["R"], *(one["R"] for one in replays.get(_at(row), ()))] for row in rows}
-    return {key: own * mixed(outcomes[key], success_at=recipe.success_at) for key, own in passed.items()}
+    return {
+        key: own._replace(chance=own.chance * mixed(outcomes[key], success_at=recipe.success_at))
+        for key, own in passed.items()
+    }
 
 
 def _valid(row: Mapping[str, Any], recipe: Recipe) -> float:

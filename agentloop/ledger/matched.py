@@ -27,7 +27,7 @@ class Match:
     name: str
     folder: str
     spent: int
-    """On the axis: C_i, C_tr, or 10^-12 of the currency."""
+    """On the axis: C_i or C_tr."""
     largest: int
     """Tokens of the run's most expensive continuation, on the same axis, the question for t' included."""
     C_i: int

@@ -24,7 +24,7 @@ from agentloop.run.folder import open_or_create
 from agentloop.run.settings import Settings, SpendingLimits, task_hash
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
-from agentloop.types import Closes, Environments, Policy, Replay, Task, can_fork, traits_of
+from agentloop.types import Environments, Policy, Replay, Task, can_fork, traits_of
 from occupancy.record.errors import InputError, RecipeError
 from occupancy.record.prices import PICO
 from occupancy.record.rows import Key, storable
@@ -79,8 +79,8 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
         "n_units": len(units),
     }
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
-    named = {"env": settings.env, "env_set": dict(settings.env_set)} if settings.env else {}
-    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers | named)
+    asked = {"env": settings.env, "env_set": dict(settings.env_set)} if settings.env else {}
+    run = open_or_create(Path(folder), settings.recipe, info, made_with=servers | asked)
     refuse_lost_ledger(run)
     return run, units
 
@@ -156,8 +156,7 @@ def task_ids(environment: str, env_set: Mapping[str, Any], split: str) -> list[s
         try:
             return [task.task_id for task in tasks_of(environments, split, seed=0)]
         finally:
-            if isinstance(environments, Closes):
-                await environments.close()
+            await environments.close()
 
     return asyncio.run(ids())
 

@@ -130,6 +130,20 @@ def clustered_ratio(
     return _ratio_of_sums(A, B, (B != 0).sum(axis=0))
 
 
+def variance_of_sum(values: npt.ArrayLike, *, cluster: npt.ArrayLike, count: int, n_clusters: int) -> float:
+    """Variance of the sum of `count` new values, equally many in each of n_clusters new clusters.
+
+    values [n] in their clusters [n] give the variance within clusters and between them, by a one-way analysis
+    of variance; where every cluster has one value, all of it is taken to be between them.
+    """
+    x = np.asarray(values, np.float64)
+    _, q, n = np.unique(cluster, return_inverse=True, return_counts=True)
+    means = np.bincount(q, x) / n
+    within = float(((x - means[q]) ** 2).sum()) / max(len(x) - len(n), 1)
+    between = max(float(means.var(ddof=1)) - within * float((1 / n).mean()), 0.0) if len(n) > 1 else 0.0
+    return count * within + count**2 / n_clusters * between
+
+
 def sums_by_cluster(values: Float64, *, cluster: Int64, n_clusters: int) -> Float64:
     """[n_clusters, ...] sums of values [n, ...] over the rows of each cluster [n]."""
     sums = np.zeros((n_clusters, *values.shape[1:]))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import batches, filters
 
 from occupancy import CONVENTIONS, DataError, InputError, Trajectories, cluster_sums, mean, occupancy, ratio
+from occupancy.statistics.clusters import variance_of_sum
 
 CLOSE = {"rel": 1e-12, "abs": 1e-14}
 
@@ -170,3 +171,19 @@ def test_numbers_that_no_float_holds_are_refused():
     for bad in (1e300, 1e-300):
         with pytest.raises(DataError, match="only ratios of weights count"):
             Trajectories([0, 1], [0], [0], weights=[bad])
+
+
+@pytest.mark.parametrize(("within", "between"), [(1.0, 0.0), (0.0, 1.0), (0.5, 2.0)])
+def test_values_of_one_cluster_are_alike_in_a_new_sum_too(within, between):
+    rng = np.random.default_rng(0)
+
+    def drawn(clusters, each):
+        own = rng.normal(0, between, (clusters, 1)) + rng.normal(0, within, (clusters, each))
+        return own.ravel(), np.repeat(np.arange(clusters), each)
+
+    values, cluster = drawn(4000, 3)
+    exact = np.var([drawn(20, 5)[0].sum() for _ in range(4000)])
+    found = variance_of_sum(values, cluster=cluster, count=100, n_clusters=20)
+    assert found == pytest.approx(exact, rel=0.1)
+    alone = variance_of_sum(values[::3], cluster=cluster[::3], count=100, n_clusters=20)
+    assert alone == pytest.approx(20 * 5**2 * (within**2 + between**2), rel=0.1)

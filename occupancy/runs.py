@@ -34,9 +34,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from occupancy.record.drafts import open_file, sync, sync_one, whole_folder, write_whole
-from occupancy.record.errors import DataError, RecipeError, RunError
+from occupancy.record.errors import DataError, InputError, RecipeError, RunError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
+from occupancy.record.shows import Shown, Shows
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
 _ORDER = (
@@ -63,7 +64,7 @@ _LISTED_SINCE = 3
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Shows):
     """A run folder on disk."""
 
     folder: Path
@@ -80,8 +81,13 @@ class Run:
 
         Raises:
             DataError: A part cannot be read, is incomplete or of a later version, or an episode occurs twice.
+            InputError: There is no such table, or it has no such column.
         """
+        if table not in TABLES:
+            raise InputError(f"table {table!r}: expected one of {', '.join(TABLES)}")
         whole = schema(table)
+        if unknown := set(columns or ()) - set(whole.names):
+            raise InputError(f"column {min(unknown)!r} of table {table!r}: expected {', '.join(whole.names)}")
         order = [name for name in _ORDER if name in whole.names]
         unique = ["episode_id"] if table == "episodes" else []
         needed = whole.names if columns is None else list(dict.fromkeys([*columns, *order, *unique]))
@@ -139,13 +145,11 @@ class Run:
                     f"or two runs were put into one folder; remove one of the parts"
                 )
 
-    def _repr_html_(self) -> str:
-        from occupancy.record.pages import shown
-
+    def _shown(self) -> Shown:
         episodes = self.read("episodes", columns=["kind", "status", "R"]).to_pandas()
         by_kind = episodes.groupby(["kind", "status"])["R"].agg(["size", "mean"]).reset_index()
         by_kind.columns = ["kind", "ended as", "episodes", "mean R"]
-        return shown([f"{self.folder}: {self.recipe.name} ({self.recipe.hash})"], by_kind)
+        return [f"{self.folder}: {self.recipe.name} ({self.recipe.hash})"], [by_kind]
 
     @cached_property
     def recorded(self) -> str:

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError, InputError, RunError
-from occupancy.record.pages import shown
 from occupancy.record.reading import read_json
+from occupancy.record.shows import Shown, Shows
 from occupancy.record.specs import check_entries
 from occupancy.runs import only_writer
 from sft import attention, checkpoint, held_out
@@ -39,7 +39,7 @@ from sft.world import World, join
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Shows):
     """What came out of a training."""
 
     chosen: Path
@@ -61,9 +61,9 @@ class Trained:
         """The loss curve, a row a step."""
         return pd.DataFrame({"step": range(1, len(self.losses) + 1), "loss": self.losses})
 
-    def _repr_html_(self) -> str:
+    def _shown(self) -> Shown:
         said = f"{self.chosen}: {self.target_tokens:,} targets an epoch, {self.gpu_s:,.0f} GPU seconds"
-        return shown([f"{said}. The last steps, in nats per target:"], self.to_pandas().tail())
+        return [f"{said}. The last steps, in nats per target:"], [self.to_pandas().tail()]
 
 
 @dataclass(frozen=True, eq=False)

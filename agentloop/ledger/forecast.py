@@ -16,6 +16,7 @@ from agentloop.types import Task
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, Recipe
+from occupancy.record.shows import Shown, Shows
 from occupancy.runs import Run
 from occupancy.statistics.clusters import clustered_ratio, variance_of_sum
 
@@ -29,7 +30,7 @@ Z = 1.645
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Shows):
     """Teacher output tokens (C_i) of a collection."""
 
     proposals: int
@@ -53,10 +54,8 @@ class Forecast:
 
         return pd.DataFrame([asdict(self)])
 
-    def _repr_html_(self) -> str:
-        from occupancy.record.pages import shown
-
-        return shown(["Teacher output tokens (C_i) of a collection"], self.to_pandas())
+    def _shown(self) -> Shown:
+        return ["Teacher output tokens (C_i) of a collection"], [self.to_pandas()]
 
 
 def forecast(

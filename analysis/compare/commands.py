@@ -68,6 +68,8 @@ def _compare(given: argparse.Namespace) -> int:
 
 def shown(found: Comparison) -> Iterator[Any]:
     """The comparison for a person: a sentence a difference, then both tables, within 80 columns."""
+    from analysis.compare.paired import said
+
     letters = {arm: _letter(at) for at, arm in enumerate(dict.fromkeys(rate.arm for rate in found.rates))}
     named = {arm: f"{arm} ({letter})" for arm, letter in letters.items()}
     for d in found.differences:
@@ -89,21 +91,6 @@ def shown(found: Comparison) -> Iterator[Any]:
             "trials, and that of a difference from it Newcombe's."
         )
     yield from found.cautions
-
-
-def said(d: Difference, names: dict[str, str]) -> str:
-    """A difference as a sentence."""
-    a, b = names[d.a], names[d.b]
-    if d.low is None or d.high is None or d.p_holm is None or d.detectable is None:
-        return f"{b} against {a}: {100 * d.difference:+.1f} points on one task, without an error: add tasks."
-    between = f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
-    if d.found:
-        more = "more" if d.difference > 0 else "less"
-        return f"{b} succeeds {more} often than {a}: {100 * d.difference:+.1f} points {between}."
-    return (
-        f"No difference found between {a} and {b}: {100 * d.difference:+.1f} points {between}. "
-        f"A difference below {100 * d.detectable:.1f} points would often be missed."
-    )
 
 
 def _letter(at: int) -> str:

@@ -35,7 +35,7 @@ from agentloop.run.evaluate import RESIDUE, interval, wilson
 from analysis.compare.arms import check_arms
 from analysis.compare.scores import Source, read_scores
 from occupancy.record.errors import DataError, InputError
-from occupancy.record.pages import shown
+from occupancy.record.shows import Shown, Shows
 from occupancy.statistics.clusters import clustered_ratio
 
 Interval = tuple[float | None, float | None, str]
@@ -96,7 +96,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shows):
     """Arms with their success rates, and all differences between them."""
 
     rates: tuple[Rate, ...]
@@ -107,12 +107,29 @@ class Comparison:
         """The differences, a row each."""
         return pd.DataFrame([asdict(d) | {"found": d.found} for d in self.differences])
 
-    def _repr_html_(self) -> str:
-        return shown(self.cautions, self.rates_to_pandas(), self.to_pandas())
+    def _shown(self) -> Shown:
+        names = {rate.arm: rate.arm for rate in self.rates}
+        lines = [*(said(d, names) for d in self.differences), *self.cautions]
+        return lines, [self.rates_to_pandas(), self.to_pandas()]
 
     def rates_to_pandas(self) -> pd.DataFrame:
         """The success rates, a row an arm and k."""
         return pd.DataFrame([asdict(rate) for rate in self.rates])
+
+
+def said(d: Difference, names: dict[str, str]) -> str:
+    """A difference as a sentence."""
+    a, b = names[d.a], names[d.b]
+    if d.low is None or d.high is None or d.p_holm is None or d.detectable is None:
+        return f"{b} against {a}: {100 * d.difference:+.1f} points on one task, without an error: add tasks."
+    between = f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
+    if d.found:
+        more = "more" if d.difference > 0 else "less"
+        return f"{b} succeeds {more} often than {a}: {100 * d.difference:+.1f} points {between}."
+    return (
+        f"No difference found between {a} and {b}: {100 * d.difference:+.1f} points {between}. "
+        f"A difference below {100 * d.detectable:.1f} points would often be missed."
+    )
 
 
 def compare(

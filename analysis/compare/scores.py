@@ -42,6 +42,11 @@ def read_scores(
         if not trainings:
             raise InputError(f"arm {arm!r} has no evaluation: expected a folder, or several")
         for training, source in enumerate(trainings):
+            if not isinstance(source, str | Path | Mapping):
+                raise InputError(
+                    f"arm {arm!r} has {source!r}: expected the folder of an evaluation, or "
+                    f"{{task_id: [rewards]}}"
+                )
             if isinstance(source, Mapping):
                 rows, at = list(_of_rewards(source, arm)), 1.0 if success_at is None else success_at
             else:

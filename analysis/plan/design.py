@@ -26,6 +26,7 @@ from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
 from analysis.plan.pilot import LEAST_TASKS
 from occupancy.record.errors import InputError
+from occupancy.record.shows import Shown, Shows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(Shows):
     """What to buy before anything else, or why not to."""
 
     status: str
@@ -101,11 +102,10 @@ class Design:
 
         return pd.DataFrame([asdict(one) | {"chosen": one == self.size} for one in self.sizes])
 
-    def _repr_html_(self) -> str:
+    def _shown(self) -> Shown:
         from analysis.plan.design_answer import sentences
-        from occupancy.record.pages import shown
 
-        return shown(sentences(self), self.to_pandas())
+        return [*sentences(self), f"`{self.command}`"], [self.to_pandas()]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -300,7 +300,8 @@ def _check(
 ) -> None:
     if axis not in AXES:
         raise InputError(f"axis {axis!r}: expected one of {', '.join(AXES)}")
-    if not 0 < budget < math.inf:
+    given: Any = budget
+    if isinstance(given, str) or not 0 < given < math.inf:
         raise InputError(f"budget {budget!r}: expected a finite number above 0")
     if axis == "money" and prices is None:
         raise InputError("the money axis needs prices: give a table with --prices FILE.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,8 @@ class Purchase:
     def __post_init__(self) -> None:
         if self.axis not in AXES:
             raise InputError(f"axis {self.axis!r}: expected one of {', '.join(AXES)}")
-        if not 0 < self.budget <= MOST:
+        given: Any = self.budget
+        if isinstance(given, str) or not 0 < given <= MOST:
             raise InputError(f"budget {self.budget!r}: expected a number above 0 and up to {MOST:g}")
         if self.axis == "money" and self.prices is None:
             raise InputError("the money axis needs prices: give a table with --prices FILE.toml")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.curves.arms import SHORT, Arm, Traces
 from occupancy.record.recipe import K_text
+from occupancy.record.shows import Shown, Shows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shows):
     """What to buy, and how sure that is."""
 
     status: str
@@ -131,14 +132,13 @@ class Plan:
         rows = [asdict(c) | {"not_excluded": id(c) in kept} for c in self.candidates]
         return pd.DataFrame(rows).assign(recommended=[c == self.recommended for c in self.candidates])
 
-    def _repr_html_(self) -> str:
+    def _shown(self) -> Shown:
         from analysis.plan.answer import sentences
-        from occupancy.record.pages import shown
 
         heads = ["recipe", "K", "r_tokens", "pass_at_1", "low", "high", "p_best", "regret"]
         heads += ["cost_inference", "cost_training", "not_excluded"]
         frame = self.to_pandas().assign(K=[str(K_text(c.K)) for c in self.candidates])
-        return shown(sentences(self), frame[heads].head(10))
+        return sentences(self), [frame[heads].head(10)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: K is a whole number or 'inf', unknown is null."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analysis.compare.commands import said
-from analysis.compare.paired import Comparison, compare
+from analysis.compare.paired import Comparison, compare, said
 from analysis.figures import pilot as pilot_figures
 from analysis.figures import results, spending
 from analysis.figures.plan import plan_figure_of
@@ -25,8 +24,8 @@ from analysis.plan.report import Plan
 from analysis.report import frames
 from analysis.study.telling import decided
 from occupancy.record.errors import DataError, InputError
-from occupancy.record.pages import shown
 from occupancy.record.reading import read_json, reading
+from occupancy.record.shows import Shown, Shows
 from occupancy.record.specs import NotNegative, Share, check_entries
 from occupancy.runs import Run, open_run
 
@@ -57,7 +56,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Shows):
     """What a report says."""
 
     decision: tuple[str, ...]
@@ -71,8 +70,8 @@ class Report:
     studies: tuple[str, ...] = ()
     """The verdict of each study, as Markdown."""
 
-    def _repr_html_(self) -> str:
-        return shown((*self.decision, *self.left_out))
+    def _shown(self) -> Shown:
+        return (*self.decision, *self.left_out), ()
 
 
 def read_sources(folders: Sequence[str | Path]) -> Sources:

@@ -170,7 +170,8 @@ def _integers(name: str, values: npt.ArrayLike, dtype: type) -> npt.NDArray[np.s
         return np.empty(array.shape, dtype)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
-            f"{name} have type {array.dtype} and shape {array.shape}: expected a vector of integers"
+            f"{name} have type {array.dtype} and shape {array.shape}: expected a vector of integers; "
+            f"numpy.unique(values, return_inverse=True)[1] makes ids of texts"
         )
     top = np.iinfo(dtype).max
     if int(array.max()) > top or int(array.min()) < np.iinfo(dtype).min:

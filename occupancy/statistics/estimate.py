@@ -11,6 +11,7 @@ import numpy.typing as npt
 from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import Total, block_turns, chunk_turns, cuts, in_order
 from occupancy.kernels.columns import Turns, Weights
+from occupancy.record.shows import Shown, Shows
 from occupancy.record.types import Float64, Trajectories
 from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
 from occupancy.statistics.conventions import context_weights, sum_of_squares
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Shows):
     """Weighted mean of the features over contexts; the other fields as in `Occupancy`."""
 
     value: Float64
@@ -42,11 +43,9 @@ class Mean:
         error = None if self.standard_error is None else np.ravel(self.standard_error)
         return pd.DataFrame({"mean": np.ravel(self.value), "standard_error": error})
 
-    def _repr_html_(self) -> str:
-        from occupancy.record.pages import shown
-
+    def _shown(self) -> Shown:
         counts = f"{self.n_tasks:,} tasks, {self.n_trajectories:,} trajectories"
-        return shown([f"{self.convention} mean over contexts; {counts}"], self.to_pandas())
+        return [f"{self.convention} mean over contexts; {counts}"], [self.to_pandas()]
 
 
 def occupancy(

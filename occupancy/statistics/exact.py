@@ -16,6 +16,7 @@ from occupancy.kernels.backend import kernels_for
 from occupancy.kernels.chunks import chunk_turns, cuts, in_order
 from occupancy.kernels.columns import Totals, Turns, Words
 from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
+from occupancy.record.shows import Shown, Shows
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
 from occupancy.statistics.spread import residuals_of_turns, standard_errors
@@ -28,7 +29,7 @@ EXACT = ("pooled", "trajectory", "task")
 
 
 @dataclass(frozen=True)
-class Occupancy:
+class Occupancy(Shows):
     """Share of each state among the weighted contexts."""
 
     probability: Float64
@@ -53,12 +54,10 @@ class Occupancy:
         columns = {"state": states, "probability": self.probability, "standard_error": self.standard_error}
         return pd.DataFrame(columns)
 
-    def _repr_html_(self) -> str:
-        from occupancy.record.pages import shown
-
+    def _shown(self) -> Shown:
         most = self.to_pandas().nlargest(10, "probability")
         said = f"{self.convention} occupancy of {len(self.probability):,} states, the most visited"
-        return shown([f"{said}; {self.n_tasks:,} tasks, {self.n_trajectories:,} trajectories"], most)
+        return [f"{said}; {self.n_tasks:,} tasks, {self.n_trajectories:,} trajectories"], [most]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from analysis.plan.design import design
 from analysis.plan.planner import plan
 from analysis.report.gather import report_of
 from occupancy import Trajectories, mean, occupancy, preset
+from occupancy.record.errors import InputError
 from occupancy.runs import open_run
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,38 @@ def test_results_show_themselves_as_escaped_tables() -> None:
         assert "<table" in html or not hasattr(result, "to_pandas")
         assert not found.find("script")
     assert hostile in "".join(Elements(compared._repr_html_()).find("td"))
+
+
+def test_results_are_printed_as_their_answer_in_80_columns() -> None:
+    """print(plan) was 60,000 characters of fields."""
+    plain = {"a": {"q": [1], "r": [0]}, "b": {"q": [1], "r": [1]}}
+    for result, first in (
+        (plan(PILOT, budget=50_000), "No preference; the best guess is "),
+        (design(budget=1e6), "Buy a pilot first: "),
+        (compare(plain), "No difference found between a and b: "),
+        (open_run(PILOT), "scripted_pilot"),
+    ):
+        lines = str(result).splitlines()
+        assert first in lines[0]
+        assert all(len(line) <= 80 or line.startswith("`fewsteps") for line in lines)
+        assert len(lines) < 60
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: plan(PILOT, budget="2M"),  # type: ignore[arg-type]
+        lambda: design(budget="2M"),  # type: ignore[arg-type]
+        lambda: compare({"a": [1, 0], "b": [0, 0]}),  # type: ignore[list-item]
+        lambda: open_run(PILOT).read("episode"),
+        lambda: open_run(PILOT).read("episodes", columns=["reward"]),
+        lambda: Trajectories([0, 2], [0, 1], tasks=["q"]),
+    ],
+)
+def test_a_slip_in_a_call_is_one_line_that_says_what_was_expected(call: Callable[[], object]) -> None:
+    with pytest.raises(InputError, match="expected") as caught:
+        call()
+    assert "\n" not in str(caught.value)
 
 
 def test_the_page_of_the_paper_is_made_from_its_data() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import time
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from agentloop import awake
 from agentloop.environments.terminal.terminus.waiting import ACCEPTED, PROMPT, Terminal
 from agentloop.render import bounded
 
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("occupancy", "simulate", "agentloop", "sft", "analysis", "benchmarks")
+
 
 @pytest.fixture
 def stall(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
@@ -27,6 +31,17 @@ def stall(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     monkeypatch.setattr(awake, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + stalled))
     return more
+
+
+def test_no_legend_is_placed_by_default() -> None:
+    """There matplotlib warns, once a machine took a second to look for a place."""
+    unplaced = []
+    for file in (file for name in PACKAGES for file in (ROOT / name).rglob("*.py")):
+        for call in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "legend":
+                given = {keyword.arg for keyword in call.keywords}
+                unplaced += [] if "loc" in given else [f"{file.name}:{call.lineno}"]
+    assert not unplaced
 
 
 def test_a_stall_counts_as_one_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from agentloop.environments.hotpotqa.retrieval.index import Bm25
@@ -21,9 +21,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", "ignore:overflow encountered in scalar")
 
 
-settings.register_profile("dev", max_examples=25, deadline=None)
-settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("nightly", max_examples=2000, deadline=None)
+# No example fails for the time that it takes: another program may have the machine.
+TIMELESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", TIMELESS, max_examples=25)
+settings.register_profile("ci", TIMELESS, max_examples=60, derandomize=True, print_blob=True)
+settings.register_profile("nightly", TIMELESS, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 

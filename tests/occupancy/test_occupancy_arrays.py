@@ -6,7 +6,7 @@ from strategies import batches
 from occupancy import DataError, occupancy, open_arrays, save_arrays
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=10)
 @given(batch=batches(features=2))
 def test_a_saved_batch_is_mapped_and_gives_the_same_bits(tmp_path_factory, batch):
     folder = tmp_path_factory.mktemp("arrays") / "batch"

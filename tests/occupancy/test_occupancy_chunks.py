@@ -27,7 +27,7 @@ from occupancy.kernels.columns import Turns, Weights
 from occupancy.kernels.fixed_point import carry
 from occupancy.statistics import estimate
 
-PATCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+PATCHED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def bits(found) -> list[bytes]:

@@ -28,7 +28,7 @@ def of_pieces(file, columns, memory):
     return on_ray.merge(on_ray.read_piece(unit, stream) for unit in units), len(units)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(batch=batches(features=2), text=st.booleans(), rows=st.integers(1, 6), ipc=st.booleans())
 def test_pieces_of_any_size_add_up_to_the_stream(tmp_path_factory, batch, text, rows, ipc):
     file = tmp_path_factory.mktemp("pieces") / ("turns.arrow" if ipc else "turns.parquet")

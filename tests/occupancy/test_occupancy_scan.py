@@ -19,7 +19,9 @@ from occupancy.streaming import scan
 from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.stream import open_turns
 
-FILES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+FILES = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=25
+)
 STORED = Columns(length="T", weight="w")
 
 

@@ -17,7 +17,9 @@ from occupancy.record.columns import Columns
 from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.stream import TurnStream, open_turns
 
-PATCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+PATCHED = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], max_examples=15
+)
 
 
 def command(*arguments: str) -> int:

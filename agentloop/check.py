@@ -116,6 +116,9 @@ async def check_environments(opened: Any, tasks: str, *, policy: Policy | None =
     found = Findings()
     with suppress(_Stop):
         await _check_environments(found, opened, tasks, policy)
+    if found.rows[-1].what != "close" and isinstance(opened, Closes):
+        with suppress(Exception):  # its workers must not outlive a check that has failed already
+            await opened.close()
     return found.rows
 
 

@@ -62,7 +62,7 @@ def write_traces(arguments: argparse.Namespace) -> int:
 
     from agentloop.render import LengthRule, Overflow, load_codec
     from agentloop.render.traces import rendered_traces
-    from occupancy.record.drafts import new_file
+    from occupancy.record.drafts import new_file, whole_file
     from occupancy.runs import open_run
 
     out = new_file(arguments.out, begins="par1", what="a Parquet file")
@@ -70,9 +70,8 @@ def write_traces(arguments: argparse.Namespace) -> int:
     table = rendered_traces(
         open_run(arguments.run), load_codec(arguments.tokenizer, hub=arguments.hub), rule=rule
     )
-    draft = out.with_name(f".{out.name}.draft")
-    pq.write_table(table, draft, compression="zstd")
-    draft.replace(out)
+    with whole_file(out) as draft:
+        pq.write_table(table, draft, compression="zstd")
     report = {"out": arguments.out, "traces": len(table)}
     for name in ("C_tr", "target_tokens", "sequence_tokens"):
         report[name] = pc.sum(table[name]).as_py() or 0

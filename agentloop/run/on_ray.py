@@ -241,6 +241,8 @@ class _ActorPool:
         self._ray, self._ledger = ray, ledger
         self._alive: dict[str, Any] = {}
         self._free: asyncio.Queue[str] = asyncio.Queue()
+        self._why = ""
+        """Last line of what the last one died of."""
 
     def start(self, machines: Machines, given: tuple[Any, ...], *, slots: int) -> None:
         resources = {"num_cpus": machines.cpus, "num_gpus": machines.gpus}
@@ -259,12 +261,16 @@ class _ActorPool:
             name = await self._free.get()
             if not self._alive:
                 self._free.put_nowait(name)  # wakes the next one that waits
-                raise RunError("every machine has died: start the cluster and run the same command again")
+                raise RunError(
+                    f"every machine has died ({self._why}): repair it, start the cluster and run the same "
+                    f"command again"
+                )
             if name not in self._alive:
                 continue
             try:
                 rows = await self._alive[name].play.remote(unit)
-            except self._ray.exceptions.RayActorError:
+            except self._ray.exceptions.RayActorError as error:
+                self._why = str(error).strip().rpartition("\n")[2][:300]
                 if self._alive.pop(name, None) is not None:
                     await self._ledger.forget.remote(name)
                 if not self._alive:

@@ -97,15 +97,26 @@ def alone_in(draft: Path, folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Replace a file's text at once."""
+@contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """The name of a draft to write: it takes the name `file`, and the place of what is there, at the end."""
     draft = file.with_name(f".{file.name}.draft")
     draft.unlink(missing_ok=True)
-    with os.fdopen(open_file(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8") as handle:
-        handle.write(text)
-    sync_one(draft)
-    os.replace(draft, file)
-    sync_one(file.parent)
+    try:
+        yield draft
+        sync_one(draft)
+        os.replace(draft, file)
+        sync_one(file.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Replace a file's text at once."""
+    with whole_file(file) as draft:
+        handle = os.fdopen(open_file(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8")
+        with handle:
+            handle.write(text)
 
 
 def open_file(file: Path, flags: int) -> int:

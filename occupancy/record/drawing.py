@@ -9,6 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from occupancy.record.drafts import whole_file
 from occupancy.record.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,12 +82,13 @@ def looks() -> Iterator[dict[str, Any]]:
 
 @styled
 def save(figure: Figure, file: str | Path) -> Path:
-    """Write a figure as PDF, PNG or SVG, the same bytes every time; returns its path."""
+    """Write a figure as PDF, PNG or SVG, the same bytes every time, whole or not at all; returns its path."""
     file = Path(file)
     if file.suffix not in FORMATS:
         raise InputError(f"{file}: expected the name of a figure that ends in {', '.join(FORMATS)}")
     if not file.parent.is_dir():
         raise InputError(f"{file} cannot be written: expected {file.parent} to be a folder; make it first")
     metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(file, dpi=DPI, metadata=metadata[file.suffix])
+    with whole_file(file) as draft:
+        figure.savefig(draft, format=file.suffix[1:], dpi=DPI, metadata=metadata[file.suffix])
     return file

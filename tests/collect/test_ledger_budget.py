@@ -302,3 +302,28 @@ def test_a_teacher_without_a_limit_is_refused_a_budget_on_many_machines(
             )
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_what_every_machine_died_of_is_told() -> None:
+    """As of an environment that is not installed there, which ends each actor at its start."""
+
+    class Died(Exception):
+        pass
+
+    async def play(unit: object) -> None:
+        raise Died("The actor died because of an error:\n  File x, line 3\nInputError: no data there")
+
+    machine = SimpleNamespace(play=SimpleNamespace(remote=play))
+    ray = SimpleNamespace(
+        exceptions=SimpleNamespace(RayActorError=Died),
+        remote=lambda **_: lambda _: SimpleNamespace(remote=lambda *_: machine),
+    )
+
+    async def main() -> None:
+        ledger = SimpleNamespace(forget=SimpleNamespace(remote=lambda _: asyncio.sleep(0)))
+        pool = on_ray._ActorPool(ray, ledger)
+        pool.start(on_ray.Machines(2), (), slots=1)
+        with pytest.raises(RunError, match=r"every machine has died \(InputError: no data there\)"):
+            await pool.play(None)  # type: ignore[arg-type]
+
+    asyncio.run(main())

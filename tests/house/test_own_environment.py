@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from toy_world import Corridors
 
+from agentloop.check import check_environments
 from analysis.cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_environment.md").read_text("utf-8")
@@ -116,3 +119,10 @@ def test_a_policy_that_breaks_a_promise_is_named(
     code, wrong = checked(capsys, "guess:model")
     assert (code, list(wrong)) == (1, [what])
     assert told in wrong[what]
+
+
+def test_an_environment_is_closed_when_its_check_fails() -> None:
+    worlds = Corridors(fails_at=1)
+    findings = asyncio.run(check_environments(worlds, "2"))
+    assert not findings[-1].ok
+    assert worlds.closed

@@ -12,6 +12,7 @@ from toy_runs import run_of
 
 from analysis.cli import main
 from analysis.compare.paired import compare
+from occupancy.record.drawing import panels, save
 from occupancy.record.errors import InputError
 from occupancy.record.pages import write
 from occupancy.record.recipe import preset
@@ -102,6 +103,22 @@ def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     for name in ("", "no/such.html", str(tmp_path)):
         with pytest.raises(InputError, match="HTML file"):
             write(Path(name), "x")
+
+
+def test_a_figure_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, _ = panels()
+    file = save(figure, tmp_path / "figure.pdf")
+    before = file.read_bytes()
+
+    def full(place: Path, **_: object) -> None:
+        place.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figure, "savefig", full)
+    with pytest.raises(OSError, match="No space"):
+        save(figure, file)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_evaluations_are_given_once_and_tasks_of_one_alone_are_told(tmp_path: Path) -> None:

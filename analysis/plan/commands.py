@@ -217,6 +217,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     from occupancy.record.pages import new_page
 
     # Before trainings that may take hours.
+    if arguments.page is not None and arguments.page == arguments.out:
+        raise InputError(f"--page and --out are both {arguments.out!r}: expected a file for each")
     if arguments.page is not None:
         new_page(arguments.page, option="--page")
     if arguments.out is not None:

@@ -30,7 +30,7 @@ from occupancy.record.errors import InputError, RunError
 from occupancy.record.reading import read_toml
 from occupancy.record.show import say
 from occupancy.record.specs import Few, check, record_of
-from occupancy.runs import Run
+from occupancy.runs import Run, open_run
 from sft.settings import preset
 
 ENGINES = ("vllm", "transformers")
@@ -75,13 +75,17 @@ class Product:
 
     @property
     def name(self) -> str:
-        """Kept trainings are read where the settings are the same."""
-        told = {name: value for name, value in asdict(self).items() if name != "sampling" or value}
+        """Kept trainings are read where the settings that make a student and its score are the same."""
+        same = replace(self, gpus=1, same_student=False, keep_students=False, hub=False)
+        told = {name: value for name, value in asdict(same).items() if name != "sampling" or value}
         text = json.dumps(told, sort_keys=True, default=str)
         return f"fewsteps train {blake2b(text.encode(), digest_size=6).hexdigest()}"
 
     def __call__(self, folders: list[Path], seed: int) -> Path:
-        """The folder of an evaluation of a student trained on the folders; see `trainer.Trainer`."""
+        """The folder of an evaluation of a student trained on the folders; see `trainer.Trainer`.
+
+        Where they hold no trace, the student is the base.
+        """
         own = folders[0].parent
         place = own.parent if own.name == "cells" else own
         # Other settings, and other runs beside the cut, make another student of it.
@@ -91,7 +95,10 @@ class Product:
         log = place / "logs" / f"{name}.txt"
         if evaluation.exists() and not student.exists():
             return evaluation  # The student goes once it is evaluated: only the answer was lost.
-        policy = self.train(folders, student, seed=seed, log=log)
+        if any(len(open_run(folder).read("traces", columns=["C_tr"])) for folder in folders):
+            policy = self.train(folders, student, seed=seed, log=log)
+        else:  # the filter of a small cut may have accepted nothing
+            policy = self._policy(self.base, *(["hub=1"] if self.hub else []))
         given = ["--policy", policy, "--tasks", self.tasks, "--attempts", str(self.attempts), "--seed", "0"]
         given += [f"--env-set={name}={_text(value)}" for name, value in self.env_set.items()]
         command = ["evaluate", "--env", self.env, *given, "--out", str(evaluation), "--json"]
@@ -109,7 +116,10 @@ class Product:
         given = ["--base", self.base, "--preset", self.preset, "--out", str(student), *changes]
         given += ["--hub"] if self.hub else []
         report = run_command([*launch, "train", *map(str, folders), *given, "--json"], log)
-        return ",".join(filter(None, (f"{self.engine}:{report['chosen']}", self.sampling)))
+        return self._policy(report["chosen"])
+
+    def _policy(self, model: str, *more: str) -> str:
+        return ",".join(filter(None, (f"{self.engine}:{model}", self.sampling, *more)))
 
 
 def read_product(file: str | Path, pilot: Run, *, beside: bool = False) -> Product:

@@ -83,6 +83,9 @@ def test_a_file_of_another_kind_is_never_replaced(
         assert main(["plan", str(folder), "--budget", "1e5", option, name]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"fewsteps plan: {option} "), line
+    both = str(tmp_path / "both")
+    assert main(["plan", str(folder), "--budget", "1e5", "--page", both, "--out", both]) == 2
+    assert "expected a file for each" in capsys.readouterr().err
     assert kept.read_text() == 'base = "models/A"\n'
     assert [file.name for file in tmp_path.iterdir()] == ["train.toml"]
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from waiting import ends
 
 from analysis.plan.product import Product, read_product, run_command
 from occupancy.record.errors import InputError, RunError
-from occupancy.runs import Run, open_run
+from occupancy.record.rows import Key, trace_row
+from occupancy.runs import Run, create_run, open_run
 
 TEXT = 'base = "models/pi_1"\npreset = "alfworld"\ntasks = "valid:40"\n[set]\nepochs = 2\n'
 
@@ -25,6 +27,16 @@ TEXT = 'base = "models/pi_1"\npreset = "alfworld"\ntasks = "valid:40"\n[set]\nep
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=4)
+
+
+def cell_of(run: Run, traces: int = 1) -> Path:
+    """A cut of the run with so many traces."""
+    cell = create_run(run.folder / "trainings" / "cells" / f"abc{traces}", run.recipe, run.info)
+    row = trace_row(
+        Key("demo", "task-001", continuation=0), recipe_hash="", messages=[], target_turns=1, C_tr=9
+    )
+    cell.commit({"traces": [row] * traces})
+    return cell.folder
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -43,15 +55,26 @@ def test_a_cell_is_trained_on_and_its_student_evaluated(
 
     monkeypatch.setattr("analysis.plan.product.run_command", called)
     product = read_product(written(tmp_path, TEXT), run)
-    cell = run.folder / "trainings" / "cells" / "abc"
+    cell = cell_of(run)
     out = product([cell], 3)
     assert out.parent == run.folder / "trainings" / "evaluations"
-    assert out.name.startswith("abc-")
+    assert out.name.startswith("abc1-")
     assert out.name.endswith("-3")
     train, evaluate = asked
     assert train.startswith(f"-m analysis.cli train {cell} --base models/pi_1 --preset alfworld")
     assert "--set=seed=3 --set=epochs=2" in train
     assert "evaluate --env toy --policy vllm:STUDENT/epoch-002 --tasks valid:40 --attempts 1" in evaluate
+
+
+def test_a_cut_without_a_trace_leaves_the_student_as_it_is(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("analysis.plan.product.run_command", lambda arguments, log: asked.append(arguments))
+    product = read_product(written(tmp_path, f"hub = true\nsampling = 'max_tokens=9'\n{TEXT}"), run)
+    product([cell_of(run, traces=0)], 3)
+    (evaluate,) = asked
+    assert evaluate[evaluate.index("--policy") + 1] == "vllm:models/pi_1,max_tokens=9,hub=1"
 
 
 def test_an_answer_that_was_lost_is_not_trained_for_again(
@@ -67,7 +90,7 @@ def test_an_answer_that_was_lost_is_not_trained_for_again(
         return {"chosen": "STUDENT/epoch-002"}
 
     monkeypatch.setattr("analysis.plan.product.run_command", called)
-    cell = run.folder / "trainings" / "cells" / "abc"
+    cell = cell_of(run)
     first = read_product(written(tmp_path, TEXT), run)
     assert first([cell], 3) == first([cell], 3)
     assert asked == ["train", "evaluate"]
@@ -136,6 +159,7 @@ def test_another_student_is_refused_by_name(run: Run, tmp_path: Path) -> None:
 def test_settings_are_part_of_the_name() -> None:
     one, other = Product("b", "alfworld", "valid"), Product("b", "alfworld", "valid", attempts=2)
     assert one.name != other.name == Product("b", "alfworld", "valid", attempts=2).name
+    assert one.name == replace(one, gpus=4, keep_students=True, hub=True, same_student=True).name
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal import episode
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
+from agentloop.environments.terminal.comparing import comparable_text
 from agentloop.environments.terminal.sandbox.changes import state_hash
 from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.scripted.student import StudentSettings, without_a_part
@@ -168,7 +169,7 @@ def test_a_state_that_cannot_be_read_is_not_the_first_one(
 
     async def one() -> None:
         async with benchmark.open(benchmark.tasks("all")[0]) as env:
-            assert (await env.reset(0)).state_id == state_hash({})
+            assert (await env.reset(0)).state_id == state_hash(())
             monkeypatch.setattr(episode, "changes", changing)
             assert (await env.step(turn_text("a", "p", []))).state_id is None
 
@@ -232,6 +233,53 @@ def test_replay_sees_the_same(benchmark: Terminal) -> None:
         return await asyncio.gather(*(one(task, seed) for seed, task in enumerate(tasks)))
 
     assert sum(finished(all_of_them)) > 12
+
+
+@pytest.mark.parametrize(
+    ("once", "again"),
+    [
+        ("drwxr-xr-x  96 root root 0 Nov 29 06:38 proc", "drwxr-xr-x 104 root root 0 Nov 29 06:59 proc"),
+        (
+            "lrwxrwxrwx  1 root   root       7 Nov 29 06:38 bin",
+            "lrwxrwxrwx   1 root   root       7 Nov 29 06:38 bin",
+        ),
+        ("1795934283", "1795934322.25"),
+        ("real\t0m0.005s", "real\t1m0.012s"),
+        ("== 2 passed in 0.12s ==", "== 2 passed in 0.30s =="),
+        ("<object object at 0x7fa889574190>", "<object object at 0x7f1a4b0c0190>"),
+        ("up 1 day, load average: 4.84, 9.32, 10.12", "up 1 day, load average: 0.18, 8.83, 9.92"),
+        ("Device: 0,53    Inode: 16040831    Links: 1", "Device: 0,57    Inode: 31    Links: 1"),
+        (
+            "root           1  0.0  0.0   2592  1708 ?        SN   06:38   0:00 /bin/sh",
+            "root           1  2.4  0.1   2592   992 ?        RN   06:39   0:00 /bin/sh",
+        ),
+        ("made /tmp/tmp.Xa81kk and /tmp/tmpq_1x0z", "made /tmp/tmp.l0WWas and /tmp/tmpzz1x0z"),
+    ],
+)
+def test_what_differs_from_one_play_to_the_next_is_not_compared(once: str, again: str) -> None:
+    assert comparable_text(once) == comparable_text(again)
+    assert comparable_text(f"{once} more") != comparable_text(again)
+
+
+def test_a_replay_may_draw_other_names_and_compile_at_another_time(benchmark: Terminal) -> None:
+    async def states(minute: int) -> list[int | None]:
+        async with benchmark.open(benchmark.tasks("all")[0]) as env:
+            found = [(await env.reset(0)).state_id]
+            for line in (
+                "mktemp",
+                f"mkdir m; echo x=1 > m/a.py; touch -d '10:{minute}' m/a.py; python3 -c 'import m.a'",
+                "vi -c q ~/.note; echo y=2 >> m/a.py",
+            ):
+                keys = [(f"{line}\n", 0.1)]
+                found.append((await env.step(turn_text("a", "p", keys))).state_id)
+        return found
+
+    async def both() -> None:
+        once, again = [await states(minute) for minute in (10, 20)]
+        assert once == again
+        assert len(set(once)) == 4
+
+    finished(both)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ T_max; however it ends, it is graded, as Harbor does.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,6 +16,7 @@ from typing import Any
 from agentloop.types import Message, Reply
 from occupancy.record.errors import InputError
 
+from .comparing import comparable_changes, comparable_text
 from .sandbox.changes import before, changes, state_hash
 from .sandbox.limits import Limits
 from .sandbox.sandbox import SandboxFailed
@@ -24,23 +24,6 @@ from .tasks.task import SCRATCH, Expected, Place, TerminalTask
 from .terminus.prompts import Template
 from .terminus.protocol import Parsed, after_commands, after_error, parse_turn, shortened
 from .terminus.screen import Screen
-
-_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-_CHANGING = (
-    (
-        re.compile(
-            rf"\b(?:{_MONTHS})\s+\d{{1,2}}\s+(?:\d\d:\d\d(?::\d\d)?(?:\s+(?:UTC\s+)?\d{{4}})?|\d{{4}})"
-        ),
-        "DATE",
-    ),
-    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?: ?[+-]\d{4}|Z)?"), "DATE"),
-    (re.compile(r"\b\d\d:\d\d(?::\d\d(?:\.\d+)?)?\b"), "TIME"),
-    (re.compile(r"\[\d+\] \d+"), "JOB"),
-    (re.compile(r"/tmp/tmp\.\w+"), "TMP"),
-    # /proc has as many links as the machine has processes.
-    (re.compile(r"^(d[rwxsStT-]{9}[.+]?)\s+\d+\s+(\S+)\s+(\S+)\s+", re.MULTILINE), r"\1 N \2 \3 "),
-)
-"""What differs from one play of the same turns to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +142,8 @@ class TerminalEpisode:
         )
 
     def normalise(self, text: str) -> str:
-        """A text without dates, times, job numbers and names of temporary files."""
-        for pattern, name in _CHANGING:
-            text = pattern.sub(name, text)
-        return text
+        """What a replay compares in place of a text."""
+        return comparable_text(text)
 
     async def close(self) -> None:
         """End the sandbox."""
@@ -200,7 +181,7 @@ class TerminalEpisode:
     async def _state(self) -> int | None:
         assert self._place is not None
         changed = await self._changes() if self._place.sandbox else None
-        return None if changed is None else state_hash(changed)
+        return None if changed is None else state_hash(comparable_changes(changed))
 
     async def _changes(self) -> dict[str, str] | None:
         """What is changed now; None where processes that still run change it whenever it is read."""

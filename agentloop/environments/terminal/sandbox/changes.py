@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -88,11 +88,11 @@ def before(path: str, layers: Layers) -> str | None:
     return _described(path, layers.root)
 
 
-def state_hash(changed: Mapping[str, str]) -> int:
-    """A positive number of 63 bits for a state: equal for equal changes."""
+def state_hash(changed: Iterable[tuple[str, str]]) -> int:
+    """A positive number of 63 bits for a state: equal for equal changes in the same order."""
     digest = blake2b(digest_size=8)
-    for path, told in sorted(changed.items()):
-        for part in (path, told):
+    for pair in changed:
+        for part in pair:
             data = part.encode("utf-8", "surrogateescape")
             digest.update(len(data).to_bytes(8, "big") + data)
     return int.from_bytes(digest.digest(), "big") >> 1

@@ -269,6 +269,7 @@ def _next(report: dict[str, Any]) -> list[str]:
     lines.append(
         f"missing for a plan: {missing}; `fewsteps collect --pilot --env ENV --student STUDENT --teacher "
         f"TEACHER --tasks SPLIT:N --out PILOT` collects them (capitals are for you to fill in: a model is "
-        f"named openai:NAME@URL, SPLIT:N is N tasks of a split such as train)"
+        f"named openai:NAME@URL, SPLIT:N is N tasks of a split such as train); an agent with a loop of its "
+        f"own is collected through `fewsteps serve` (docs/own_harness.md)"
     )
     return lines

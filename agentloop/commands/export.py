@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from occupancy.record.show import add_json, say, show
 
@@ -54,5 +55,13 @@ def _export(given: argparse.Namespace) -> int:
         if failures := said_of_failures([failed_traces(run)]):
             say(f"export: {failures}")
     report |= {"format": given.format, "folder": str(out)}
-    show(given, report, ", ".join(f"{name} {value}" for name, value in report.items()))
+    show(given, report, _said(report))
     return 0
+
+
+def _said(report: dict[str, Any]) -> str:
+    """The file that was written, and every count that is not 0."""
+    counts = {name: n for name, n in report.items() if isinstance(n, int) and n}
+    told = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items())
+    place = f"{report['folder']}/{report.get('file', '')}"
+    return f"{place} ({report['format']}): {told or 'nothing to write'}"

@@ -64,7 +64,10 @@ def _shown(report: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
     yield table("teacher output tokens (C_i), nothing bought", heads, rows, left=("recipe",))
     learnt = next(iter(report.values()))["learnt_from"]
     if learnt is None:
-        yield "Nothing is expected without a run to learn from: give --like RUN, such as a pilot."
+        yield (
+            "Nothing is expected without a run to learn from: give --like RUN, such as a pilot; before a "
+            "first pilot, `fewsteps plan --design` guesses."
+        )
     else:
         yield f"Expected from {learnt}; lowest and highest: 90 % interval, errors clustered by task."
     yield "limit: --budget, or every turn at its limit (--turn-tokens, or max_tokens of the teacher)."

@@ -86,7 +86,8 @@ class Budget:
         )
         return BudgetStopped(
             f"the budget is spent: {self._show(self.spent)} of {self._show(self.limit)}{of_these}, and the "
-            f"next call may cost {self._show(amount)}; resume with a larger --budget, or a lower max_tokens"
+            f"next call may cost {self._show(amount)}; the run is valid as it is; resume with a larger "
+            f"--budget, or a lower max_tokens"
         )
 
 
@@ -118,7 +119,8 @@ class ContinuationBudget:
             await self._changed.wait_for(self._may_go)
             if self.spent >= self.limit and unit not in self._costs:
                 raise BudgetStopped(
-                    f"the budget is spent: {self.spent:,} of {self.limit:,}; resume with a larger --budget"
+                    f"the budget is spent: {self.spent:,} of {self.limit:,}; the run is valid as it is; "
+                    f"resume with a larger --budget"
                 )
             self._running += 1
 

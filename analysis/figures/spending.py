@@ -56,9 +56,11 @@ def spending_figure(frame: pd.DataFrame) -> Figure:
         missing = "" if kinds[1][1] else " (prompt tokens: none reported)"
         axis.set(xlabel=f"{kind.lower()} tokens of the teacher", title=f"{kind} tokens{missing}")
         axis.grid(axis="y", visible=False)
+        axis.set_ylim(-0.6, len(runs) - 0.4)
         if uses:
             below = -0.45 / (0.6 + 0.45 * len(runs))  # as many inches, however high the panel is
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3)
+    figure.draw_without_rendering()  # the first layout moves the legend, the next one has room for it
     return figure
 
 

@@ -80,6 +80,8 @@ class Guesses:
         own["continuation_turns"] = self.continuation
         derived = "turns (1 - student_pass / 2)"
         default = {"continuation_turns": derived} if self.continuation_turns is None else {}
+        if self.demo < self.turns:
+            own["turns"], default["turns"] = self.demo, "default, cut at T_max"
         return {
             name: {"value": value, "source": self.sources.get(name, default.get(name, "default"))}
             for name, value in own.items()

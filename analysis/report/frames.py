@@ -24,6 +24,8 @@ from occupancy.streaming.run_turns import COUNTED
 SHOWN = 7
 """States that a figure names; the others are one."""
 OTHERS = "others"
+CALLED = r'<tool_call>\s*\{"name": "([^"]+)"'
+"""The name of a turn's first tool call, as `occupancy.record.calls` writes it."""
 BINS = 5
 
 
@@ -61,8 +63,9 @@ def hand_backs(pilot: Pilot) -> tuple[pd.DataFrame, pd.DataFrame]:
 def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
     """Contexts of rollouts, else of demonstrations, by what was done last, and the names of these states.
 
-    The state of the context before turn t is the first word of turn t - 1, or "start": a coarse abstraction
-    that needs nothing of the environment. Episodes that ended in an error are left out.
+    The state of the context before turn t is the tool that turn t - 1 called first, else its first word, or
+    "start": a coarse abstraction that needs nothing of the environment. Episodes that ended in an error are
+    left out.
     """
     episodes = run.read("episodes", columns=["episode_id", "cluster_id", "kind", "status"]).to_pandas()
     kind = "rollout" if (episodes["kind"] == "rollout").any() else "demo"
@@ -71,9 +74,9 @@ def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
     turns = turns[turns["episode_id"].isin(chosen["episode_id"])].sort_values(["episode_id", "t"])
     if turns.empty:
         raise DataError(f"{run.folder} has no whole rollout or demonstration: there are no contexts to count")
-    word = (
-        turns["text"].str.rpartition("</think>")[2].str.split(n=1).str[0].fillna("(empty)").str.slice(0, 24)
-    )
+    done = turns["text"].str.rpartition("</think>")[2]
+    called = done.str.extract(CALLED, expand=False)
+    word = called.fillna(done.str.split(n=1).str[0]).fillna("(empty)").str.slice(0, 24)
     last = ("after " + word).groupby(turns["episode_id"]).shift().fillna("start")
     common = [name for name in last.value_counts().index if name != OTHERS][:SHOWN]
     names = [*common, OTHERS]

@@ -59,7 +59,10 @@ def format_of(file: Path) -> str:
         for name, fits in _RULES:
             if fits(record):
                 return name
-        raise whole.refuse(f"fields {', '.join(map(str, record)) or 'none'}: no known format; give --format")
+        raise whole.refuse(
+            f"fields {', '.join(map(str, record)) or 'none'}: no known format; give --format, or write it as "
+            f"chat lines (docs/import.md, Other formats)"
+        )
     raise whole.refuse("no record in it that tells the format; give --format")
 
 

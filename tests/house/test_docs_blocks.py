@@ -27,6 +27,18 @@ def test_python_blocks_run(name: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_what_the_page_of_imports_converts_can_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "import.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(block, {})
+    (line,) = [line for line in page.splitlines() if line.startswith("    fewsteps import react.jsonl")]
+    assert main(shlex.split(line)[1:]) == 0
+    assert "1 rollout), 2 turns (2 student)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "analysis").mkdir()

@@ -303,3 +303,8 @@ def test_every_word_in_capitals_of_a_plan_is_explained() -> None:
     (told,) = capitals("fewsteps train --plan p.toml DEMONSTRATIONS --base PI_0 --preset PRESET --out PI_1")
     assert all(f" {word}: " in told for word in ("PI_0", "PI_1", "PRESET"))
     assert not list(capitals("fewsteps plan RUN"))
+
+
+def test_guessed_turns_are_not_more_than_the_horizon() -> None:
+    found = design(budget=3e5, guesses=Guesses(T_max=2))
+    assert found.guesses.plain()["turns"] == {"value": 2, "source": "default, cut at T_max"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,15 @@ def test_a_figure_says_what_its_axes_are_and_is_the_same_twice(name: str, tmp_pa
     for suffix in FORMATS:
         one, other = (save(DRAWN[name](), tmp_path / f"{at}{suffix}") for at in ("one", "other"))
         assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("runs", [1, 2, 6])
+def test_the_legend_below_the_bars_is_inside_the_picture(runs: int) -> None:
+    """Of one run it was cut off: the first layout did not know where the legend would be."""
+    figure = spending.spending_figure(pd.concat([SPENT.assign(run=f"run {at}") for at in range(runs)]))
+    figure.savefig(BytesIO())
+    for axis in figure.axes:
+        assert axis.get_legend().get_window_extent().y0 >= 0
 
 
 def test_predictions_inside_their_band_are_counted() -> None:

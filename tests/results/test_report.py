@@ -131,6 +131,21 @@ def test_occupancies_are_those_of_the_estimator() -> None:
     assert first.loc["start", "probability"] == first.loc["start", "alive"] == 1
 
 
+def test_a_context_after_tool_calls_is_named_by_the_tool(tmp_path: Path) -> None:
+    def turn(said: str | None, *tools: str) -> dict[str, object]:
+        calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in tools]
+        return {"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})}
+
+    turns = [turn("Let me look.", "search", "refund"), turn(None, "refund"), turn("Done."), turn("Bye.")]
+    reply = {"role": "user", "content": "go on"}
+    messages = [reply, *(message for one in turns for message in (one, reply))][:-1]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"task_id": "q", "messages": messages}))
+    given = [str(tmp_path / "chat.jsonl"), "--author", "student", "--out", str(tmp_path / "run")]
+    assert main(["import", *given]) == 0
+    names = frames.contexts_of(open_run(tmp_path / "run"))[1]
+    assert sorted(names) == ["after Done.", "after refund", "after search", "others", "start"]
+
+
 def test_the_command_writes_page_and_figures(
     folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,9 +126,10 @@ class Pass:
                 errors, n_tasks = standard_errors(*spread, B), spread[1]
             ess = B**2 / float(parts.weight_squares.value[0])
             found["weights"] = Occupancy(sums / B, errors, n_tasks, *known, ess, "weights")
-        means = {name: _mean(name, sums, known) for name, sums in parts.means.items()}
+        of_features = parts.means
+        means = {name: _mean(name, sums, known) for name, sums in of_features.items()}
         if means:
-            means["task"] = _mean("task", _task_pooled(parts.means["pooled"], counts), known)
+            means["task"] = _mean("task", _task_pooled(of_features["pooled"], counts), known)
         return StreamEstimate(found, means, total, self.n_parts)
 
 

@@ -6,8 +6,9 @@ parts; sums of weights and of features are floats and are added in the order of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from occupancy.statistics.tallies import Tally, tally
 from occupancy.streaming.cells import CELL_BYTES, Cells, cells_of, merged, renamed
 
 CELL_MEMORY = 1 << 30
+Sums = TypeVar("Sums", Counts, ClusterSums)
 
 
 @dataclass(frozen=True)
@@ -89,19 +91,19 @@ class Parts:
         self.cells: list[Cells] = []
         self.weighted = Total(0)
         self.weight_squares = Total(1)
-        self.means: dict[str, ClusterSums] = {}
+        self._means: dict[str, list[ClusterSums]] = {}
 
     def add(self, part: Partial) -> None:
         """Add the sums of a part."""
         self.tally = part.tally if self.tally is None else _sum(self.tally, part.tally)
-        self.counts.append(part.counts)
+        self.counts = _folded([*self.counts, part.counts], _added)
         if part.weighted is not None:
             self.weighted = grown(self.weighted, len(part.weighted))
             wide = len(self.weighted.sum)
             self.weighted.add(np.pad(part.weighted, (0, wide - len(part.weighted))))
             self.weight_squares.add(np.array([part.weight_squares]))
         for name, sums in part.means.items():
-            self.means[name] = joined([self.means[name], sums]) if name in self.means else sums
+            self._means[name] = _folded([*self._means.get(name, ()), sums], joined)
         if part.cells is not None:
             self.cells.append(part.cells)
             most = self.cell_memory // CELL_BYTES
@@ -119,14 +121,30 @@ class Parts:
 
     def all_counts(self) -> Counts:
         """Counts of all parts, tasks rising."""
-        tasks, at = np.unique(np.concatenate([c.tasks for c in self.counts]), return_inverse=True)
-        turns, many = np.zeros((2, len(tasks)), np.int64)
-        np.add.at(turns, at, np.concatenate([c.turns for c in self.counts]))
-        np.add.at(many, at, np.concatenate([c.trajectories for c in self.counts]))
-        lengths, at = np.unique(np.concatenate([c.lengths for c in self.counts]), return_inverse=True)
-        of_length = np.zeros(len(lengths), np.int64)
-        np.add.at(of_length, at, np.concatenate([c.many for c in self.counts]))
-        return Counts(tasks, turns, many, lengths, of_length)
+        return _added(self.counts)
+
+    @property
+    def means(self) -> dict[str, ClusterSums]:
+        """Sums of the features of all parts, by convention."""
+        return {name: joined(sums) for name, sums in self._means.items()}
+
+
+def _folded(parts: list[Sums], fold: Callable[[list[Sums]], Sums]) -> list[Sums]:
+    """The parts, as one where the later ones know more tasks than the first: each is joined a few times."""
+    more = sum(len(part.tasks) for part in parts[1:]) > len(parts[0].tasks)
+    return [fold(parts)] if more else parts
+
+
+def _added(parts: Sequence[Counts]) -> Counts:
+    """Counts of parts that may share tasks."""
+    tasks, at = np.unique(np.concatenate([c.tasks for c in parts]), return_inverse=True)
+    turns, many = np.zeros((2, len(tasks)), np.int64)
+    np.add.at(turns, at, np.concatenate([c.turns for c in parts]))
+    np.add.at(many, at, np.concatenate([c.trajectories for c in parts]))
+    lengths, at = np.unique(np.concatenate([c.lengths for c in parts]), return_inverse=True)
+    of_length = np.zeros(len(lengths), np.int64)
+    np.add.at(of_length, at, np.concatenate([c.many for c in parts]))
+    return Counts(tasks, turns, many, lengths, of_length)
 
 
 def joined(parts: Sequence[ClusterSums]) -> ClusterSums:

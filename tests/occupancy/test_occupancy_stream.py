@@ -14,6 +14,7 @@ from turn_tables import COLUMNS, dense, table_of
 from occupancy import DataError, InputError, Trajectories, mean, occupancy, tally
 from occupancy.commands import add_commands
 from occupancy.record.columns import Columns
+from occupancy.streaming import partial
 from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.stream import TurnStream, open_turns
 
@@ -233,3 +234,17 @@ def test_the_command_reads_a_run_folder(tmp_path, capsys):
     assert found["conventions"]["trajectory"]["states"][0]["probability"] == pytest.approx(3 / 4)
     with pytest.raises(DataError, match="no episodes of kind 'demo': expected one of rollout"):
         command(str(tmp_path / "run"), "--kind", "demo")
+
+
+def test_joining_parts_takes_time_in_proportion_to_them(monkeypatch):
+    """Every task is joined a few times, however many parts come after it."""
+    rows = []
+    add = partial.joined
+    monkeypatch.setattr(partial, "joined", lambda sums: rows.append(sum(map(tasks, sums))) or add(sums))
+    tasks, parts, n = (lambda sums: len(sums.tasks)), partial.Parts(0), 64
+    for i in range(n):
+        batch = Trajectories([0, 1, 2], [0, 0], [2 * i, 2 * i + 1], features=[i, 1])
+        parts.add(partial.partial_of(batch, cells=False, workers=1))
+    assert sum(rows) < 2 * 5 * 2 * n, "two conventions"
+    assert parts.means["pooled"].numerators[:, 0].tolist() == [float(x) for i in range(n) for x in (i, 1)]
+    assert parts.all_counts().turns.tolist() == [1] * 2 * n

@@ -18,7 +18,7 @@ from agentloop.http import PostFailed, open_session, post, read_json
 from agentloop.policies.chat_spec import ChatSpec
 from agentloop.policies.scripted import WORDS_AND_MARKS, words_and_marks
 from agentloop.policies.secret import Secret
-from agentloop.policies.tool_text import offered_tools, plain_messages, tool_messages, turn_text
+from agentloop.policies.tool_text import called, offered_tools, plain_messages, tool_messages, turn_text
 from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
 from occupancy.record.calls import with_thought
@@ -154,7 +154,7 @@ def read_answer(given: Any, spec: ChatSpec) -> Answer:
     try:
         choice = given["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
-        calls = [_called(call["function"]) for call in message.get("tool_calls") or ()]
+        calls = [called(call["function"]) for call in message.get("tool_calls") or ()]
         text = turn_text(_said(message, spec.thinking), calls)
         ended_by = choice.get("stop_reason")
         if spec.stop and isinstance(ended_by, str) and not text.endswith(ended_by):
@@ -201,12 +201,6 @@ def _said(message: Mapping[str, Any], thinking: str) -> str:
         raise TypeError(f"its content is a {type(content).__name__}")
     thought = message.get("reasoning_content") or message.get("reasoning")
     return with_thought(thought, content) if thinking == "keep" else content
-
-
-def _called(function: Mapping[str, Any]) -> tuple[str, str]:
-    """A call's name and arguments; some servers give these as an object, not as the text that was sampled."""
-    arguments = function["arguments"]
-    return function["name"], arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _ids(given: Any) -> tuple[int, ...] | None:

@@ -27,6 +27,7 @@ from occupancy.record.calls import turn_text
 
 __all__ = [
     "NEXT_REPLY",
+    "called",
     "calls_in",
     "offered_tools",
     "plain_messages",
@@ -67,6 +68,14 @@ def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
         call, at = found
         calls.append(call)
     return said + text[at:], calls
+
+
+def called(function: Mapping[str, Any]) -> tuple[str, str]:
+    """A call's name and arguments, which some programs give as an object; TypeError where the name is none."""
+    name, arguments = function["name"], function["arguments"]
+    if not isinstance(name, str):
+        raise TypeError(f"a call's name is {name!r}")
+    return name, arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _call_from(text: str, begin: int) -> tuple[tuple[str, str], int] | None:

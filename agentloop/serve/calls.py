@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from agentloop.policies.tool_text import NEXT_REPLY, calls_in, turn_text, with_tools
+from agentloop.policies.tool_text import NEXT_REPLY, called, calls_in, turn_text, with_tools
 from agentloop.types import Usage
 from occupancy.record.finish import without_reasoning
 from occupancy.record.rows import storable
@@ -133,43 +135,36 @@ def _bad(why: str) -> Refused:
 
 def _read_messages(given: Sequence[Any]) -> Iterator[Said]:
     open_calls: list[Any] = []
-    replies: list[tuple[int, str]] = []
-    for message in given:
-        if not isinstance(message, dict):
-            raise _bad("messages: expected objects with role and content")
-        role, text = message.get("role"), _text_of(message.get("content"))
-        if role != "tool" and replies:
-            yield Said("tool", NEXT_REPLY.join(text for _, text in sorted(replies, key=_place)))
-            replies = []
+    if not all(isinstance(message, dict) for message in given):
+        raise _bad("messages: expected objects with role and content")
+    for role, row in groupby(given, key=lambda message: message.get("role")):
         if role == "tool":
-            id_ = message.get("tool_call_id")
-            replies.append((open_calls.index(id_) if id_ in open_calls else len(open_calls), text))
+            replies = [
+                (_place(open_calls, message.get("tool_call_id")), _text_of(message)) for message in row
+            ]
+            yield Said("tool", NEXT_REPLY.join(text for _, text in sorted(replies, key=itemgetter(0))))
         elif role == "assistant":
-            calls = message.get("tool_calls") or ()
-            try:
-                open_calls = [call.get("id") for call in calls]
-                said = turn_text(text, [_function(call["function"]) for call in calls])
-            except (KeyError, TypeError, AttributeError):
-                raise _bad("tool_calls: expected objects with function: {name, arguments}") from None
-            yield Said("assistant", storable(said))
+            for message in row:
+                calls = message.get("tool_calls") or ()
+                try:
+                    open_calls = [call.get("id") for call in calls]
+                    said = turn_text(_text_of(message), [called(call["function"]) for call in calls])
+                except (KeyError, TypeError, AttributeError):
+                    raise _bad("tool_calls: expected objects with function: {name, arguments}") from None
+                yield Said("assistant", storable(said))
         elif role in ("system", "developer", "user"):
-            yield Said("user" if role == "user" else "system", text)
+            yield from (Said("user" if role == "user" else "system", _text_of(message)) for message in row)
         else:
             raise _bad(f"role {str(role)[:40]!r}: expected system, user, assistant or tool")
-    if replies:
-        yield Said("tool", NEXT_REPLY.join(text for _, text in sorted(replies, key=_place)))
 
 
-def _place(reply: tuple[int, str]) -> int:
-    return reply[0]
+def _place(calls: Sequence[Any], id_: Any) -> int:
+    """Place of the call that a reply answers; one without a call comes after the others."""
+    return calls.index(id_) if id_ in calls else len(calls)
 
 
-def _function(function: Mapping[str, Any]) -> tuple[str, str]:
-    arguments = function["arguments"]
-    return str(function["name"]), arguments if isinstance(arguments, str) else json.dumps(arguments)
-
-
-def _text_of(content: Any) -> str:
+def _text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
     if content is None:
         return ""
     if isinstance(content, str):
@@ -186,16 +181,11 @@ def _text_of(content: Any) -> str:
 
 def _merged(messages: Iterable[Said]) -> Iterator[Said]:
     """Messages of one role in a row as one, as some providers want them."""
-    last: Said | None = None
-    for said in messages:
-        if last is not None and said.role == last.role and said.role in ("system", "user"):
-            last = Said(said.role, f"{last.text}\n\n{said.text}")
-            continue
-        if last is not None:
-            yield last
-        last = said
-    if last is not None:
-        yield last
+    for role, row in groupby(messages, key=attrgetter("role")):
+        if role in ("system", "user"):
+            yield Said(role, "\n\n".join(said.text for said in row))
+        else:
+            yield from row
 
 
 def same_message(ours: Said, theirs: Said) -> bool:
@@ -234,8 +224,8 @@ def completion(text: str, usage: Usage | None, call: HarnessCall, *, name: str, 
     message: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
     if calls:
         message["tool_calls"] = [
-            {"id": f"call_{t}_{i}", "type": "function", "function": {"name": called, "arguments": arguments}}
-            for i, (called, arguments) in enumerate(calls)
+            {"id": f"call_{t}_{i}", "type": "function", "function": {"name": tool, "arguments": arguments}}
+            for i, (tool, arguments) in enumerate(calls)
         ]
     prompt, output = (usage.prompt or 0, usage.output) if usage is not None else (0, 0)
     return {
@@ -263,8 +253,8 @@ def streamed(whole: Mapping[str, Any], call: HarnessCall) -> bytes:
     deltas: list[tuple[dict[str, Any], str | None]] = [({"role": "assistant", "content": ""}, None)]
     if message["content"]:
         deltas.append(({"content": message["content"]}, None))
-    for index, called in enumerate(message.get("tool_calls", ())):
-        deltas.append(({"tool_calls": [{"index": index, **called}]}, None))
+    for index, call_made in enumerate(message.get("tool_calls", ())):
+        deltas.append(({"tool_calls": [{"index": index, **call_made}]}, None))
     deltas.append(({}, choice["finish_reason"]))
     for delta, finish in deltas:
         parts.append(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})

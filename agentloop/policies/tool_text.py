@@ -71,7 +71,7 @@ def calls_in(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def called(function: Mapping[str, Any]) -> tuple[str, str]:
-    """A call's name and arguments, which some programs give as an object; TypeError where the name is none."""
+    """A call's name and arguments, which some give as an object; TypeError for a name that is no text."""
     name, arguments = function["name"], function["arguments"]
     if not isinstance(name, str):
         raise TypeError(f"a call's name is {name!r}")

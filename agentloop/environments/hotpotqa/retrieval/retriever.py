@@ -84,7 +84,10 @@ def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: st
 
     async def search(query: str, k: int) -> Sequence[Passage]:
         scores = vectors @ np.asarray(embed(query), np.float32)
-        best = np.lexsort((np.arange(len(scores)), -scores))[:k]
+        # To sort all scores takes a second for millions of them.
+        last = max(len(scores) - k, 0)
+        near = np.flatnonzero(scores >= np.partition(scores, last)[last])
+        best = near[np.lexsort((near, -scores[near]))][:k]
         return [corpus.passage(int(i), score=float(scores[i])) for i in best]
 
     return Retriever(f"dense {name}, {len(corpus)} passages", search)
@@ -99,8 +102,9 @@ def fused(*parts: Retriever, depth: int = 50, constant: int = 60) -> Retriever:
     async def search(query: str, k: int) -> Sequence[Passage]:
         scores: dict[str, float] = defaultdict(float)
         found: dict[str, Passage] = {}
-        for part in parts:
-            for rank, passage in enumerate(await part.search(query, max(k, depth)), 1):
+        rankings = await asyncio.gather(*(part.search(query, max(k, depth)) for part in parts))
+        for ranking in rankings:
+            for rank, passage in enumerate(ranking, 1):
                 scores[passage.doc_id] += 1 / (constant + rank)
                 found.setdefault(passage.doc_id, passage)
         best = sorted(found, key=lambda i: (-scores[i], len(i), i))[:k]

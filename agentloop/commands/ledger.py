@@ -90,6 +90,9 @@ def _shown(account: dict[str, Any]) -> Iterator[Any]:
                 f"{row['without_usage']:,} answers: their {row['counted_here']:,} tokens are our own count, "
                 f"and each was charged its most"
             )
+        if account["currency"] and row["money"] is None:
+            n = f"{row['without_prompt']:,}"
+            yield f"{row['policy']} named no prompt tokens in {n} answers: what they cost is not known"
     where = ", ".join(f"{name} {n:,}" for name, n in account["tables"].items() if name != "agree" and n)
     verdict = "agrees" if account["tables"]["agree"] else "does NOT agree"
     tables = f"({where or 'nothing'}): {verdict} with the tables"

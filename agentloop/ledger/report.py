@@ -24,6 +24,7 @@ select role, policy, count(*) as attempts,
     coalesce(sum(output_tokens), 0) as output_tokens,
     coalesce(sum(case when usage = 'local' then output_tokens end), 0) as counted_here,
     coalesce(sum(usage = 'local'), 0) as without_usage,
+    coalesce(sum(usage = 'reported' and prompt_tokens is null), 0) as without_prompt,
     coalesce(sum(reasoning_tokens), 0) as reasoning_tokens,
     coalesce(sum(prompt_tokens), 0) as prompt_tokens,
     coalesce(sum(cached_tokens), 0) as cached_tokens,
@@ -156,9 +157,11 @@ def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _money(row: dict[str, Any], prices: PriceTable | None) -> float | None:
-    """Cost of a policy in the currency: by the table that is given, else as it was charged."""
+    """Cost of a policy in the currency: by the table that is given, else as it was charged; None: unknown."""
     if prices is None:
         return None if row["charged_money"] is None else row["charged_money"] / PICO
+    if row["without_prompt"] and prices.find(row["policy"]).input:
+        return None
     tokens = Usage(
         row["output_tokens"], "", row["reasoning_tokens"], row["prompt_tokens"], row["cached_tokens"]
     )
@@ -194,6 +197,6 @@ def _bounds(policies: list[dict[str, Any]]) -> dict[str, tuple[int, int | None]]
     sure = not perhaps and not silent
     return {
         "output": (output, output if sure else max(output, most_output)),
-        "prompt": (prompt, prompt if sure else None),
+        "prompt": (prompt, prompt if sure and not any(row["without_prompt"] for row in policies) else None),
         "calls": (answered, answered + perhaps + sum(row["failed"] for row in policies)),
     }

@@ -3,7 +3,7 @@
 currency = "USD"
 context = 0.01                 # optional, for `plan` alone: fixed cost of one context, beside teacher tokens
 
-[models."openai:gpt-4o@*"]     # a policy as the command line names it; * matches anything
+[models."openai:gpt-4o*"]      # a policy's name without its server's address; * matches anything
 input = 2.50                   # per million prompt tokens
 cached_input = 1.25            # per million prompt tokens read from a cache; default: as input
 output = 10.00                 # per million output tokens, reasoning included

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentloop.ledger.report import account_of
 from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, Traits, Usage
 from analysis.cli import main
+from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
 
@@ -197,3 +199,23 @@ def test_the_providers_count_is_compared_with_one_role(tmp_path: Path) -> None:
     assert all(row["agree"] for row in account_of(run, provider=told)["provider"].values())
     both = account_of(run, provider={"output": sum(bought.values())})["provider"]
     assert not both["output"]["agree"]
+
+
+def test_prompts_whose_length_is_not_known_are_not_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def silent(ask: Ask) -> Answer:
+        answer = await expert(ask)
+        return replace(answer, usage=replace(answer.usage, prompt=None)) if ask.t % 2 else answer
+
+    run = run_of(tmp_path / "run", preset("op-short", K=3, T_max=12), teacher=silent)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    prices = read_prices(tmp_path / "prices.toml")
+    account = account_of(run, prices=prices, provider={"prompt": 10**6})
+    assert account["policies"][0]["money"] is None
+    assert account["provider"]["prompt"]["most"] is None
+    assert account["provider"]["prompt"]["agree"]
+    assert main(["ledger", str(run.folder), "--prices", str(tmp_path / "prices.toml")]) == 0
+    assert "named no prompt tokens in" in " ".join(capsys.readouterr().out.split())
+    (tmp_path / "prices.toml").write_text(PRICES.replace("input = 2", "input = 0"))
+    assert account_of(run, prices=read_prices(tmp_path / "prices.toml"))["policies"][0]["money"] is not None

@@ -54,6 +54,9 @@ def is_target(text: str, finish_reason: str) -> bool:
 def retained_tokens(text: str, output: int, reasoning: int) -> int:
     """Output tokens that are in a turn's text: those of C_tr.
 
-    Reasoning that the provider kept apart is billed, and counts in C_i, but nothing trains on it.
+    Reasoning that the provider kept apart is billed, and counts in C_i, but nothing trains on it. A thought
+    with fewer bytes than the reasoning has tokens is another one, which the prompt has asked for.
     """
-    return output if _CLOSED.search(text) else output - min(reasoning, output)
+    thought = text[: len(text) - len(without_reasoning(text))]
+    kept = len(thought.encode("utf-8", "surrogatepass")) >= reasoning
+    return output if kept else output - min(reasoning, output)

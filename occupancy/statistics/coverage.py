@@ -32,14 +32,18 @@ class MissingMass:
 
 
 def missing_mass(trajectories: Trajectories, *, convention: str) -> MissingMass:
-    """Good-Turing estimates of the unseen mass of a batch; arguments and errors as in `occupancy`."""
+    """Good-Turing estimates of the unseen mass of a batch; arguments and errors as in `occupancy`.
+
+    A turn whose weight is 0 visits nothing.
+    """
     cluster, _ = clusters(trajectories)
-    owner = np.repeat(cluster, trajectories.lengths)
-    S = trajectories.n_states
-    pairs = np.unique(owner * S + trajectories.states)
+    owner, states = np.repeat(cluster, trajectories.lengths), trajectories.states
+    S, w = trajectories.n_states, trajectories.weights
+    counted = slice(None) if convention != "weights" or w is None else w > 0
+    pairs = np.unique((owner * S + states)[counted])
     tasks_of_state = np.bincount(pairs % S, minlength=S) if S else np.empty(0, np.int64)
-    alone = (tasks_of_state == 1)[trajectories.states]
-    by_turn, singletons = good_turing(trajectories.states)
+    alone = (tasks_of_state == 1)[states]
+    by_turn, singletons = good_turing(states[counted])
     return MissingMass(mean(_with_features(trajectories, alone), convention=convention), by_turn, singletons)
 
 

@@ -170,3 +170,12 @@ def test_features_that_are_no_numbers_have_no_p_value(distance, bad):
     batches = [Trajectories([0, 1, 2], [0, 0], [0, 1], features=[1, last]) for last in (2, bad)]
     with pytest.raises(DataError, match=f"features of turn 3 are \\[{bad}\\]: expected finite numbers"):
         compare(*batches, convention="pooled", distance=distance)
+
+
+def test_a_turn_without_weight_visits_nothing():
+    """Task 1 passes through state 0 with weight 0: what is left is the batch without that turn."""
+    weighted = Trajectories([0, 1, 3], [0, 0, 1], [0, 1], weights=[1, 0, 1])
+    without = Trajectories([0, 1, 2], [0, 1], [0, 1])
+    found, expected = missing_mass(weighted, convention="weights"), missing_mass(without, convention="pooled")
+    assert float(found.by_task.value) == float(expected.by_task.value) == 1
+    assert (found.by_turn, found.singletons) == (expected.by_turn, expected.singletons) == (1, 2)

@@ -166,12 +166,18 @@ def prompts_known(turns: TeacherTurns) -> bool:
 
 
 def pilot_price(pilot: Pilot, *, axis: str, prices: Prices | None) -> float:
-    """What the pilot itself cost on an axis: every teacher turn, demonstrations and failures included."""
-    if axis != "money":
+    """What the pilot itself cost on an axis, demonstrations and failures included.
+
+    C_tr is of turns that can be trained on, so that failed calls have none; their prompts are not known.
+    """
+    turns = (pilot.contexts.turns, pilot.demo_turns)
+    if axis == "inference":
         return float(pilot.tokens)
+    if axis == "training":
+        return float(sum(_tokens(part, axis=axis).sum() for part in turns))
     assert prices is not None, "the money axis is refused without prices before it gets here"
-    paid = turn_money(pilot.contexts.turns, prices).sum() + turn_money(pilot.demo_turns, prices).sum()
-    return float(paid + prices.context * len(pilot.contexts))
+    failed = pilot.failed_tokens * prices.output / 1e6 + prices.context * len(pilot.contexts)
+    return float(sum(turn_money(part, prices).sum() for part in turns) + failed)
 
 
 def _tokens(turns: TeacherTurns, *, axis: str) -> Floats:

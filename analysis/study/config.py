@@ -39,11 +39,13 @@ from pathlib import Path
 from typing import Any
 
 from analysis.curves.arms import Arm
-from analysis.study.results import MACHINES_OWN
+from analysis.study.jobs import Equipment
+from analysis.study.results import MACHINES_OWN, sampling
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import parse_K
 from occupancy.record.specs import Few, Positive, Seed, Share, Size, check, record_of, value_of
+from sft.settings import preset
 
 PURE_BC = Arm("pure-bc", r=0.0)
 OF_THE_MACHINE = ("base", "workers", "per_gpu")
@@ -184,6 +186,8 @@ class StudyConfig:
         check(self, of="the study")
         if not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
             raise InputError(f"name={self.name!r}: expected letters, digits, '.', '_' and '-', for a folder")
+        if "seed" in self.training:
+            raise InputError("[training] has a seed: each training has its own; leave it out")
         for spec, parts in (
             (self.demonstrations.more, self.demonstrations.parts),
             (self.pilot.tasks, self.pilot.parts),
@@ -226,7 +230,12 @@ def read_study(file: str | Path) -> StudyConfig:
         given["sweep"] = record_of(
             Sweep, given["sweep"] | {"arms": _arms(given["sweep"], of)}, of=f"{of}: [sweep]"
         )
-    return record_of(StudyConfig, given, of=of)
+    made = record_of(StudyConfig, given, of=of)
+    if not made.workshop:
+        own = record_of(Equipment, {"base": "", **made.equipment}, of=f"{of}: [equipment]")
+        sampling(own, own.base)
+        preset(own.preset).replace(**made.training)
+    return made
 
 
 def slices(spec: str, parts: int) -> list[str]:

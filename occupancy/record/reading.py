@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,23 @@ def read_toml(
     error: Callable[[str], FewstepsError] = DataError,
     parse_float: Callable[[str], Any] = float,
 ) -> dict[str, Any]:
-    """The table in a TOML file; `what` it is and what to do `then` are for the message."""
-    with reading(f"{what} {file}".strip(), then=then, error=error):
-        return tomllib.loads(Path(file).read_text("utf-8"), parse_float=parse_float)
+    """The table in a TOML file, without dates; `what` it is and what to do `then` are for the message."""
+    named = f"{what} {file}".strip()
+    with reading(named, then=then, error=error):
+        found = tomllib.loads(Path(file).read_text("utf-8"), parse_float=parse_float)
+    for value in _values(found):
+        if isinstance(value, date | time):
+            raise error(f"{named} has the date {value}: expected a number, or a text in quotes; {then}")
+    return found
+
+
+def _values(found: Any) -> Iterator[Any]:
+    """Everything in a table that is no table or list itself."""
+    if isinstance(found, dict | list):
+        for part in found.values() if isinstance(found, dict) else found:
+            yield from _values(part)
+    else:
+        yield found
 
 
 def read_json(file: str | Path, *, then: str = "restore it") -> Any:

@@ -17,6 +17,7 @@ from analysis.curves.curves import posterior
 from analysis.curves.draws import drawn
 from analysis.curves.evidence import Training
 from analysis.plan.answer import sentences
+from analysis.plan.costs import Prices, pilot_price
 from analysis.plan.facts import facts_of
 from analysis.plan.offers import Purchase, offers, passed
 from analysis.plan.pilot import Pilot
@@ -126,6 +127,20 @@ def test_the_pilot_is_charged_unless_it_is_sunk(folder: Path) -> None:
     same = next(c for c in charged.candidates if c.arm == best.arm)
     assert best.cost_inference - same.cost_inference == pytest.approx(price, rel=0.01)
     assert sunk.pilot["already_tokens"] == price
+
+
+def test_a_pilot_costs_on_each_axis_what_is_counted_there(pilot: Pilot) -> None:
+    """Half of each turn is reasoning that no trace holds, and failed calls were billed."""
+    shown, taken = (
+        replace(part, retained=part.output / 2) for part in (pilot.demo_turns, pilot.contexts.turns)
+    )
+    thinks = replace(
+        pilot, demo_turns=shown, contexts=replace(pilot.contexts, turns=taken), failed_tokens=1000
+    )
+    assert pilot_price(thinks, axis="inference", prices=None) == pilot.tokens + 1000 == thinks.tokens
+    assert pilot_price(thinks, axis="training", prices=None) == pytest.approx(pilot.tokens / 2)
+    paid = pilot_price(thinks, axis="money", prices=Prices(2.0))
+    assert paid == pytest.approx(2.0 * thinks.tokens / 1e6)
 
 
 @pytest.mark.parametrize("seed", range(5))

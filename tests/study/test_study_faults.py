@@ -81,6 +81,30 @@ def test_a_value_in_place_of_a_table_is_one_line(
     refused(capsys, f"{name}=5: expected a table", file, "--dry-run")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("lr = 2e-4", 'lr = "x"', "lr='x': expected a number"),
+        ("lr = 2e-4", "rate = 1", "unknown training settings"),
+        ("lr = 2e-4", "lr = 2026-11-29", "has the date 2026-11-29"),
+        ("lr = 2e-4", "seed = 3", "[training] has a seed"),
+        ("workers = 24", "more = 1", "unknown entry 'more'"),
+        ("workers = 24", 'workers = "many"', "workers='many'"),
+        ('preset = "alfworld"', 'preset = "none"', "no preset 'none'"),
+        ("max_tokens = 40", 'max_tokens = "x"', "max_tokens='x'"),
+        ('grammar = "2.1.1"', "grammar = 12:00:00", "has the date 12:00:00"),
+    ],
+)
+def test_the_products_own_equipment_is_read_before_anything_is_bought(
+    change: tuple[str, str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new, named = change
+    shipped = Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld.toml"
+    file = tmp_path / "bad.toml"
+    file.write_text(shipped.read_text("utf-8").replace(old, new, 1), "utf-8")
+    refused(capsys, named, file, "--out", tmp_path / "out", "--dry-run")
+
+
 def test_a_lost_registration_is_not_made_again_after_the_sweep(
     config: Path, study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,6 +124,7 @@ def test_files_are_copied_behind_links_and_into_the_images_own_folders(tmp_path:
     docker = r"""FROM debian
 RUN ln -s /app /data && mkdir -m 1777 /wide
 WORKDIR /usr/src/place
+WORKDIR ../four
 COPY --chmod=755 tool /usr/local/bin/tool
 COPY tree/ /
 COPY tool /data/here
@@ -136,6 +137,7 @@ ENV A=${B:-none}
 RUN [ $(tool)$(other) = twice ] && [ -L /bin ] && [ -f /app/here ] && [ -f /wide/tool ] && \
     [ "$(stat -c %a /wide /private | tr '\n' ' ')" = "1777 700 " ] && [ $A$(cat four) = none4 ] && \
     grep -q "a word" /usr/share/words && pwd > /app/where
+WORKDIR /app
 """
     context = (
         harbor(tmp_path / "tasks" / "copied", docker=docker.replace("RUN cat", "RUN\tcat")) / "environment"
@@ -145,7 +147,7 @@ RUN [ $(tool)$(other) = twice ] && [ -L /bin ] && [ -f /app/here ] && [ -f /wide
         (context / name).write_text(f"#!/bin/sh\n{text}\n")
         (context / name).chmod(0o644 if name == "tool" else 0o755)
     (context / "tree" / "private").chmod(0o700)
-    done = "echo hello > /app/out.txt; [ $(cat /app/where)$(tool) = /usr/src/placetw ] || rm /app/out.txt"
+    done = "echo hello > /app/out.txt; [ $(cat /app/where)$(tool) = /usr/src/fourtw ] || rm /app/out.txt"
     assert graded(benchmark(tmp_path / "tasks"), "copied", done) == 1
 
 
@@ -358,6 +360,7 @@ def test_a_build_that_fails_says_why(tmp_path: Path, cache: Path) -> None:
         ("net", "FROM a\nRUN echo before; curl -sS http://1.1.1.1/ || exit 7\n", "failed without a network"),
         ("away", "FROM a\nCOPY ../../tests /tests\n", "no such file in the folder"),
         ("user", "FROM a\nUSER somebody\n", "tasks run as root"),
+        ("work", "FROM a\nWORKDIR /usr/src/app\n", "WORKDIR /usr/src/app: .* cannot be verified here"),
         ("owner", "FROM a\nCOPY --chown=1000 . /app\n", "options are not supported"),
         ("quote", "FROM a\nENV A=it's\n", "quotes in pairs"),
         ("round", "FROM a\nRUN ln -s /a /b && ln -s /b /a\nWORKDIR /a/x\n", "too many links"),

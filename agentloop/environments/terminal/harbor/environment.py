@@ -29,7 +29,7 @@ from ..sandbox.limits import Limits, sweep
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox
 from ..tasks.dockerfile import Built, Step, build
 from ..tasks.folders import BUILD, VERIFIER, networks
-from ..tasks.verifier import open_fork
+from ..tasks.verifier import open_fork, verifiable
 
 TESTS = PurePosixPath("/tests")
 PIECE = 48 << 10
@@ -86,7 +86,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
     async def start(self, force_build: bool) -> None:
         """Build the start state where it is not cached, and start a sandbox on it."""
         sweep()
-        self._built = await build(
+        built = await build(
             self.environment_dir,
             open_image(self._image),
             limits=self._limits,
@@ -94,6 +94,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
             before=(Step("WORKDIR", self.task_env_config.workdir or "/app"),),
             network=BUILD in self._networks,
         )
+        self._built = verifiable(built, of=self.environment_dir)
         self._sandbox = await self._open.enter_async_context(
             open_sandbox(self._built.layers, limits=self._limits, cwd=self._built.cwd)
         )

@@ -23,7 +23,7 @@ from ..sandbox.sandbox import Sandbox
 from ..terminus.screen import Screen
 from .dockerfile import Built, Step, build, content_hash
 from .task import TerminalTask, in_sandbox
-from .verifier import HARBOR, TERMINAL_BENCH, verify
+from .verifier import HARBOR, TERMINAL_BENCH, verifiable, verify
 
 SPLIT = "test"
 BUILD, VERIFIER = "build", "verifier"
@@ -69,7 +69,7 @@ class FolderTasks:
             context = folder.place / "environment" if harbor else folder.place
             # Terminal-Bench's folder holds tests and solution too, which no agent may see.
             ready = (Step("WORKDIR", "/app"),)
-            return await build(
+            made = await build(
                 context,
                 self._image,
                 limits=self._limits,
@@ -77,6 +77,7 @@ class FolderTasks:
                 before=ready,
                 network=BUILD in self._network,
             )
+            return verifiable(made, of=folder.place)
 
         async def start() -> tuple[Layers, str]:
             made = await built()

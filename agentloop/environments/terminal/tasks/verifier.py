@@ -22,6 +22,8 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from occupancy.record.errors import InputError
+
 from ..sandbox.images import give_to_sandboxes
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
@@ -48,6 +50,16 @@ SUMMARY = "short test summary info"
 HARBOR, TERMINAL_BENCH = "harbor", "terminal-bench"
 _PASSED = {"PASSED", "SKIPPED", "XFAIL"}
 _LINE = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b(?: \[\d+\])?\s+(\S.*)$", re.MULTILINE)
+
+
+def verifiable(start: Built, *, of: Path) -> Built:
+    """The start state; InputError where a verifier would take its working folder from the task."""
+    if start.cwd.split("/")[1] in PROTECTED:
+        raise InputError(
+            f"{of}: WORKDIR {start.cwd}: what an agent leaves there cannot be verified here; use the task "
+            f"with Harbor and a container engine"
+        )
+    return start
 
 
 async def verify(

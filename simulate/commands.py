@@ -184,6 +184,8 @@ def _write(frame: pd.DataFrame, folder: Path) -> list[Path]:
 def _shown(report: dict[str, Any], frame: pd.DataFrame) -> Iterator[Any]:
     from simulate.pipelines.summary import means
 
+    for row in report["best"]:
+        yield _best(row)
     low, high = report["spent_over_budget"]
     yield (
         f"{report['world']}: {report['states']} states, {report['contexts']} contexts; pass@1 of the base "
@@ -208,3 +210,15 @@ def _shown(report: dict[str, Any], frame: pd.DataFrame) -> Iterator[Any]:
         yield table(f"same tokens: {matched_on}", heads, rows, left=("recipe",))
     yield "* not worse than the best of its budget by more than two paired standard errors"
     yield from report["files"]
+
+
+def _best(row: dict[str, Any]) -> str:
+    """The answer at one budget, as a sentence."""
+    own = f"{row['recipe']} K={row['K']}"
+    near = [n for n in dict.fromkeys(f"{o['recipe']} K={o['K']}" for o in row["not_worse"]) if n != own]
+    more = f" and {len(near) - 4} more" if len(near) > 4 else ""
+    said = f"; not worse: {', '.join(near[:4])}{more}" if near else ""
+    return (
+        f"Best at {row['budget']:,} tokens ({row['matched_on']}): {own} r={row['r']:g}, pass@1 "
+        f"{row['J']:.3f}{said}."
+    )

@@ -45,7 +45,7 @@ def test_a_sweep_leaves_a_tidy_table_figures_and_a_report(tmp_path, capsys):
 def test_the_table_names_the_best_and_the_seed_decides(tmp_path, capsys):
     run(*SMALL, "--out", tmp_path / "a", "--seed", 3)
     printed = capsys.readouterr().out
-    assert "op-short" in printed
+    assert printed.startswith("Best at 4,000 tokens (inference): op-short K=")
     assert "not worse than the best" in printed
     run(*SMALL, "--out", tmp_path / "b", "--seed", 3)
     first, again = (pd.read_parquet(tmp_path / x / "outcomes.parquet") for x in "ab")

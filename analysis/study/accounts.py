@@ -59,7 +59,8 @@ class Left:
         if not self.jobs:
             return f"{self.stage}: nothing left"
         each = f"{self.each_s:.3g} s each ({self.source})"
-        return f"{self.stage}: {self.jobs} jobs, {each}, {self.at_once} at a time: {self.seconds:,.0f} s"
+        jobs = "1 job" if self.jobs == 1 else f"{self.jobs} jobs"
+        return f"{self.stage}: {jobs}, {each}, {self.at_once} at a time: {self.seconds:,.0f} s"
 
 
 def log_job(folder: Path, stage: str, job: str, seconds: float) -> None:

@@ -1,1 +1,1 @@
-"""Environments: ALFWorld and HotpotQA."""
+"""Environments: ALFWorld, HotpotQA, terminal tasks, and what speaks OpenEnv or steps as Gymnasium does."""

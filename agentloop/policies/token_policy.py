@@ -111,7 +111,8 @@ class TokenPolicy:
     async def close(self) -> None:
         """Give the model's memory back."""
         if self._loading is not None:
-            await asyncio.wait([self._loading])
+            if not self._loading.done():
+                await asyncio.wait([self._loading])
             if not self._loading.cancelled() and self._loading.exception() is None:
                 await self._loading.result().close()
 

@@ -16,7 +16,9 @@ UNKNOWN = "unknown: "
 
 _TAGS = "think|thinking|thought|reasoning|seed:think"
 _CLOSED = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]")
-_OPEN = re.compile(rf"(?:<(?:{_TAGS})>|\[THINK\]).*", re.DOTALL)
+_BEGIN = rf"(?:<(?:{_TAGS})>|\[THINK\])"
+_BEGINS, _BEGUN = re.compile(_BEGIN), re.compile(rf"\s*{_BEGIN}")
+_OPEN = re.compile(rf"{_BEGIN}.*", re.DOTALL)
 _UNSEEN = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 """Characters that show nothing, and are no blanks to `strip`."""
 
@@ -30,8 +32,16 @@ def read_finish(word: object) -> str:
 
 
 def after_reasoning(text: str) -> str:
-    """What a turn says after its reasoning, which is no action; all of it where nothing follows."""
-    said = without_reasoning(text)
+    """What a turn says after the reasoning that begins it; all of it where nothing follows.
+
+    Reasoning is no action. The prompt may have opened a block that the turn ends. A block after something else is no beginning.
+    """
+    said = text
+    while end := _CLOSED.search(said):
+        begun = _BEGUN.match(said)
+        if not (begun or said is text) or _BEGINS.search(said, begun.end() if begun else 0, end.start()):
+            break
+        said = said[end.end() :]
     return said if said.strip() else text
 
 

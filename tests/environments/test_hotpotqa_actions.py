@@ -10,6 +10,17 @@ from agentloop.environments.hotpotqa.actions import Action, parse_action, write_
 
 TAGS = [
     ("<think>x</think>\n<search> who is it </search>", Action("search", "who is it")),
+    (
+        "<think>an <answer>a</answer> or a <search>b</search></think>\n<search>q</search>",
+        Action("search", "q"),
+    ),
+    ("so</think><think>an <answer>a</answer></think><answer>b</answer>", Action("answer", "b")),
+    # A turn that goes on with a dream of the next ones has played its first.
+    (
+        "<think>x</think><search>q</search><think>y</think><answer>a</answer>",
+        Action("search", "q", "trailing_text"),
+    ),
+    ("<answer>a</answer><think>y</think><answer>b</answer>", Action("answer", "a", "trailing_text")),
     ("<answer>\n Paris \n</answer>", Action("answer", "Paris")),
     ("<search>a\nb</search>", Action("search", "a\nb")),
     # The first action counts, and what follows it does not.

@@ -103,6 +103,8 @@ def test_reasoning_in_the_text_is_left_out() -> None:
     turn = turn_text("a", "p", [("awk '{print $1}' f\n", 1.0)])
     assert parse_turn(f"<think>awk '{{print $1}}' would do</think>\n{turn}") == parse_turn(turn)
     assert parse_turn(f"<think>{turn}</think>").commands == parse_turn(turn).commands
+    dream = turn_text("then", "p", [("exit\n", 1.0)])
+    assert parse_turn(f"{turn}\n<think>and then</think>\n{dream}").commands == parse_turn(turn).commands
     (typed,) = parse_turn(turn_text("a", "p", [("echo '</think>'\n", 1.0)])).commands
     assert typed.keystrokes == "echo '</think>'\n"
 

@@ -3,9 +3,9 @@
 tags    Search-R1's: <search> query </search> or <answer> answer </answer>
 tools   Hermes' calls: <tool_call>{"name": "search", "arguments": {"query": ...}}</tool_call>, or <answer>
 
-The first action of a turn counts. As in Search-R1, text after the first </search> (else the first
-</answer>) is not acted on; it stays in the context, since nothing that was sampled is rewritten. The closing
-tag is part of the turn: a server that stops at it must include the stop string.
+The first action after a turn's reasoning counts. As in Search-R1, text after the first </search> (else the
+first </answer>) is not acted on; it stays in the context, since nothing that was sampled is rewritten. The
+closing tag is part of the turn: a server that stops at it must include the stop string.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any
+
+from occupancy.record.finish import after_reasoning
 
 STOP = {"tags": ("</search>", "</answer>"), "tools": ("</tool_call>", "</answer>")}
 """Strings at which a policy may stop a turn, if it includes them in the text."""
@@ -55,6 +57,7 @@ class Action:
 
 def parse_action(text: str, *, format: str) -> Action:
     """The action of a turn; text of any kind gives one, hostile text included."""
+    text = after_reasoning(text)
     acted_on = cut_turn(text, STOP[format])
     found = _FIRST[format].search(acted_on)
     if found is None:

@@ -34,7 +34,8 @@ def read_finish(word: object) -> str:
 def after_reasoning(text: str) -> str:
     """What a turn says after the reasoning that begins it; all of it where nothing follows.
 
-    Reasoning is no action. The prompt may have opened a block that the turn ends. A block after something else is no beginning.
+    Reasoning is no action. The prompt may have opened the block that the turn ends. A block after something
+    else is no beginning.
     """
     said = text
     while end := _CLOSED.search(said):

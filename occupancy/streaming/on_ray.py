@@ -65,12 +65,20 @@ def on_ray(
     most = tasks_at_once or 2 * max(1, int(resources.get("CPU", 1)))
     task = ray.remote(max_retries=RETRIES, num_cpus=1)(work)
     under_way: deque[Any] = deque()
+
+    def done() -> Result:
+        try:
+            result: Result = ray.get(under_way.popleft())
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None  # Ray's own has the traceback of the task for its message
+        return result
+
     for unit in units:
         if len(under_way) == most:
-            yield ray.get(under_way.popleft())
+            yield done()
         under_way.append(task.remote(unit))
     while under_way:
-        yield ray.get(under_way.popleft())
+        yield done()
 
 
 def read_piece(unit: RowGroups, stream: TurnStream, *, cells: bool = True) -> Piece:

@@ -57,7 +57,8 @@ def open_run_turns(
         kept = batch.filter(rows)
         return kept.append_column(RUN_COLUMNS.task, clusters.take(at.filter(rows)))
 
-    read = [name for name in columns.needed if name != RUN_COLUMNS.task]
+    stored = [name for name in columns.needed if name != RUN_COLUMNS.task]
+    read = list(dict.fromkeys(["episode_id", *stored]))
     stream = TurnStream(run.files("turns"), columns, memory, keep, read)
     return RunTurns(stream, empty, of_kind.num_rows - counted.num_rows)
 

@@ -95,9 +95,8 @@ class TurnStream:
             return
         with pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
             schema = parquet.schema_arrow
-            if self.read is None:
-                self.columns.require(schema.names, str(file))
             wanted = self.columns.needed if self.read is None else self.read
+            self.columns.require(schema.names, str(file), only=wanted)
             rows = self._rows(schema.field(name) for name in wanted)
             for batch in parquet.iter_batches(rows, columns=wanted):
                 yield rows, self.kept(batch)

@@ -175,3 +175,17 @@ def test_the_state_before_the_first_turn_is_stored_and_compared(tmp_path: Path) 
     assert main(["occupancy", str(run.folder), "--columns", "state=state_id"]) == 0
     with pytest.raises(RunError, match="replay left the recording at turn 0: expected the state"):
         run_of(tmp_path / "drifts", recipe, worlds=Stated(drifts=True))
+
+
+def test_a_column_that_the_turns_of_a_run_do_not_have_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path / "run", preset("op-short", K=1, T_max=12))
+    for columns, told in (
+        ("state=nope", "has no column 'nope', only episode_id"),
+        ("length=T", "has no column 'T', only episode_id"),
+        ("trajectory=t", "the rows of trajectory 1 are in"),
+    ):
+        assert main(["occupancy", str(run.folder), "--columns", columns]) == 2
+        error = capsys.readouterr().err
+        assert (error.count("\n"), told in error) == (1, True)

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -140,3 +141,24 @@ def test_a_node_that_dies_changes_no_bit(tmp_path):
     for name, share in single.occupancies.items():
         assert again.occupancies[name].standard_error.tobytes() == share.standard_error.tobytes()
         assert found.occupancies[name].standard_error.tobytes() == share.standard_error.tobytes()
+
+
+def test_an_error_of_a_task_is_told_as_it_was(monkeypatch):
+    """Ray's own error has the traceback of the task for its message."""
+
+    class TaskError(Exception):
+        cause = DataError("no column 'nope'")
+
+    def get(_):
+        raise TaskError("ray::work() File x, line 3 ...")
+
+    ray = SimpleNamespace(
+        is_initialized=lambda: True,
+        cluster_resources=dict,
+        remote=lambda **_: lambda work: SimpleNamespace(remote=work),
+        exceptions=SimpleNamespace(RayTaskError=TaskError),
+        get=get,
+    )
+    monkeypatch.setattr(on_ray, "imported", lambda *_: ray)
+    with pytest.raises(DataError, match=r"^no column 'nope'$"):
+        list(on_ray.on_ray(abs, [1, 2]))

@@ -265,7 +265,6 @@ def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
     index: Bm25, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown charsets, bodies that are no gzip, aborted uploads, what is no HTTP, and slow clients."""
-    monkeypatch.setattr(listening_module, "BODY_S", 0.5)
     query = b'{"queries": ["Aldor"]}'
     sent = [
         (b"Content-Type: application/json; charset=nonsense\r\nContent-Length: 22\r\n\r\n" + query, b" 200 "),
@@ -279,6 +278,7 @@ def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
     async def run() -> None:
         runner, port = await listening(application(index), "127.0.0.1", 0)
         for body, status in sent:
+            monkeypatch.setattr(listening_module, "BODY_S", 0.5 if status == b" 408 " else HANG_S)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(HEAD + body)
             assert status in await reader.readline(), body
@@ -287,12 +287,12 @@ def test_what_clients_do_wrong_is_theirs_and_leaves_nothing_in_the_log(
         writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
         await writer.drain()
         writer.transport.abort()
-        monkeypatch.setattr(listening_module, "BODY_S", 30.0)
+        monkeypatch.setattr(listening_module, "BODY_S", 10 * HANG_S)  # the end waits for no slow client
         slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
         for _, writer in slow:
             writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
         await asyncio.sleep(0.2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await runner.cleanup()
         for _, writer in slow:
             writer.close()

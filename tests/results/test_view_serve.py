@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from browser import dom
 from test_view import HOSTILE, PILOT, hostile_run
+from waiting import HANG_S
 
 from analysis.cli import main
 from analysis.view.data import view_data
@@ -41,7 +42,7 @@ def server() -> Iterator[Viewer]:
 
 
 def get(server: Viewer, path: str, *, host: str = "") -> tuple[int, bytes]:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=120)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
     connection.putrequest("GET", path, skip_host=True)
     connection.putheader("Host", host or f"localhost:{server.port}")
     connection.endheaders()
@@ -78,7 +79,7 @@ def test_turns_are_those_of_the_run(server: Viewer) -> None:
     ],
 )
 def test_nothing_else_is_answered(server: Viewer, path: str) -> None:
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=120)
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=HANG_S)
     request = f"GET {path.format(server.token)} HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n"
     connection.connect()
     connection.sock.sendall(request.encode("latin-1"))
@@ -131,7 +132,7 @@ def test_ctrl_c_ends_it_though_a_browser_keeps_its_connection_open() -> None:
             port = int(address.split(":")[2].split("/")[0])
             with socket.create_connection(("127.0.0.1", port)):
                 process.send_signal(signal.SIGINT)
-                assert process.wait(120) == 0
+                assert process.wait(HANG_S) == 0
             assert process.stderr is not None
             assert process.stderr.read() == b""
         finally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.plan.answer import number
+from analysis.plan.answer import WORTH_SAYING, number
 from analysis.plan.command_lines import capitals
 from analysis.plan.design import ADVISED, FALL_BACK, FALL_BACK_K, Design
-from analysis.plan.doubts import PILOT_SHARE
+from analysis.plan.doubts import FARTHEST, PILOT_SHARE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,6 +62,7 @@ def sentences(found: Design) -> Sequence[str]:
     )
     return [
         _answer(found),
+        *_beyond(found),
         *_errors(found),
         f"Assumed: {guessed}.",
         *capitals(found.command),
@@ -94,6 +95,17 @@ def _answer(found: Design) -> str:
         f"{', '.join(map(str, found.handback))} teacher turns, about {size.tokens:,.0f} teacher tokens"
         f"{counted}, {size.share:.1%} of the budget. They are training data too{lost}.{few}"
     )
+
+
+def _beyond(found: Design) -> Iterator[str]:
+    """Which part of a large budget can be planned from the pilot, as the plan from it will say."""
+    known = FARTHEST * found.size.price
+    if found.status == "designed" and found.budget >= WORTH_SAYING * known:
+        yield (
+            f"A plan from this pilot is for about {number(known)} of the {number(found.budget)}: learning "
+            f"curves are known up to {FARTHEST:g} times a pilot's cost. Buy that much first and plan again "
+            f"from all of it, or buy a pilot of about {number(found.budget / FARTHEST)}."
+        )
 
 
 def _errors(found: Design) -> Iterator[str]:

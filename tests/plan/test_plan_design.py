@@ -20,6 +20,7 @@ from analysis.plan.command_lines import capitals, collecting
 from analysis.plan.commands import add_commands
 from analysis.plan.costs import Prices
 from analysis.plan.design import ADVISED, TARGET_SE, Design, design, gain_variance
+from analysis.plan.design_answer import sentences
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses, from_run
 from analysis.plan.handback import gains
@@ -308,3 +309,11 @@ def test_every_word_in_capitals_of_a_plan_is_explained() -> None:
 def test_guessed_turns_are_not_more_than_the_horizon() -> None:
     found = design(budget=3e5, guesses=Guesses(T_max=2))
     assert found.guesses.plain()["turns"] == {"value": 2, "source": "default, cut at T_max"}
+
+
+def test_a_budget_far_beyond_the_pilot_is_said_before_the_pilot_is_bought() -> None:
+    """The plan from that pilot says so, too late."""
+    few, far = (sentences(design(budget=budget)) for budget in (1e6, 2e7))
+    assert not [line for line in few if "A plan from this pilot" in line]
+    assert far[1].startswith("A plan from this pilot is for about 3,450,000 of the 20,000,000: ")
+    assert far[1].endswith("or buy a pilot of about 1,000,000.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +119,7 @@ def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:
     return measured[min(known)[1] if known else -1][0]
 
 
-def from_dict(entry: dict[str, Any] | None) -> HeldOut | None:
+def from_dict(entry: Mapping[str, Any] | None) -> HeldOut | None:
     """Inverse of `dataclasses.asdict`, from JSON, where every key is a text."""
     if entry is None:
         return None

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.record.reading import read_json
 from occupancy.record.shows import Shown, Shows
-from occupancy.record.specs import check_entries
+from occupancy.record.specs import NotNegative, Size, check_entries, parameters
 from occupancy.runs import only_writer
 from sft import attention, checkpoint, held_out
 from sft.held_out import HeldOut
@@ -85,11 +85,11 @@ class _Job:
 
 @dataclass
 class _Progress:
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    gpu_s: float = 0.0
-    before: dict[str, Any] | None = None
+    epoch: Size = 0
+    batch: Size = 0
+    step: Size = 0
+    gpu_s: NotNegative = 0.0
+    before: Mapping[str, Any] | None = None
     measured: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
@@ -150,7 +150,7 @@ def _train(job: _Job) -> Trained:
     kernel = attention.choose(settings.attention, world.device, _working_dtype(settings))
     progress = _Progress()
     if resumed:
-        progress = _Progress(**checkpoint.load_state(out, objective, optimizer, world))
+        progress = _progress_of(out, checkpoint.load_state(out, objective, optimizer, world))
     steps = settings.epochs * math.ceil(len(trained_on) / settings.batch)
     log = _Log(job, steps=steps, kept=progress.step)
 
@@ -277,6 +277,12 @@ def _rest_of_epoch(
     return (batch for k, batch in enumerate(whole) if k >= done)
 
 
+def _progress_of(out: Path, found: dict[str, Any]) -> _Progress:
+    kinds = parameters(_Progress)
+    check_entries(found, kinds, of=f"the progress of {out}")
+    return _Progress(**{name: found[name] for name in kinds})
+
+
 def _working_dtype(settings: Settings) -> torch.dtype:
     return torch.float32 if settings.precision == "fp32" else torch.bfloat16
 
@@ -311,6 +317,10 @@ class _Log:
         self.pending: tuple[dict[str, Any], Tensor, Tensor, int] | None = None
         if self.writes:
             entries = [entry for entry in self._entries() if entry["step"] <= kept]
+            if (found := sum("loss" in entry for entry in entries)) != kept:
+                raise DataError(
+                    f"{self.file} has {found} of {kept} steps: restore it, or train into a new folder"
+                )
             write_whole(self.file, "".join(f"{json.dumps(entry)}\n" for entry in entries))
 
     def step(self, progress: _Progress, batch: Batch, *, lr: float, nll: Tensor, norm: Tensor) -> None:

@@ -90,7 +90,7 @@ class Bench:
         """The pilot, for cuts."""
         return Whole(self.run)
 
-    def options(self, arms: Sequence[Arm], *, sizes: Sequence[float] = SIZES) -> list[Option]:
+    def options(self, arms: Sequence[Arm]) -> list[Option]:
         """Every training that the pilot can supply and that is not kept, of each form of arm once."""
         kept = set(self.run.read("trainings", columns=["training_id"])["training_id"].to_pylist())
         forms = {arm.form: arm for arm in reversed(arms)}
@@ -100,7 +100,7 @@ class Bench:
             most = self.most(arm)
             offered += [
                 Option(arm, float(math.floor(size * most)), seed)
-                for size in (sizes if arm.recipe != "pilot" else (1.0,))
+                for size in (SIZES if arm.recipe != "pilot" else (1.0,))
                 for seed in range(SEEDS)
                 if size * most >= 1
             ]

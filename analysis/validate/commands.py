@@ -62,9 +62,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--out {folder} is not an empty folder: name a new one")
-    workers = (os.cpu_count() or 1) if arguments.workers is None else arguments.workers
-    if workers < 1:
-        raise InputError(f"--workers {workers}: expected at least 1")
+    workers = arguments.workers or os.cpu_count() or 1
     effort = Effort(trained=arguments.trained, rounds=arguments.rounds, text=arguments.contexts == "text")
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
     with progress("worlds") as advance:

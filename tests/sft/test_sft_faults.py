@@ -79,6 +79,24 @@ def test_a_damaged_state_is_one_line(tmp_path: Path, damage: str) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("log.jsonl", "", r"log.jsonl has 0 of 2 steps: restore it"),
+        ("state/progress.json", "{}", r"the progress of .*out has epoch=None"),
+        ("state/progress.json", '{"epoch": "x"}', r"has epoch='x'"),
+        ("state/progress.json", "[]", r"expected a JSON object"),
+    ],
+)
+def test_a_log_or_progress_that_lost_steps_is_one_line(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    given = stopped(tmp_path / "out")
+    (tmp_path / "out" / name).write_text(text)
+    with pytest.raises(DataError, match=said):
+        train(**given)
+
+
 def test_one_process_writes_a_training(tmp_path: Path) -> None:
     out = tmp_path / "out"
     given = stopped(out)

@@ -7,16 +7,25 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from occupancy.record.errors import InputError
+
 
 def cache_folder(benchmark: str) -> Path:
-    """The cache of a benchmark: XDG_CACHE_HOME/fewsteps/BENCHMARK, in ~/.cache by default."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fewsteps" / benchmark
+    """The cache of a benchmark: XDG_CACHE_HOME/fewsteps/BENCHMARK, in ~/.cache by default.
+
+    Raises:
+        InputError: it is not there, and cannot be made.
+    """
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(caches) / "fewsteps" / benchmark
+    _make(folder)
+    return folder
 
 
 def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """`folder`, filled if it is not there; complete or absent, whoever makes it at the same time."""
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder.parent) as place:
             made = Path(place) / "made"
             made.mkdir()
@@ -27,3 +36,13 @@ def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
                 if not folder.exists():
                     raise
     return folder
+
+
+def _make(cache: Path) -> None:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{cache} cannot be made ({error.strerror}), where what is made once is kept: name another cache "
+            f"with XDG_CACHE_HOME"
+        ) from error

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_bm25 import best, bm25
 
+from agentloop.environments.cache import cache_folder
 from agentloop.environments.hotpotqa.retrieval.index import (
     Bm25,
     build_bm25,
@@ -221,3 +222,9 @@ def test_a_corpus_without_a_word_to_search_by_is_refused(tmp_path: Path, texts: 
     with pytest.raises(DataError, match="no word to search by in 2 passages"):
         open_bm25([file], cache=tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_cache_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
+    with pytest.raises(InputError, match=r"/proc/nothing/fewsteps/hotpotqa cannot be made .*XDG_CACHE_HOME"):
+        cache_folder("hotpotqa")

@@ -95,7 +95,7 @@ def test_an_output_that_tells_its_time_is_right_at_other_times_too() -> None:
         return Expected({}, text)
 
     at = 1_000_000 * 60.0
-    now, later = (time.strftime("%H:%M", time.localtime(at + 60 * m)) for m in (0, 7))
+    now, later = (time.strftime("%H:%M", time.gmtime(at + 60 * m)) for m in (0, 7))
     listing = "total 4\nproc 90 {time}\netc Nov 28 {old}\nend"
     one = printed(listing.format(time=now, old="20:03"))
     expected = expected_of(one, one, began=at + 1, ended=at + 2)

@@ -295,6 +295,32 @@ def test_a_line_that_is_a_keys_name_is_typed() -> None:
     finished(play)
 
 
+def test_several_lines_are_read_before_the_next_keys_are_typed() -> None:
+    """The shell shows its prompt after each of them: a prompt alone does not say that all are read."""
+    lines = {
+        "cat > /made.py <<'EOF'\nfor i in range(2):\n    print(i, 'é🙂;')\nEOF\n": "",
+        "python3 /made.py\n": "0 é🙂;\n1 é🙂;\n",
+        "cd /tmp\n\npwd\n": "/tmp\n",
+        "python3 - <<'END'\nprint(7)\nEND\n": "7\n",
+        "if true; then\nsleep 0.2; echo yes;\nfi\n": "yes\n",
+        "echo one\n\n": "one\n",
+    }
+
+    async def play() -> None:
+        async with open_sandbox(host_image().layers) as sandbox:
+            screen = await open_screen(sandbox)
+            for keys in lines:
+                await screen.type(keys, 0)
+                assert "> " not in ((await screen.output()) or "").rstrip().rpartition("\n")[2], keys
+            for keys, printed in lines.items():
+                await screen.type(keys, 0)
+                if not keys.endswith("\n\n"):
+                    assert await screen.last_output() == printed, keys
+            assert (await sandbox.run("python3 /made.py")).output.decode() == lines["python3 /made.py\n"]
+
+    finished(play)
+
+
 def test_the_texts_around_an_observation(data_dir: Path) -> None:
     _, turns, observations = golden(data_dir)
     assert after_error(parse_turn(turns[0])) == observations[0]

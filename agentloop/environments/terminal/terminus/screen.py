@@ -59,13 +59,24 @@ class Screen:
         self._before: str | None = None
 
     async def type(self, keys: str, seconds: float) -> None:
-        """Type keys, or press the key that they name (C-c, Enter), and wait."""
-        started = time.monotonic()
+        """Type keys, or press the key that they name (C-c, Enter), and wait.
+
+        Of several lines the last is typed by itself: the shell has shown its prompt many times before it.
+        """
+        started, most_s = time.monotonic(), max(seconds, PATIENCE_S)
         if self._terminal.size > LONGEST_LOG:
             await self._new_log()
-        line = self.at_prompt() and keys.endswith("\n")
-        typed_at = self._terminal.size if line else None
-        if len(keys.encode()) > LONGEST_KEYS:
+        # Where nobody waits for an answer, Enter must not come after the next keys.
+        line = self.mode != TIMED and self.at_prompt() and keys.endswith("\n")
+        long = len(keys.encode()) > LONGEST_KEYS
+        if line and not long and "\n" in keys[:-1]:
+            before, _, last = keys[:-1].rpartition("\n")
+            typed = shlex.quote(f"{before}\n")
+            await self._tmux(f"send-keys -l -t {SESSION} -- {typed}")
+            await self._terminal.settled(most_s=most_s)
+            return await self.type(f"{last}\n", seconds)
+        typed_at = self._terminal.size if line and not long else None
+        if long:
             packed = base64.b64encode(keys.encode()).decode()
             for i in range(0, len(packed), PIECE):  # one argument of a command has a limit
                 await self.sandbox.run(f"echo {packed[i : i + PIECE]} >> {FOLDER}/keys")
@@ -83,7 +94,7 @@ class Screen:
         if self.mode == TIMED:
             await asyncio.sleep(max(0.0, seconds - (time.monotonic() - started)))
         else:
-            await self._terminal.settled(most_s=max(seconds, PATIENCE_S), typed_at=typed_at)
+            await self._terminal.settled(most_s=most_s, typed_at=typed_at)
 
     async def output(self) -> str | None:
         """What is new since the last call, or the screen where that cannot be told; None if it is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,10 +126,15 @@ def covered(run: Run, *, seed: int = 0) -> pd.DataFrame:
     Training sets are the contexts of the teacher's turns in demonstrations and in continuations, in a seeded
     order; the student's are those of its finished rollouts.
     """
-    episodes = run.read("episodes", columns=["episode_id", "cluster_id", "kind", "status"]).to_pandas()
+    columns = ["episode_id", "cluster_id", "kind", "status", "parent"]
+    episodes = run.read("episodes", columns=columns).to_pandas()
     turns = run.read("turns", columns=["episode_id", "t", "author", "observation_hash"]).to_pandas()
     turns = turns.merge(episodes, on="episode_id").sort_values(["episode_id", "t"])
-    turns["seen"] = turns.groupby("episode_id")["observation_hash"].shift()
+    shown = turns.set_index(["episode_id", "t"])["observation_hash"]
+    first = turns["episode_id"].ne(turns["episode_id"].shift())
+    # A continuation stores its own turns only: what its first one saw is its parent's.
+    before = turns["episode_id"].where(~first, turns["parent"])
+    turns["seen"] = shown.reindex(pd.MultiIndex.from_arrays([before, turns["t"] - 1])).to_numpy()
     turns = turns.dropna(subset=["seen"])
     turns["state"] = pd.factorize(turns["seen"])[0]
     own = turns[(turns["kind"] == "rollout") & turns["status"].isin(COUNTED)]
@@ -190,23 +196,20 @@ def spent(runs: dict[str, Run]) -> pd.DataFrame:
 
 
 def losses(folders: dict[str, Path]) -> pd.DataFrame:
-    """Frame of `loss_figure`, from the log.jsonl of trainings."""
-    rows = []
+    """Frame of `loss_figure`, from the log.jsonl of trainings; held-out loss of the base has no step."""
+    rows: list[dict[str, Any]] = []
     for name, folder in folders.items():
-        file = folder / "log.jsonl"
+        file, own = folder / "log.jsonl", list[dict[str, Any]]()
         with reading(file):
             entries = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
         for entry in entries:
             check_entries(entry, {}, of=f"a line of {file}")
             if "loss" in entry:
                 check_entries(entry, {"step": Size, "loss": float}, of=f"a line of {file}")
-                rows.append(
-                    {"training": name, "step": entry["step"], "loss": entry["loss"], "held_out": np.nan}
-                )
-            elif rows and entry.get("held_out") is not None:
-                held = (
-                    entry["held_out"] if isinstance(entry["held_out"], dict) else {"nll": entry["held_out"]}
-                )
-                check_entries(held, {"nll": float}, of=f"held_out in a line of {file}")
-                rows[-1]["held_out"] = float(held["nll"])
+                step = {"step": entry["step"], "loss": entry["loss"], "held_out": np.nan}
+                own.append({"training": name} | step)
+            elif own and entry.get("held_out") is not None:
+                check_entries(entry["held_out"], {"nll": float}, of=f"held_out in a line of {file}")
+                own[-1]["held_out"] = entry["held_out"]["nll"]
+        rows += own
     return pd.DataFrame(rows, columns=["training", "step", "loss", "held_out"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,24 @@ def test_folders_are_called_by_what_tells_them_apart(folders: dict[str, Path]) -
     assert found.comparison is not None
     assert [rate.arm for rate in found.comparison.rates] == ["drunk", "expert"]
     assert [made["folder"] for made in found.versions] == [str(folders["drunk"]), str(folders["expert"])]
+
+
+def test_coverage_counts_the_context_at_which_a_continuation_begins(folders: dict[str, Path]) -> None:
+    run = open_run(folders["run"])
+    turns = run.read("turns").to_pandas()
+    taught = turns[(turns["kind"] == "continuation") & (turns["author"] == "teacher") & (turns["t"] > 1)]
+    sizes = frames.covered(run).groupby("source")["size"].max()
+    assert sizes["continuations"] == len(taught)
+
+
+def test_held_out_losses_are_each_trainings_own(tmp_path: Path) -> None:
+    for name, base, last in (("a", 3.0, 1.5), ("b", 9.0, 1.7)):
+        (tmp_path / name).mkdir()
+        lines: list[dict[str, Any]] = [{"step": 0, "held_out": {"nll": base}}, {"step": 1, "loss": 2.0}]
+        lines.append({"step": 1, "held_out": {"nll": last}})
+        (tmp_path / name / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    found = frames.losses({name: tmp_path / name for name in ("a", "b")})
+    assert found["held_out"].tolist() == [1.5, 1.7]
 
 
 def test_what_cannot_be_shown_is_named(folders: dict[str, Path]) -> None:

@@ -19,7 +19,7 @@ from analysis.plan.design import design
 from analysis.plan.design_answer import sentences as design_sentences
 from analysis.plan.guesses import Guesses, from_run
 from analysis.plan.planner import plan
-from analysis.plan.read import read_pilot
+from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Plan
 from analysis.report import frames
 from analysis.study.telling import decided
@@ -355,12 +355,11 @@ def _losses(trainings: dict[str, Path]) -> Evidence:
 def _run(name: str, run: Run) -> dict[str, Any]:
     episodes = run.read("episodes", columns=["kind", "cluster_id", "R"]).to_pandas()
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in episodes["kind"].value_counts().items())
-    taught = run.read("turns", columns=["author", "output_tokens"]).to_pandas()
     return {
         "run": name,
         "episodes": kinds,
         "tasks": f"{episodes['cluster_id'].nunique():,}",
-        "teacher tokens": f"{int(taught.loc[taught['author'] == 'teacher', 'output_tokens'].sum()):,}",
+        "teacher tokens": f"{sum(teacher_tokens(run.folder)):,}",
         "mean R": "-" if episodes["R"].isna().all() else f"{episodes['R'].mean():.3f}",
     }
 

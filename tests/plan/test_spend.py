@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import types
 from collections import Counter
@@ -81,8 +82,14 @@ class Market:
 
 
 @pytest.fixture(scope="module")
-def pilot(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return pilots.write_pilot(tmp_path_factory.mktemp("spend") / "pilot", pilots.A, tasks=24, seed=2)
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pilots.write_pilot(tmp_path_factory.mktemp("spend") / "pilot", pilots.A, tasks=24, seed=2).folder
+
+
+@pytest.fixture
+def pilot(recorded: Path, tmp_path: Path) -> Run:
+    """A pilot of each test's own: trainings are kept in it."""
+    return open_run(shutil.copytree(recorded, tmp_path / "pilot"))
 
 
 def rounds_of(pilot: Run, folder: Path, market: Market, **changes: Any) -> Rounds:

@@ -158,12 +158,13 @@ def _shown(
         f"{turns:,} turns of {tally.n_trajectories:,} trajectories ({tally.n_empty:,} empty, "
         f"{left_out:,} excluded by status), {pooled.n_tasks or 'unread'} tasks, {states:,} states"
     )
-    heads = ("state", *(f"{name} (ESS {o.ess:,.0f})" for name, o in found.occupancies.items()))
+    sizes = ", ".join(f"{name} {o.ess:,.0f}" for name, o in found.occupancies.items())
+    yield f"effective sample size: {sizes}"
     rows = []
     for s in _top(pooled, given.top):
         cells = [_with_error(o.probability[s], o.standard_error, s) for o in found.occupancies.values()]
         rows.append((names[s] if names else s, *cells))
-    yield table("", heads, rows, left=("state",))
+    yield table("", ("state", *found.occupancies), rows, left=("state",))
     for name, m in found.means.items():
         for d, value in enumerate(m.value):
             yield f"mean, {name}: {_with_error(value, m.standard_error, d)}"

@@ -7,7 +7,6 @@ import gc
 import math
 import random
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from analysis.plan.pilot import Pilot
 from analysis.plan.product import Product
 from analysis.spend.state import charged
 from occupancy.record.drafts import write_whole
-from occupancy.record.errors import BudgetStopped, DataError, InputError
+from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Rows
@@ -73,9 +72,10 @@ class ProductBuyer:
             env_set=self.plan.env_set,
         )
         limits = SpendingLimits(budget=int(budget), turn_tokens=self.plan.turn_tokens)
-        with suppress(BudgetStopped):
+        try:
             asyncio.run(self._collect(out, settings, limits, student))
-        _free_memory()
+        finally:
+            _free_memory()
 
     async def _collect(self, out: Path, settings: Settings, limits: SpendingLimits, student: str) -> None:
         plan = self.plan

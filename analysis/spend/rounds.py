@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +41,7 @@ from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
 from analysis.spend.state import KEEP_OPEN, PURCHASES, State, begin, charged, decision, done, steps_of, winner
 from occupancy.record.drafts import whole_folder
-from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.errors import BudgetStopped, DataError, InputError, RunError
 from occupancy.record.recipe import INF, K_text, Recipe, preset
 from occupancy.runs import Run, only_writer, open_run
 from occupancy.statistics.clusters import clustered_ratio
@@ -297,7 +298,7 @@ def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrat
     K = "" if recipe.rho == "teacher" else f" K={K_text(recipe.K)}"
     rounds.progress(f"spend: {name}: {recipe.name}{K} for at most {budget:,.0f} teacher tokens")
     charged(folder)  # Refuses what was begun and is damaged.
-    with boundary(RunError, f"the buyer for {name} ({folder}; what it bought is kept)"):
+    with suppress(BudgetStopped), boundary(RunError, f"the buyer for {name} ({folder}; purchases are kept)"):
         rounds.buy(recipe, math.floor(budget), rounds.seed + 1 + names.index(name), folder, demonstrations)
     price = charged(folder)
     if price:

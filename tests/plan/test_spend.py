@@ -22,7 +22,7 @@ from analysis.curves.arms import Arm, arms_of
 from analysis.plan.read import teacher_tokens
 from analysis.plan.trainer import Effort
 from analysis.spend.rounds import Rounds, _with_more, spend
-from occupancy.record.errors import DataError, InputError, RunError
+from occupancy.record.errors import BudgetStopped, DataError, InputError, RunError
 from occupancy.record.recipe import INF, Recipe
 from occupancy.runs import Run, create_run, open_run
 
@@ -46,6 +46,7 @@ class Market:
             out.with_name(f"{out.name}-source"), pilots.A, tasks=110, seed=seed, demos=2
         )
         self._copy(source, out, recipe, kind, budget * self.over)
+        raise BudgetStopped("as `collect` ends where its budget does")
 
     def _copy(self, source: Run, out: Path, recipe: Recipe, kind: str, budget: float) -> None:
         renamed = lambda name: f"{out.name}/{name}" if name else name  # noqa: E731

@@ -9,8 +9,8 @@ In a run a turn is one text: what was said, then each call as Hermes' templates 
 with the arguments byte for byte as the model gave them. Several replies to one turn are one text too, with
 `NEXT_REPLY` between them, and tools that come with a task are described at the end of its system message
 (`with_tools`): all three as Hermes' and Qwen's templates write them. A provider with a tool interface is sent
-tools, calls and replies in its own form, made from that text; arguments that are not JSON are sent as the
-words they are.
+tools, calls and replies in its own form, made from that text; a turn whose arguments are not JSON is sent as
+the words it is.
 """
 
 from __future__ import annotations
@@ -102,6 +102,13 @@ def _end_of_json(text: str, begin: int) -> int | None:
         return None
 
 
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def plain_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
     """A context for a provider that is given text alone: a tool's reply becomes a user's message.
 
@@ -115,8 +122,9 @@ def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
     """A context with calls and replies in the form of a provider's tool interface.
 
     Calls are numbered in order. Replies are given to the calls in their order; one reply to several calls
-    answers the first, and the others get an empty one, since providers refuse a call without a reply. A reply
-    to a turn without a call is a user's message.
+    answers the first, and the others get an empty one, since providers refuse a call without a reply. A turn
+    with arguments that are no JSON object is sent as text: servers refuse every conversation that holds such
+    a call. A reply to a turn without a call is a user's message.
     """
     messages: list[dict[str, Any]] = []
     open_calls: list[str] = []
@@ -124,6 +132,8 @@ def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
     for message in context:
         if message.role == "assistant":
             said, calls = calls_in(message.content)
+            if not all(_is_object(arguments) for _, arguments in calls):
+                said, calls = message.content, []
             open_calls = [f"call_{number + i}" for i in range(len(calls))]
             number += len(calls)
             entry: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}

@@ -292,6 +292,12 @@ def test_tool_calls_become_text_and_text_becomes_tool_calls() -> None:
     for name in (r"a\x", "a\nb"):
         odd = f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
         assert calls_in(odd) == (odd, [])
+    # Servers refuse every conversation with a call whose arguments are no JSON object.
+    for wrong in ("{broken", "[1]", '"q"'):
+        turn = turn_text("Let me look.", [("search", raw), ("open", wrong)])
+        sent = tool_messages([Message("assistant", turn, "student"), Message("tool", "no", "environment")])
+        assert sent == [{"role": "assistant", "content": turn}, {"role": "user", "content": "no"}]
+    text = turn_text("Let me look.", [("search", raw), ("open", "{}")])
     context = [
         Message("user", "q", "task"),
         Message("assistant", text, "teacher"),

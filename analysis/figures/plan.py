@@ -49,7 +49,7 @@ def _curve(axes: Axes, plan: Plan) -> None:
     axes.plot(budgets, curve.pass_at_1, color=BEST, label="best recipe, 90 % band")
     if np.isfinite(curve.more_demonstrations).any():
         axes.plot(budgets, curve.more_demonstrations, color=INK, linestyle="--", label="more demonstrations")
-    if plan.trainings:
+    if plan.trainings and plan.axis == "inference":  # they are counted in C_i, whatever the budget is
         x = [t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings]
         y, se = ([t[name] for t in plan.trainings] for name in ("pass_at_1", "se"))
         axes.errorbar(x, y, yerr=se, fmt="o", markersize=3, color=INK, label="small trainings ± 1 SE")

@@ -109,7 +109,7 @@ def _moved(question: str, found: Plan, other: Plan) -> Answer:
     before, after = found.recommended, other.recommended
     costs = ("cost_inference", "cost_training", "cost_money")
     moves = {name: _difference(getattr(before, name), getattr(after, name)) for name in ("pass_at_1", *costs)}
-    same = (before.recipe, before.K, before.r_tokens) == (after.recipe, after.K, after.r_tokens)
+    same = before.arm.name == after.arm.name
     return {
         "what_if": question,
         "status": other.status,

@@ -13,8 +13,10 @@ import pandas as pd
 import pilots
 import pytest
 
+from analysis.demo import PILOT
 from analysis.figures import pilot, results, spending
 from analysis.figures.plan import plan_figure_of
+from analysis.plan.costs import Prices
 from analysis.plan.planner import plan
 from occupancy.record.drawing import COLOURS, FORMATS, save
 from occupancy.record.errors import InputError
@@ -161,3 +163,12 @@ def test_the_legend_of_a_plan_names_only_what_is_drawn(tmp_path: Path) -> None:
     folder = pilots.write_pilot(tmp_path / "A", pilots.A, tasks=30, demos=0).folder
     without = plan_figure_of(plan(folder, budget=5e5, pool=2000)).axes[0].get_legend()
     assert "more demonstrations" not in [text.get_text() for text in without.get_texts()]
+
+
+def test_trainings_are_drawn_on_the_axis_that_counts_their_tokens() -> None:
+    given: dict[str, Any] = {"already": [PILOT], "pool": 3553, "prices": Prices(15.0)}
+    for axis, budget, drawn in (("inference", 5e4, True), ("money", 2.0, False)):
+        axes = plan_figure_of(plan(PILOT, budget=budget, axis=axis, **given)).axes[0]
+        named = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert ("small trainings ± 1 SE" in named) is drawn
+        assert axes.get_xlim()[1] < 20 * budget

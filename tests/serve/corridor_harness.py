@@ -157,7 +157,7 @@ async def served(folder: Path, setup: Setup, *, ended: bool = True, **serving: A
     if running in done:
         await running
     address, stop = await opened
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(HANG_S)) as session:
         client = Client(address, session, desk=desks[0])
         try:
             yield client

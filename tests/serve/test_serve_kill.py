@@ -74,7 +74,7 @@ async def _killed(folder: Path, port: int, mock: Mock, address: str, kills: list
     """The kills that hit, each after so many further calls of a model."""
     hits = 0
     process = await _start(folder, port, address)
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(HANG_S)) as session:
         harness = Patient(f"http://127.0.0.1:{port}", session, {"Authorization": f"Bearer {HARNESSES}"})
         playing = asyncio.create_task(harness.all_needed(TASKS))
         for calls in kills:

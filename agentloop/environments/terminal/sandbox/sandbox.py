@@ -34,7 +34,7 @@ from .system_calls import call_filter
 START_S = 20.0
 STOP_S = 5.0
 """Seconds in which processes are stopped."""
-LATE_S = 60.0
+LATE_S = 120.0
 """Seconds that the answer of a command may come after its time limit, at which it is ended inside."""
 MOST_OUTPUT = 4 << 20
 """Bytes of one command's output."""

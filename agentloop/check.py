@@ -6,6 +6,7 @@ make no sense; a policy is asked twice for the same turn. Nothing is stored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -136,6 +137,11 @@ async def _check_environments(found: Findings, opened: Any, tasks: str, policy: 
         for name in ("name", "version"):
             value = getattr(opened, name)
             expect(isinstance(value, str) and bool(value), f"{name} is {value!r}: expected a text")
+        expect(
+            not re.fullmatch(r"v?\d\S*", opened.version),
+            f"version is {opened.version!r}: expected the benchmark's name in it too, such as "
+            f"'{opened.name} {opened.version}', as runs and published data show nothing else",
+        )
         for name in ("T_max", "capacity"):
             value = getattr(opened, name)
             expect(isinstance(value, int) and value > 0, f"{name} is {value!r}: expected at least 1")

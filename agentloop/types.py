@@ -344,6 +344,7 @@ class Environments(Protocol):
 
     name: str
     version: str
+    """Name and version, as runs record it: turns of another version are not compared with these."""
     replay: Replay
     T_max: int
     capacity: int

@@ -337,14 +337,13 @@ class Task:
 
 
 class Environments(Protocol):
-    """A benchmark: its tasks, and a bounded pool that opens them.
+    """A benchmark: its tasks, and a bounded pool that opens them. Runs record `version`: name and version.
 
     Optional: `Forking`, `OffersTools`, `Stops`, `Cautions`.
     """
 
     name: str
     version: str
-    """Name and version, as runs record it: turns of another version are not compared with these."""
     replay: Replay
     T_max: int
     capacity: int

@@ -107,12 +107,15 @@ class Bench:
         return [option for option in offered if self._key(option, self.name) not in kept]
 
     def most(self, arm: Arm) -> float:
-        """Teacher tokens of the largest cut of an arm that the pilot can supply."""
+        """Teacher tokens of the largest cut of an arm that the pilot can supply, with any of SEEDS seeds."""
         recipe = arm.recipe_of(self.run.recipe)
         if arm.recipe == "pilot":
             return float(sum(self.whole.cost(row, INF) for row in self.whole.taught_episodes))
         if recipe.hash not in self._supply:
-            self._supply[recipe.hash] = supply_of(self.whole, recipe)
+            # A law on 1..T_max is drawn anew by each seed, and others hold for all of them.
+            seeds = range(SEEDS if recipe.switch.law == "fixed" else 1)
+            held = [supply_of(self.whole, recipe, seed) for seed in seeds]
+            self._supply[recipe.hash] = held[0][0], min(continued for _, continued in held)
         demos, continued = self._supply[recipe.hash]
         if arm.r in (0.0, 1.0):
             return float(continued if arm.r else demos)

@@ -162,13 +162,15 @@ def _regret(sweep: Sweep, budget: int, choice: Arm) -> dict[str, Any]:
 
 def _ranking(sweep: Sweep, config: StudyConfig, registered: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How well the plan, and one run at a part of the budget, order the arms at the target."""
-    target, pilot = registered["target"], registered["cells"]
+    target = registered["target"]
     groups = sweep.groups(target)
     truth = {arm: sweep.mean(names) for arm, names in groups.items()}
     pairs = {frozenset((a, b)): sweep.lead([groups[a]], [groups[b]]) for a, b in combinations(groups, 2)}
     p = dict(zip(pairs, holm([lead.p for lead in pairs.values()]), strict=True))
     told_apart = {pair for pair, value in p.items() if value is not None and value < LEVEL}
-    predicted = {Arm.from_dict(one): one["pass_at_1"] for one in pilot if one["budget"] == target}
+    predicted = {
+        Arm.from_dict(one): one["pass_at_1"] for one in registered["cells"] if one["budget"] == target
+    }
     seconds = {(job["stage"], job["job"]): job["seconds"] for job in jobs_of(sweep.folder)}
     of_plan = sum(s for (stage, _), s in seconds.items() if stage in ("pilot", "trainings"))
     sources: list[tuple[str, dict[Arm, float], float, float]] = [("the plan", predicted, 0.0, of_plan)]

@@ -326,6 +326,7 @@ def test_efforts_that_make_no_sense_are_refused() -> None:
 def test_cuts_too_small_for_an_episode_are_not_trained_on(run: Run) -> None:
     bench, _ = bench_of(run)
     assert bench.is_empty(replace(OPTION, budget=5.0))
+    assert not any(map(bench.is_empty, bench.options([Arm("oec")]))), "each seed draws other switch times"
     assert not bench.is_empty(OPTION)
     assert not bench.is_empty(Option(Arm("pilot", INF, 0.5), 1.0, 0))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from terminal_machine import finished, host_image
-from waiting import LOOK_S, LOOKS, ends
+from waiting import HANG_S, LOOK_S, LOOKS, ends
 
 from agentloop.environments.terminal.sandbox.changes import DEEPEST, HOLES, MANY, changes, state_hash
 from agentloop.environments.terminal.sandbox.launch import Layers
@@ -225,6 +225,17 @@ def test_what_forges_the_pipe_hurts_itself_alone() -> None:
         async with open_sandbox(host_image().layers) as sandbox:
             await sandbox.run("rm -rf --no-preserve-root / 2>/dev/null", timeout_s=20)
             assert (await sandbox.run("ls", timeout_s=1)).code == 127
+
+    finished(play)
+
+
+def test_a_sandbox_ends_though_nobody_reads_what_it_prints() -> None:
+    async def play() -> None:
+        async with asyncio.timeout(HANG_S), open_sandbox(host_image().layers) as sandbox:
+            await sandbox.run("(sleep .1; cat /dev/zero) & true")
+            stdout = sandbox._process.stdout
+            while not stdout._paused:  # type: ignore[union-attr]
+                await asyncio.sleep(0.01)
 
     finished(play)
 

@@ -32,6 +32,10 @@ def main(study: Path, out: Path, cells: list[str], base: str = "", keep: bool = 
         SweepCell.from_dict(told) for told in json.loads((study / FILE).read_text("utf-8"))["cells"]
     ]
     known = {cell.name: cell for cell in registered}
+    if unknown := [name for name in cells if name not in known]:
+        raise SystemExit(
+            f"--cells {unknown[0]}: expected cells of {study / FILE}, such as {next(iter(known))}"
+        )
     work = Study(study, config, here={"base": base} if base else {})
     asyncio.run(_every(work, [known[name] for name in cells], out, keep=keep))
 

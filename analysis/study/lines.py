@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from agentloop.processes import ended
 from occupancy.record import errors
 from occupancy.record.errors import FewstepsError, RunError
 
@@ -103,8 +104,9 @@ class Peer:
             await asyncio.wait([answers], timeout=LOOK_EVERY_S)
         await asyncio.wait([answers], timeout=LOOK_EVERY_S)
         answers.cancel()
+        await asyncio.wait([answers])
         self._kill()
-        await self._process.wait()
+        await ended(self._process)
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self._died())

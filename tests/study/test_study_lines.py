@@ -49,6 +49,14 @@ def test_answers_come_back_in_any_order_and_errors_as_they_were(
     assert "a line that is no JSON" in log
 
 
+def test_an_answer_longer_than_any_is_a_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(peer: lines.Peer) -> None:
+        with pytest.raises(lines.WorkerDied):
+            await peer.ask(print=4 * lines.LINE)
+
+    with_peer(tmp_path, monkeypatch, ask)
+
+
 def test_a_death_is_noticed_though_a_fork_keeps_the_pipe_and_nothing_outlives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentloop.awake import awake_clock
+from agentloop.processes import ended
 from agentloop.types import EnvironmentFailed
 
 from . import limits as limits_of
@@ -387,9 +388,4 @@ async def _end(process: asyncio.subprocess.Process, pid: int | None) -> None:
             os.kill(pid, signal.SIGKILL)
     if process.stdin is not None:
         process.stdin.close()
-    if process.stdout is not None:
-        # An end is noticed once all was read, and nothing is read while much of it waits for somebody.
-        with suppress(RuntimeError):  # somebody reads already
-            while await process.stdout.read(MOST_OUTPUT):
-                pass
-    await process.wait()
+    await ended(process)

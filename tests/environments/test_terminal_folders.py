@@ -26,7 +26,8 @@ from occupancy.record.errors import DataError, InputError
 
 REWARD = "echo {} > /logs/verifier/reward.txt\n"
 RIGHT = "if grep -qx hello /app/out.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n"
-SUMMARY = """if grep -qx hello /app/out.txt; then echo "PASSED ../tests/test_outputs.py::test_out"
+SUMMARY = """if [ -f "$TEST_DIR/run-tests.sh" ] && grep -qx hello /app/out.txt
+then echo "PASSED ../tests/test_outputs.py::test_out"
 else echo "FAILED ../tests/test_outputs.py::test_out - AssertionError"; fi
 """
 
@@ -389,6 +390,23 @@ def test_builds_and_verifiers_may_have_a_network(tmp_path: Path, cache: Path) ->
     assert [task.task_id for task in opened.tasks(f"@{tmp_path / 'dev.txt'}")] == ["net"]
     with pytest.raises(InputError, match="expected build, verifier"):
         benchmark(tmp_path / "tasks", network="agent")
+
+
+def test_settings_that_only_harbor_has_are_refused_by_name(tmp_path: Path, cache: Path) -> None:
+    plain = "[agent]\nuser = 'root'\n[environment]\ngpus = 0\nworkdir = '/srv/place'\n"
+    place = harbor(
+        tmp_path / "tasks" / "plain", toml=plain, test=f"[ $PWD = /srv/place ] && {REWARD.format(1)}"
+    )
+    assert place.is_dir()
+    assert graded(benchmark(tmp_path / "tasks"), "plain") == 1
+    for name, toml in (
+        ("verifier.env", "[verifier]\nenv = {KEY = '${KEY}'}\n"),
+        ("environment.gpus", "[environment]\ngpus = 1\n"),
+        ("agent.user", "[agent]\nuser = 'agent'\n"),
+    ):
+        harbor(tmp_path / name / "task", toml=toml)
+        with pytest.raises(InputError, match=f"{name} is not supported here"):
+            graded(benchmark(tmp_path / name), "task")
 
 
 def test_the_settings_are_kept(tmp_path: Path) -> None:

@@ -63,12 +63,18 @@ class FolderTasks:
     def open(self, task_id: str) -> TerminalTask:
         """A task, ready to be played; its start state is built when it is first needed."""
         folder = self.folders[task_id]
+        if folder.kind == HARBOR and (lacking := _lacking(folder.settings)):
+            raise InputError(
+                f"{folder.place / 'task.toml'}: {lacking} is not supported here; run the task with Harbor, "
+                f"or leave it out (--tasks @FILE)"
+            )
 
         async def built() -> Built:
             harbor = folder.kind == HARBOR
             context = folder.place / "environment" if harbor else folder.place
             # Terminal-Bench's folder holds tests and solution too, which no agent may see.
-            ready = (Step("WORKDIR", "/app"),)
+            place = _table(folder.settings, "environment").get("workdir") if harbor else None
+            ready = (Step("WORKDIR", str(place or "/app")),)
             made = await build(
                 context,
                 self._image,
@@ -94,6 +100,24 @@ class FolderTasks:
             agent_s=folder.agent_s,
             settings=folder.settings,
         )
+
+
+NEEDS = (
+    *("environment.env", "environment.mcp_servers", "environment.gpus", "environment.healthcheck"),
+    *("agent.user", "verifier.env", "verifier.user"),
+)
+"""Settings of a task.toml without which a task is another one, and that only Harbor has."""
+
+
+def _lacking(settings: Mapping[str, Any]) -> str:
+    """The first of a task's settings that is not done here; empty where there is none."""
+    given = {name: _table(settings, name.split(".")[0]).get(name.split(".")[1]) for name in NEEDS}
+    return next((name for name, value in given.items() if value and value not in ("root", "0")), "")
+
+
+def _table(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = settings.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def networks(spec: str) -> tuple[str, ...]:

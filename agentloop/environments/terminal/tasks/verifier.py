@@ -84,7 +84,8 @@ async def verify(
         tests = _lay_tests(Path(name), task.place, script)
         async with open_fork(sandbox, start, (tests,), limits=given, network=network) as fork:
             try:
-                command = f"bash --login /tests/{script} > /{OUTPUT} 2>&1"
+                # Scripts of Terminal-Bench read the folder of the tests from this variable.
+                command = f"TEST_DIR=/tests bash --login /tests/{script} > /{OUTPUT} 2>&1"
                 ran = await fork.run(command, timeout_s=task.verifier_s)
             except SandboxFailed as error:
                 raise GradeFailed(f"the verifier's sandbox failed: {error}") from error

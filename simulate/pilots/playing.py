@@ -77,7 +77,16 @@ def play_pilot(
     seed: int = 0,
     pool: int = POOL,
 ) -> Run:
-    """Write a pilot of a student [X, A] (by default pi_0) as a run folder; `pool` tasks are on offer."""
+    """A pilot in a world, written as the run folder that a real one would have left; `plan` reads it.
+
+    Args:
+        world: where it is played.
+        folder: of the run; a new one.
+        size: tasks, rollouts, demonstrations and hand-backs.
+        student: [X, A] its policy by context, by default pi_0.
+        seed: of all draws.
+        pool: tasks on offer.
+    """
     recipe, info, rows = pilot_rows(world, size=size, student=student, seed=seed, pool=pool)
     run = create_run(folder, recipe, info)
     run.commit(rows)

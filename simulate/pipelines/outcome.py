@@ -18,6 +18,7 @@ import numpy as np
 from occupancy import Recipe, RecipeError, RunError
 from occupancy.kernels.rng import entry, stream_key
 from occupancy.record.errors import InputError
+from occupancy.record.shows import Shown, Shows
 from simulate.pipelines import order as orders
 from simulate.pipelines.order import AXES, Order
 from simulate.worlds.students import Student
@@ -44,13 +45,19 @@ class Owned:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(Shows):
     """One recipe at one mix and budget, over seeds."""
 
     J: Float64
     """[seeds] pass@1 of the final student."""
     ledger: Int64
     """[seeds, len(LEDGER)] columns as `simulate.pipelines.order.LEDGER` names them."""
+
+    def _shown(self) -> Shown:
+        return [
+            f"pass@1 {self.mean:.4f} ± {self.se:.4f} over {len(self.J)} seeds; C_i {self.C_i:,.0f}, "
+            f"C_tr {self.C_tr:,.0f} teacher tokens"
+        ], ()
 
     @property
     def mean(self) -> float:

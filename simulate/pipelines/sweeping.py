@@ -10,6 +10,7 @@ import numpy as np
 
 from occupancy import Recipe, RunError
 from occupancy.record.recipe import K_text
+from occupancy.record.shows import Shown, Shows
 from simulate.pipelines.lanes import Pipeline, chunks, distinct_students, grid, lanes_of
 from simulate.pipelines.order import LEDGER, PROPOSALS
 from simulate.pipelines.outcome import MOST_PROPOSALS, tables_of, too_few
@@ -24,7 +25,7 @@ CPU_LANES, GPU_LANES = 240, 3840
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(Shows):
     """Outcomes of a sweep, one row a pipeline."""
 
     pipelines: tuple[Pipeline, ...]
@@ -36,6 +37,13 @@ class Sweep:
     axis: str
     rounds: int
     student: Student
+
+    def _shown(self) -> Shown:
+        from simulate.pipelines.summary import means
+
+        said = f"{len(self.pipelines):,} pipelines in {self.world}, at equal tokens ({self.axis})"
+        heads = ["budget", "recipe", "K", "r", "J", "se", "seeds", "C_i", "C_tr"]
+        return [f"{said}; J: mean pass@1 of the final student"], [means(self.frame())[heads]]
 
     def frame(self) -> pd.DataFrame:
         """Tidy table: one row a pipeline; costs in teacher tokens."""
@@ -80,9 +88,18 @@ def sweep(
 ) -> Sweep:
     """Outcomes of every recipe at every r, budget and seed, as one compiled program on CPU or GPU.
 
-    Args are those of `simulate.truth`, and
+    Args:
+        world: where it is played.
+        recipes: compared, each at every r; their T_max is the world's.
+        budgets: teacher tokens of each pipeline.
+        r: fractions of the budget that the recipe gets; the rest buys demonstrations.
+        seeds: pipelines of each.
+        axis, rounds, keep_demos, student, seed: as of `simulate.truth`.
         lanes: pipelines that run side by side (0: 240 on a CPU, 3,840 on a GPU).
         progress: called with (done, of) after each chunk of `lanes`.
+
+    Raises:
+        InputError, RecipeError: no pipeline could play what is asked.
     """
     student = student or world.student
     pipelines = grid(world, recipes=recipes, budgets=budgets, r=r, seeds=seeds, axis=axis, rounds=rounds)

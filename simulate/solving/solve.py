@@ -45,7 +45,12 @@ class Answers:
 
 
 def answers(world: World, student: Any = None) -> Answers:
-    """Exact occupancies and values of a student [X, A], by default pi_0."""
+    """Exact occupancies and values of a student: pass@1, V, pooled and trajectory-uniform occupancies.
+
+    Args:
+        world: where it plays.
+        student: [X, A] its policy by context, by default pi_0; float64, rows sum to 1.
+    """
     table = world.by_state(world.base if student is None else student)
     T = world.horizon
     with double_precision():

@@ -59,12 +59,14 @@ class Settings:
     def __post_init__(self) -> None:
         check(self)
         recipe = self.recipe
-        filters = (recipe.phi, recipe.context)
-        if self.pilot and (recipe.K != INF or filters != ("all", "all") or recipe.rho == "teacher"):
+        law = (recipe.psi, recipe.phi, recipe.context, recipe.switch.law)
+        of_all = recipe.rho != "teacher" and law == ("all", "all", "all", "uniform")
+        if self.pilot and (recipe.K != INF or not of_all):
             raise InputError(
-                f"a pilot with K={recipe.K}, phi={recipe.phi!r}, context={recipe.context!r}, "
-                f"rho={recipe.rho!r}: it must hold whole continuations of student contexts; use --recipe "
-                f"op-short --set K=inf"
+                f"a pilot with K={recipe.K}, psi={recipe.psi!r}, phi={recipe.phi!r}, "
+                f"context={recipe.context!r}, switch law {recipe.switch.law!r}, rho={recipe.rho!r}: it must "
+                f"hold whole continuations of student contexts drawn uniformly; use --recipe op-short "
+                f"--set K=inf"
             )
         check_end_on(self.end_on)
         if len(set(self.handback)) < len(self.handback):

@@ -195,6 +195,13 @@ def _contexts(
             f"{int(short.sum())} of {len(rows)} continuations were capped at K="
             f"{int(rows['K'][short].max())} teacher turns: a pilot needs them to the end; use `--pilot`"
         )
+    law = {"psi": recipe.psi, "context": recipe.context, "switch law": recipe.switch.law}
+    if law != {"psi": "all", "context": "all", "switch law": "uniform"}:
+        told = ", ".join(f"{name} {value!r}" for name, value in law.items())
+        raise DataError(
+            f"the run was collected with {told}: a plan needs continuations of all rollouts from turns drawn "
+            f"uniformly; collect a pilot with `fewsteps collect --pilot --recipe op-short --set K=inf`"
+        )
     parents = kinds.get("rollout", empty).set_index("episode_id")
     lost = ~rows["parent"].isin(parents.index)
     if lost.any():

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pilots
 import pyarrow as pa
 import pytest
 
+from agentloop.run.settings import Settings
 from analysis.cli import parser
 from analysis.plan.costs import Prices
 from analysis.plan.offers import Purchase
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
 from occupancy.record.errors import DataError, InputError
+from occupancy.record.recipe import preset
 from occupancy.runs import Run, create_run, open_run
 
 Rows = list[dict[str, Any]]
@@ -237,6 +240,18 @@ def test_good_pilot_is_untouched_by_planning(good: Run) -> None:
     json.dumps(planned(good.folder).to_dict(), allow_nan=False)
     assert open_run(good.folder).read("episodes").equals(before)
     assert isinstance(before, pa.Table)
+
+
+def test_a_run_of_filtered_or_chosen_contexts_is_no_pilot(good: Run, tmp_path: Path) -> None:
+    """Its contexts would be taken for those of all rollouts, at turns drawn uniformly."""
+    rows = {name: good.read(name).to_pylist() for name in ("episodes", "turns", "proposals")}
+    for name, said in (("op-critical", "psi 'without_success'"), ("oec", "switch law 'fixed'")):
+        run = create_run(tmp_path / name, preset(name, T_max=good.recipe.T_max), {"kind": "collect"})
+        run.commit(rows)
+        with pytest.raises(DataError, match=said):
+            planned(run.folder)
+        with pytest.raises(InputError, match="drawn uniformly"):
+            Settings(replace(run.recipe, phi="all"), "s", "t", "1", pilot=True)
 
 
 @pytest.mark.parametrize(

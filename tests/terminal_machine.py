@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -40,6 +40,13 @@ def host_image() -> Image:
     if reason := why_not():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no sandbox on this machine: {reason}")
     return open_image()
+
+
+async def together(awaitables: Iterable[Awaitable[Result]]) -> list[Result]:
+    """What they return; where one fails, once all have ended: none is left in the middle of a start."""
+    futures = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    await asyncio.gather(*futures, return_exceptions=True)
+    return [future.result() for future in futures]
 
 
 def finished(function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminal_machine import finished, host_image
+from terminal_machine import finished, host_image, together
 
 from agentloop.environments.terminal.sandbox.changes import changes
 from agentloop.environments.terminal.sandbox.limits import Limits
@@ -217,7 +217,7 @@ def test_no_attempt_succeeds(machine: dict[str, str]) -> None:
         return (await sandbox.run("echo up")).output == b"up\n"
 
     async def all_of_them() -> list[str]:
-        return await asyncio.gather(*(attempt(name, command) for name, command in ATTEMPTS.items()))
+        return await together(attempt(name, command) for name, command in ATTEMPTS.items())
 
     assert [told for told in finished(all_of_them) if told] == []
     assert seen() == before

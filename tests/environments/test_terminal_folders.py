@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from terminal_machine import finished, host_image
+from terminal_machine import finished, host_image, together
 
 from agentloop.environments.terminal import episode
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
@@ -171,7 +170,7 @@ def test_an_agent_that_destroys_its_sandbox_has_failed(tmp_path: Path, cache: Pa
     opened = benchmark(tmp_path / "tasks", workers=len(DESTROYED))
 
     async def all_of_them() -> list[float | None]:
-        return await asyncio.gather(*(reward(opened, "destroyed", line) for line in DESTROYED.values()))
+        return await together(reward(opened, "destroyed", line) for line in DESTROYED.values())
 
     assert dict(zip(DESTROYED, finished(all_of_them), strict=True)) == dict.fromkeys(DESTROYED, 0.0)
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from terminal_machine import finished, host_image
+from terminal_machine import finished, host_image, together
 from waiting import HANG_S, LOOK_S, LOOKS, ends
 
 from agentloop.environments.terminal.sandbox.changes import DEEPEST, HOLES, MANY, changes, state_hash
@@ -62,7 +62,7 @@ def test_nothing_is_left_after_many_at_once() -> None:
             return (await sandbox.run(f"echo {number}")).output
 
     async def play() -> list[bytes]:
-        return await asyncio.gather(*(one(i) for i in range(16)))
+        return await together(one(i) for i in range(16))
 
     assert finished(play) == [f"{i}\n".encode() for i in range(16)]
     assert len(mounts()) == before

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from terminal_machine import finished, host_image
+from terminal_machine import finished, host_image, together
 
 from agentloop.environments.terminal import episode
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
@@ -83,7 +83,7 @@ def test_references_solve_all_and_doing_nothing_solves_none(benchmark: Terminal)
             return task.task_id, reward, solves(NOTHING, expected)
 
     async def all_of_them() -> list[tuple[str, float, bool]]:
-        return await asyncio.gather(*(one(task) for task in benchmark.tasks("all")))
+        return await together(one(task) for task in benchmark.tasks("all"))
 
     results = finished(all_of_them)
     assert [task_id for task_id, reward, _ in results if reward != 1] == []
@@ -201,11 +201,11 @@ def test_scripted_policies(benchmark: Terminal) -> None:
     assert student is not None
 
     async def all_of_them() -> None:
-        teachers = await asyncio.gather(*(played(benchmark, task, teacher) for task in tasks))
+        teachers = await together(played(benchmark, task, teacher) for task in tasks)
         assert [reward for reward, _ in teachers] == [1.0] * len(tasks)
         assert all(3 <= length <= 6 for _, length in teachers)
-        students = await asyncio.gather(*(played(benchmark, task, student) for task in tasks))
-        again = await asyncio.gather(*(played(benchmark, task, student) for task in tasks))
+        students = await together(played(benchmark, task, student) for task in tasks)
+        again = await together(played(benchmark, task, student) for task in tasks)
         assert students == again
         assert 0 < sum(reward or 0 for reward, _ in students) < len(tasks)
 
@@ -230,7 +230,7 @@ def test_replay_sees_the_same(benchmark: Terminal) -> None:
 
     async def all_of_them() -> list[int]:
         tasks = benchmark.tasks("train:6", seed=5)
-        return await asyncio.gather(*(one(task, seed) for seed, task in enumerate(tasks)))
+        return await together(one(task, seed) for seed, task in enumerate(tasks))
 
     assert sum(finished(all_of_them)) > 12
 

@@ -110,7 +110,10 @@ class NaturalLanguageToBash:
 
     async def _run_reference(self, line: Line) -> Expected:
         began = time.time()
-        one, other = await asyncio.gather(*(self._run_once(line) for _ in range(2)))
+        # Both end, whatever happens to one of them: none is left behind in a sandbox.
+        runs = [asyncio.ensure_future(self._run_once(line)) for _ in range(2)]
+        await asyncio.gather(*runs, return_exceptions=True)
+        one, other = (run.result() for run in runs)
         return expected_of(one, other, began=began, ended=time.time())
 
     async def _run_once(self, line: Line) -> Expected:

@@ -101,7 +101,8 @@ def _shorter(folder: str | Path, question: str, pilot: Pilot, *, T_max: int) -> 
         cut = read_pilot(folder, T_max=T_max)
     except DataError as error:
         raise InputError(f"--what-if {question!r} leaves no pilot to plan from: {error}") from error
-    return replace(cut, pool=max(pilot.pool, len(cut.clusters)), pool_stated=pilot.pool_stated)
+    pool = max(pilot.pool, len(cut.clusters))
+    return replace(cut, pool=pool, pool_stated=pilot.pool_stated, failed_tokens=pilot.failed_tokens)
 
 
 def _moved(question: str, found: Plan, other: Plan) -> Answer:

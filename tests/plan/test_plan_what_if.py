@@ -65,6 +65,8 @@ def test_the_recorded_horizon_changes_nothing(folder: Path) -> None:
     assert not answer["recommendation_moves"]
     assert not any(answer["moves"][name] for name in ("cost_inference", "cost_training"))
     assert answer["contexts_left_out"] == 0
+    billed = replace(read_pilot(folder), failed_tokens=500)
+    assert what_if._shorter(folder, "T_max=24", billed, T_max=24).tokens == billed.tokens
 
 
 @pytest.mark.parametrize("T_max", [0, 25])

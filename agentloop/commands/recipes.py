@@ -76,7 +76,7 @@ def add_pilot(command: argparse.ArgumentParser) -> None:
     pilot = command.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     add = pilot.add_argument
     add("--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations")
-    add("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back")
+    add("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back (default: %(default)s)")
     add("--replicates", type=option(Few), default=2, help="hand-backs at each depth (default: 2)")
     add("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
 

@@ -85,9 +85,9 @@ class Budget:
             else ""
         )
         return BudgetStopped(
-            f"the budget is spent: {self._show(self.spent)} of {self._show(self.limit)}{of_these}, and the "
-            f"next call may cost {self._show(amount)}; the run is valid as it is; resume with a larger "
-            f"--budget, or a lower max_tokens"
+            f"the budget does not hold the next call: {self._show(self.spent)} of {self._show(self.limit)} "
+            f"are spent{of_these}, and it may cost {self._show(amount)}; the run is valid as it is; resume "
+            f"with a larger --budget, or a lower max_tokens"
         )
 
 

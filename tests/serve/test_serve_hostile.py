@@ -214,7 +214,7 @@ def test_the_budget_is_never_exceeded_and_a_larger_one_goes_on(tmp_path: Path) -
 
         during(tmp_path, act, setup=setup, ended=True, grace_s=0.05)
 
-    with pytest.raises(BudgetStopped, match="the budget is spent"):
+    with pytest.raises(BudgetStopped, match="the budget does not hold the next call"):
         run(45, "first")
     charged = sum(c["charged_tokens"] for c in attempts(open_run(tmp_path)) if c["role"] == "teacher")
     assert 0 < charged <= 45

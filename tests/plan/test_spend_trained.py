@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pilot(base: Path) -> Path:
+def collected(base: Path) -> Path:
     folder = base.with_name("pilot")
     student = ["--student", f"transformers:{base},max_tokens=6", "--teacher", "expert"]
     cheap = ["--pilot", "--tasks", "train:20", "--demo-tasks", "10", "--handback", "0", "--replicates", "1"]
@@ -57,6 +58,12 @@ def pilot(base: Path) -> Path:
     assert main(["collect", *where, *student, *cheap]) == 0
     (base.parent / "train.toml").write_text(f'base = "{base}"{TRAIN}')
     return folder
+
+
+@pytest.fixture
+def pilot(collected: Path, tmp_path: Path) -> Path:
+    """A copy for one test: trainings are kept beside it."""
+    return Path(shutil.copytree(collected.parent, tmp_path / "trained")) / collected.name
 
 
 def planned(pilot: Path, *more: str) -> list[str]:

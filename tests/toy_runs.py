@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from toy_world import Corridors, drunk, expert
 
+from agentloop.cuts.cut import Cell, cut
 from agentloop.ledger.store import Ledger
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from occupancy.record.recipe import Recipe
@@ -22,6 +24,11 @@ def run_of(
         recipe=recipe, **{"student": "drunk", "teacher": "expert", "tasks": "8", "seed": 3} | settings
     )
     return asyncio.run(collect(folder, Setup(given, worlds, student, teacher, spending or SpendingLimits())))
+
+
+def truncate(run: Run, K: float, folder: Path) -> Run:
+    """The run that collecting at K would have given: every episode, cut to K."""
+    return cut(run, Cell(replace(run.recipe, K=K)), folder)
 
 
 def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> list[dict[str, Any]]:

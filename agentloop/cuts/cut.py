@@ -13,10 +13,10 @@ and with one seed a smaller budget's data are a part of a larger one's.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agentloop.cuts.pooled import copied_ledger
 from agentloop.cuts.whole import Whole, has_replays
@@ -26,7 +26,7 @@ from agentloop.types import Status
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import retained_tokens
 from occupancy.record.reading import read_cell
-from occupancy.record.recipe import INF, REPLAYS, K_text, Recipe, SwitchLaw, parse_K
+from occupancy.record.recipe import INF, REPLAYS, K_text, Recipe, SwitchLaw
 from occupancy.record.rows import UNRENDERED, Row
 from occupancy.record.specs import Positive, Share, Size, check
 from occupancy.runs import Run, create_run
@@ -79,11 +79,6 @@ class Bought:
     """C_i of both, rejected continuations included."""
 
 
-def truncate(run: Run, K: float | str, folder: str | Path) -> Run:
-    """Write the run that collecting at K would have given into a new `folder`: every episode, cut to K."""
-    return cut(run, Cell(replace(run.recipe, K=parse_K(K))), folder)
-
-
 def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
     """Write the run that a recipe at a budget would have been into a new `folder`; returns that run.
 
@@ -102,36 +97,31 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
         'cut-3'
     """
     whole = run if isinstance(run, Whole) else Whole(run)
-    bought = buy(whole, cell)
-    recipe = cell.recipe
-    info = {name: value for name, value in whole.run.info.items() if name not in _PILOT_ONLY}
+    bought, recipe = buy(whole, cell), cell.recipe
     made_of = {
-        "run": str(whole.run.folder),
         "r": cell.r,
         "budget": cell.budget,
         "seed": cell.seed,
         "demo_tokens": bought.demo_tokens,
         "continuation_tokens": bought.continuation_tokens,
     }
-    info |= {"kind": "collect", "recipe_hash": recipe.hash, "cut": made_of}
-    target = create_run(folder, recipe, info)
-    rows: dict[str, list[Row]] = defaultdict(list)
+    target = _begin(folder, recipe, whole.run, made_of)
+    rows: dict[str, list[Row]] = {
+        "proposals": list(bought.proposals),
+        "episodes": [],
+        "turns": [],
+        "traces": [],
+    }
     kept: dict[str, float] = {}
-    for demo in bought.demos:
-        kept[demo["episode_id"]] = INF
-        rows["episodes"].append(demo)
-        rows["turns"] += whole.turns[demo["episode_id"]]
-        if trace := whole.traces.get(demo["episode_id"]):
-            rows["traces"].append(trace | {"recipe_hash": recipe.hash})
     keys = dict.fromkeys((row["task_id"], row["rollout"]) for row in bought.proposals)
-    for rollout in (whole.rollouts[key] for key in keys if key in whole.rollouts):
-        kept[rollout["episode_id"]] = INF
-        rows["episodes"].append(rollout)
-        rows["turns"] += whole.turns[rollout["episode_id"]]
-    for replay in bought.replays:
-        kept[replay["episode_id"]] = INF
-        rows["episodes"].append(replay)
-        rows["turns"] += whole.turns[replay["episode_id"]]
+    rollouts = [whole.rollouts[key] for key in keys if key in whole.rollouts]
+    for episode in (*bought.demos, *rollouts, *bought.replays):
+        name = episode["episode_id"]
+        kept[name] = INF
+        rows["episodes"].append(episode)
+        rows["turns"] += whole.turns[name]
+        if name in whole.traces:
+            rows["traces"].append(whole.traces[name] | {"recipe_hash": recipe.hash})
     for episode in bought.continuations:
         name, cap = episode["episode_id"], recipe.cap(episode["switch_turn"])
         kept[name] = episode["switch_turn"] + cap
@@ -142,7 +132,6 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
             trace = _cut_trace(whole.traces[name], [t for t in whole.targets(name) if t["t"] < kept[name]])
             if trace["target_turns"]:
                 rows["traces"].append(trace | {"recipe_hash": recipe.hash})
-    rows["proposals"] = list(bought.proposals)
     target.commit(rows)
     _cut_ledger(whole.run, target, kept)
     return target
@@ -154,20 +143,11 @@ def own_traces(run: Run | Whole, folder: str | Path, *, success: bool) -> Run:
     success: only the traces of those that succeed; the others are kept as episodes and stay charged.
     """
     whole = run if isinstance(run, Whole) else Whole(run)
-    recipe = whole.run.recipe
-    taught = whole.taught_episodes
-    spent = {
-        kind: sum(whole.cost(row, INF) for row in taught if row["kind"] == kind)
-        for kind in ("demo", "continuation")
-    }
-    made_of = {
-        "run": str(whole.run.folder),
-        "traces": "success" if success else "all",
-        "demo_tokens": spent["demo"],
-        "continuation_tokens": spent["continuation"],
-    }
-    info = {name: value for name, value in whole.run.info.items() if name not in _PILOT_ONLY}
-    target = create_run(folder, recipe, info | {"kind": "collect", "cut": made_of})
+    recipe, taught = whole.run.recipe, whole.taught_episodes
+    made_of: dict[str, Any] = {"traces": "success" if success else "all"}
+    for kind in ("demo", "continuation"):
+        made_of[f"{kind}_tokens"] = sum(whole.cost(row, INF) for row in taught if row["kind"] == kind)
+    target = _begin(folder, recipe, whole.run, made_of)
     kept = [row["episode_id"] for row in taught if not success or (row["R"] or 0.0) >= recipe.success_at]
     target.commit(
         {
@@ -181,10 +161,17 @@ def own_traces(run: Run | Whole, folder: str | Path, *, success: bool) -> Run:
     return target
 
 
+def _begin(folder: str | Path, recipe: Recipe, of: Run, made_of: Mapping[str, Any]) -> Run:
+    """A new run of a recipe, with the entries of run.json of the run that it is cut from."""
+    info = {name: value for name, value in of.info.items() if name not in _PILOT_ONLY}
+    cut_of = {"run": str(of.folder), **made_of}
+    return create_run(folder, recipe, info | {"kind": "collect", "recipe_hash": recipe.hash, "cut": cut_of})
+
+
 def buy(whole: Whole, cell: Cell) -> Bought:
     """Choose the episodes of a cut without writing them; errors as of `cut`."""
-    shares = cell.shares()
-    demos, demo_tokens = _buy_demos(whole, shares[0], cell)
+    for_demos, for_own = cell.shares()
+    demos, demo_tokens = _buy_demos(whole, for_demos, cell)
     if cell.r == 0:
         return Bought(demos, (), (), (), demo_tokens, 0)
     _refuse_law(whole.run, cell.recipe)
@@ -198,7 +185,7 @@ def buy(whole: Whole, cell: Cell) -> Bought:
                 continue  # of a demonstration
             proposal, episode, replayed = _proposed(whole, given, cell)
             price = whole.cost(episode, cell.recipe.K) if episode else 0
-            full = spent + price > shares[1]
+            full = spent + price > for_own
             if full:
                 break
             spent += price
@@ -208,8 +195,8 @@ def buy(whole: Whole, cell: Cell) -> Bought:
                 continuations.append(episode)
         if full:
             break
-    if not full and cell.budget is not None and spent < shares[1]:
-        _lacks(whole, f"{cell.recipe.name} with K={K_text(cell.recipe.K)}", shares[1], spent)
+    if not full and cell.budget is not None and spent < for_own:
+        _lacks(whole, f"{cell.recipe.name} with K={K_text(cell.recipe.K)}", for_own, spent)
     return Bought(demos, tuple(proposals), tuple(continuations), tuple(replays), demo_tokens, spent)
 
 
@@ -251,48 +238,42 @@ def _order(whole: Whole, seed: int) -> list[str]:
 
 
 def _refuse_law(run: Run, recipe: Recipe) -> None:
-    """DataError for a recipe whose contexts the run does not hold."""
-    recorded, wanted = run.recipe, recipe.switch
+    """DataError for a recipe whose contexts, or the verdicts on them, the run does not hold."""
+    recorded, wanted, own = run.recipe, recipe.switch, run.recipe.context
     of_uniform = recorded.switch.law == "uniform" and wanted == SwitchLaw("fixed")
+    repetition = recorded.repetition if recipe.psi == "no_repetition" else recipe.repetition
     if (
         recorded.rho == "teacher"
         or wanted.law == "teacher"
         or not (wanted == recorded.switch or of_uniform)
         or (recipe.T_max, recipe.success_at) != (recorded.T_max, recorded.success_at)
     ):
-        raise DataError(
-            f"{run.folder} cannot supply {recipe.name}: it was collected with the switch law "
-            f"{recorded.switch.law!r}, T_max={recorded.T_max} and success_at={recorded.success_at:g}, and "
-            f"the recipe has {wanted.law!r}, T_max={recipe.T_max}, success_at={recipe.success_at:g}; buy it "
-            f"with `fewsteps collect --recipe {recipe.name}`"
-        )
-    repetition = recorded.repetition if recipe.psi == "no_repetition" else recipe.repetition
-    if recorded.psi not in ("all", recipe.psi) or recipe.repetition != repetition:
-        raise DataError(
-            f"{run.folder} cannot supply {recipe.name}: it was collected with psi={recorded.psi!r} and "
-            f"repetition={recorded.repetition}, and the recipe has psi={recipe.psi!r}, "
-            f"repetition={recipe.repetition}: it has no continuation of rollouts that only the recipe accepts"
-        )
-    _refuse_context(run, recipe)
-
-
-def _refuse_context(run: Run, recipe: Recipe) -> None:
-    """DataError for a context filter whose verdicts the run's replays do not give."""
-    own = run.recipe.context
-    if own not in ("all", recipe.context):
-        raise DataError(
-            f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: it was collected "
-            f"with context={own!r} and has no continuation of other contexts; collect with this recipe"
-        )
-    if recipe.context == own or (recipe.context == "mixed" and has_replays(run.info)):
-        return
-    why = "a filter of your own is asked while a run is collected; collect with this recipe"
-    if recipe.context == "mixed":
         why = (
-            f"it has no {REPLAYS} episodes of the student from each context; collect a pilot with "
-            f"--handback 0,1,2,3,5 --replicates {REPLAYS} or more"
+            f"it was collected with the switch law {recorded.switch.law!r}, T_max={recorded.T_max} and "
+            f"success_at={recorded.success_at:g}, and the recipe has {wanted.law!r}, T_max={recipe.T_max}, "
+            f"success_at={recipe.success_at:g}; buy it with `fewsteps collect --recipe {recipe.name}`"
         )
-    raise DataError(f"{run.folder} cannot supply {recipe.name} with context={recipe.context!r}: {why}")
+    elif recorded.psi not in ("all", recipe.psi) or recipe.repetition != repetition:
+        why = (
+            f"it was collected with psi={recorded.psi!r} and repetition={recorded.repetition}, and the "
+            f"recipe has psi={recipe.psi!r}, repetition={recipe.repetition}: it has no continuation of "
+            f"rollouts that only the recipe accepts"
+        )
+    elif own not in ("all", recipe.context):
+        why = (
+            f"it was collected with context={own!r} and has no continuation of other contexts; collect with "
+            f"this recipe"
+        )
+    elif recipe.context == own or (recipe.context == "mixed" and has_replays(run.info)):
+        return
+    elif recipe.context == "mixed":
+        why = (
+            f"for context='mixed' it has no {REPLAYS} episodes of the student from each context; collect a "
+            f"pilot with --handback 0,1,2,3,5 --replicates {REPLAYS} or more"
+        )
+    else:
+        why = f"the filter {recipe.context!r} is asked while a run is collected; collect with this recipe"
+    raise DataError(f"{run.folder} cannot supply {recipe.name}: {why}")
 
 
 def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, list[Row]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_runs import truncate
 
-from agentloop.cuts.cut import truncate
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import open_environments, open_policy
 from agentloop.run.collect import Settings, Setup, collect

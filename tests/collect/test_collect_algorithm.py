@@ -12,10 +12,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from toy_runs import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of, truncate
 from toy_world import Corridors, drunk, expert
 
-from agentloop.cuts.cut import truncate
 from agentloop.run.collect import Settings, Setup, collect
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, PolicyFailed, Reply, Task

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_collect_algorithm import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of, truncate
 from toy_world import Corridors, expert
 
-from agentloop.cuts.cut import Cell, Whole, buy, cut, supply, truncate
+from agentloop.cuts.cut import Cell, Whole, buy, cut, supply
 from agentloop.cuts.pooled import pooled
 from agentloop.ledger.report import account_of
 from agentloop.ledger.store import Ledger

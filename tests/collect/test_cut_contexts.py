@@ -116,7 +116,7 @@ def test_what_passes_is_uniform_over_the_turns_that_pass(tmp_path: Path) -> None
 @pytest.mark.parametrize("settings", [{"replicates": 1}, {"handback": (1, 2)}])
 def test_a_pilot_without_two_replays_says_so(tmp_path: Path, settings: dict[str, Any]) -> None:
     run = whole_run(tmp_path / "pilot", tasks="2", **settings)
-    with pytest.raises(DataError, match=r"context='mixed': it has no 2 episodes .* --replicates 2 or more"):
+    with pytest.raises(DataError, match=r"context='mixed' it has no 2 episodes .* --replicates 2 or more"):
         buy(Whole(run), Cell(MIXED))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from hotpotqa_world import world, write_folder
+from toy_runs import truncate
 
-from agentloop.cuts.cut import truncate
 from agentloop.environments.hotpotqa.__main__ import main as hotpotqa_main
 from agentloop.environments.hotpotqa.rescore import rescore
 from agentloop.policies.by_name import open_policy

@@ -15,7 +15,8 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,8 @@ async def measured(folder: Path, calls: int, at_once: int) -> None:
     processes: list[Any] = []
     begun: list[float] = []
 
-    async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
-        def listens(address: str) -> None:
-            context = multiprocessing.get_context("spawn")
-            processes.append(context.Process(target=harness, args=(address, calls, at_once, told)))
-            processes[0].start()
-
+    @asynccontextmanager
+    async def answer(desk: Desk, stop: asyncio.Event) -> AsyncIterator[None]:
         async def watch() -> None:
             shown = 0
             while True:
@@ -121,13 +118,12 @@ async def measured(folder: Path, calls: int, at_once: int) -> None:
                     print(json.dumps(line), flush=True)
 
         watching = asyncio.create_task(watch())
-        unanswer = await answering(desk, serving, say=lambda line: None, listens=listens)
-
-        async def end() -> None:
+        async with answering(desk, serving) as address:
+            context = multiprocessing.get_context("spawn")
+            processes.append(context.Process(target=harness, args=(address, calls, at_once, told)))
+            processes[0].start()
+            yield
             watching.cancel()
-            await unanswer()
-
-        return end
 
     serving = Serving(port=0)
     recipe = preset("op-short", K=3, T_max=TURNS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.collect import show_run
@@ -24,7 +25,7 @@ from occupancy.record.specs import Count, Positive, Seed, option, settings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Coroutine
 
     from agentloop.run.settings import Settings
     from agentloop.serve.desk import Desk, Harness
@@ -146,7 +147,8 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
 
     records = records_of(given.rewards, told) if given.rewards else None
 
-    async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    @asynccontextmanager
+    async def answer(desk: Desk, stop: asyncio.Event) -> AsyncIterator[None]:
         beside: list[asyncio.Task[None]] = []
 
         def begin(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -157,28 +159,24 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
             beside.append(asyncio.create_task(coroutine))
             beside[-1].add_done_callback(ended)
 
-        def listens(address: str) -> None:
-            say(f"serve: {given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
+        stop_on_signals(stop)
+        async with answering(desk, serving, say=told) as address:
+            told(f"{given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
             if given.play is not None:
                 begin(play(given.play, address, desk))
-
-        stop_on_signals(stop)
-        unanswer = await answering(desk, serving, say=told, listens=listens)
-        if records is not None:
-            begin(follow(desk, records))
-
-        async def end() -> None:
-            if given.play is not None and not stop.is_set():
-                await asyncio.wait(beside[:1], timeout=END_S)  # what is played began first
-            for task in beside:
-                task.cancel()
-            ends = await asyncio.gather(*beside, return_exceptions=True)
-            await unanswer()
-            for failure in ends:
-                if isinstance(failure, Exception):
-                    raise failure
-
-        return end
+            if records is not None:
+                begin(follow(desk, records))
+            try:
+                yield
+            finally:
+                if given.play is not None and not stop.is_set():
+                    await asyncio.wait(beside[:1], timeout=END_S)  # what is played began first
+                for task in beside:
+                    task.cancel()
+                ends = await asyncio.gather(*beside, return_exceptions=True)
+        for failure in ends:
+            if isinstance(failure, Exception):
+                raise failure
 
     async with opened_policies(harness, given.student, given.teacher) as (student, teacher):
         with progress("serve") as advance:

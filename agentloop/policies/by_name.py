@@ -34,7 +34,6 @@ ENVIRONMENTS = {
     "hotpotqa": "agentloop.environments.hotpotqa.environment:open_hotpotqa",
 }
 
-
 WITH_A_PLACE = {
     "openenv": "agentloop.environments.openenv:OpenEnvServer",
     "gym": "agentloop.environments.gym_text:TextGyms",
@@ -117,13 +116,10 @@ def open_model(
     stop: Sequence[str] = (),
     engine: OneEngine | None = None,
 ) -> Policy:
-    """The policy that `spec` names, which no benchmark brings.
+    """The policy that `spec` names, which no benchmark brings; `engine` as in `open_policy`.
 
-    Args:
-        spec: as in the module's docstring.
-        tools: what a server is told of tools.
-        stop: strings at which a server ends a turn.
-        engine: as in `open_policy`.
+    tools   descriptions that a server is given
+    stop    strings at which a server ends a turn
     """
     kind, _, rest = spec.partition(":")
     if kind == "openai":
@@ -132,16 +128,13 @@ def open_model(
 
         return ChatPolicy(parse_chat(spec), tools=tools, stop=stop)
     if kind in ("vllm", "transformers"):
-        return open_token_policy(spec, engine=engine)
+        from agentloop.policies.token_policy import parse_tokens
+
+        return token_policy(kind, parse_tokens(rest), engine=engine)
     if kind == "replay":
         from agentloop.policies.recorded import open_recorded
 
         return open_recorded(rest)
-    return open_own_policy(spec)
-
-
-def open_own_policy(spec: str) -> Policy:
-    """The async function that `package.module:function` names, or what the function returns."""
     function = named(spec)
     own: Policy = function if iscoroutinefunction(function) else called(function, f"policy {spec!r}")
     if not callable(own):
@@ -149,14 +142,6 @@ def open_own_policy(spec: str) -> Policy:
             f"{spec!r} returned {own!r}: expected a policy, an async function from Ask to Answer"
         )
     return own
-
-
-def open_token_policy(spec: str, *, engine: OneEngine | None = None) -> TokenPolicy:
-    """The policy that `vllm:FOLDER…` or `transformers:FOLDER…` names; `engine` as in `open_policy`."""
-    from agentloop.policies.token_policy import parse_tokens
-
-    kind, _, rest = spec.partition(":")
-    return token_policy(kind, parse_tokens(rest), engine=engine)
 
 
 def token_policy(kind: str, spec: TokenSpec, *, engine: OneEngine | None = None) -> TokenPolicy:

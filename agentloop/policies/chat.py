@@ -18,15 +18,13 @@ from agentloop.http import PostFailed, open_session, post, read_json
 from agentloop.policies.chat_spec import ChatSpec
 from agentloop.policies.scripted import WORDS_AND_MARKS, words_and_marks
 from agentloop.policies.secret import Secret
-from agentloop.policies.tool_text import called, offered_tools, plain_messages, tool_messages, turn_text
+from agentloop.policies.tool_text import called, offered_tools, plain_messages, tool_messages
 from agentloop.retries import retry_after
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Traits, Usage
-from occupancy.record.calls import with_thought
+from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.finish import read_finish
 from occupancy.record.usage import read_counts, whole
 
-LOCAL = f"local:{WORDS_AND_MARKS}"
-"""Our own counter, for answers whose provider names no usage."""
 MOST_BYTES, ANSWER_BYTES, TOKEN_BYTES = 32 << 20, 1 << 20, 512
 """Of one answer, of one without text, and of each token that it may have, with its log probability."""
 _TOO_LONG = re.compile(
@@ -120,25 +118,20 @@ class ChatPolicy:
         context = ask.context
         if spec.tools and not tools:
             tools, context = offered_tools(ask.context)
-        request: dict[str, Any] = {
+        request = {
             "model": spec.model,
             "messages": tool_messages(context) if tools else plain_messages(context),
             spec.limit_name: spec.max_tokens,
+            "temperature": spec.temperature,
+            "top_p": spec.top_p,
+            "seed": ask.seed % 2**31 if spec.seed else None,
+            "tools": tools or None,
+            "stop": self._stop or None,
+            "include_stop_str_in_output": True if self._stop else None,
+            "logprobs": True if spec.logprobs else None,
+            "return_token_ids": True if spec.token_ids else None,
         }
-        for name in ("temperature", "top_p"):
-            if getattr(spec, name) is not None:
-                request[name] = getattr(spec, name)
-        if spec.seed:
-            request["seed"] = ask.seed % 2**31
-        if tools:
-            request["tools"] = tools
-        if self._stop:
-            request |= {"stop": self._stop, "include_stop_str_in_output": True}
-        if spec.logprobs:
-            request["logprobs"] = True
-        if spec.token_ids:
-            request["return_token_ids"] = True
-        return request
+        return {name: value for name, value in request.items() if value is not None}
 
 
 def read_answer(given: Any, spec: ChatSpec) -> Answer:
@@ -210,10 +203,11 @@ def _ids(given: Any) -> tuple[int, ...] | None:
 
 
 def _counted(text: str, ids: Sequence[int] | None) -> Usage:
+    """Our own count, for answers whose provider names no usage."""
     if ids is not None:
         return Usage(len(ids), "local:token_ids", reported=False)
     # The token that ended the turn was generated too, so that not even an empty turn is free.
-    return Usage(len(words_and_marks(text)) + 1, LOCAL, reported=False)
+    return Usage(len(words_and_marks(text)) + 1, f"local:{WORDS_AND_MARKS}", reported=False)
 
 
 def _logprob(given: Any) -> float | None:

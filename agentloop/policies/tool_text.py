@@ -1,16 +1,9 @@
 """Tool calls as text, and text as tool calls.
 
-In a run a turn is one text: what was said, then each call as Hermes' templates write it,
-
-    <tool_call>
-    {"name": "search", "arguments": {"query": "..."}}
-    </tool_call>
-
-with the arguments byte for byte as the model gave them. Several replies to one turn are one text too, with
-`NEXT_REPLY` between them, and tools that come with a task are described at the end of its system message
-(`with_tools`): all three as Hermes' and Qwen's templates write them. A provider with a tool interface is sent
-tools, calls and replies in its own form, made from that text; a turn whose arguments are not JSON is sent as
-the words it is.
+In a run a turn is one text, calls included (`occupancy.record.calls`). Several replies to one turn are one
+text too, with `NEXT_REPLY` between them, and tools that come with a task are described at the end of its
+system message (`with_tools`): all three as Hermes' and Qwen's templates write them. A provider with a tool
+interface is sent tools, calls and replies in its own form, made from that text.
 """
 
 from __future__ import annotations
@@ -23,18 +16,6 @@ from itertools import groupby
 from typing import Any
 
 from agentloop.types import Message
-from occupancy.record.calls import turn_text
-
-__all__ = [
-    "NEXT_REPLY",
-    "called",
-    "calls_in",
-    "offered_tools",
-    "plain_messages",
-    "tool_messages",
-    "turn_text",
-    "with_tools",
-]
 
 NEXT_REPLY = "\n</tool_response>\n<tool_response>\n"
 """Between the replies to several calls of one turn."""

@@ -7,7 +7,6 @@ import gc
 from typing import Any
 
 from agentloop.policies.token_policy import Sampled, TokenSpec, stop_ids
-from agentloop.policies.vllm_weights import EXTENSION
 from agentloop.render.codec import Codec
 from agentloop.types import PolicyFailed
 from occupancy.record.errors import MissingExtra, RunError
@@ -31,7 +30,7 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
         "enforce_eager": bool(spec.eager),
         # Its statistics are not used, and the thread that plays the episodes would compute them.
         "disable_log_stats": True,
-        "worker_extension_cls": EXTENSION,
+        "worker_extension_cls": f"{__name__}.TakesWeights",
     }
     given |= {"max_model_len": spec.window} if spec.window else {}
     given |= {"gpu_memory_utilization": spec.memory} if spec.memory else {}
@@ -103,3 +102,22 @@ class VllmEngine:
     async def close(self) -> None:
         """End the engine's processes."""
         self._engine.shutdown()
+
+
+class TakesWeights:
+    """What vLLM mixes into its workers: a method that the engine calls in each of them by name."""
+
+    def take_weights(self: Any, folder: str) -> None:
+        """Read a checkpoint's weights in place, the head that is tied to the embeddings included."""
+        from vllm.model_executor.layers.vocab_parallel_embedding import (
+            ParallelLMHead,
+            UnquantizedEmbeddingMethod,
+        )
+
+        self.reload_weights(weights_path=folder)
+        for module in self.model_runner.get_model().modules():
+            tied = isinstance(module, ParallelLMHead)
+            if tied and isinstance(module.quant_method, UnquantizedEmbeddingMethod):
+                # A checkpoint has no tensor for a tied head, and what was made of its weight is then kept:
+                # on a CPU a packed copy of the old weight.
+                module.quant_method.process_weights_after_loading(module)

@@ -7,21 +7,27 @@ the system message (agentloop.policies.tool_text): what a policy reads is all th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from agentloop.policies.tool_text import NEXT_REPLY, called, calls_in, turn_text, with_tools
+from agentloop.policies.tool_text import NEXT_REPLY, called, calls_in, with_tools
 from agentloop.types import Usage
+from occupancy.record.calls import turn_text
 from occupancy.record.finish import without_reasoning
 from occupancy.record.rows import storable
 
-_FOREIGN = {"n": 1, "tool_choice": "auto", "response_format": None, "stop": None, "logprobs": False}
-"""Settings that would change what a turn is -> the value that changes nothing."""
-_SAME = {"tool_choice": ("none",), "response_format": ({"type": "text"},), "stop": ([], ""), "n": (None,)}
+_FOREIGN: dict[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "tool_choice": (None, "auto", "none"),
+    "response_format": (None, {"type": "text"}),
+    "stop": (None, [], ""),
+    "logprobs": (None, False),
+}
+"""Settings that would change what a turn is -> the values that change nothing."""
 _TEXTS = {"text", "input_text", "output_text"}
 OWN = (
     "temperature",
@@ -102,7 +108,7 @@ def parsed(body: bytes, name: str, expected: str, *kinds: type) -> dict[str, Any
 def call_of(given: Mapping[str, Any]) -> HarnessCall:
     """The call of a chat request."""
     for name, usual in _FOREIGN.items():
-        if given.get(name, usual) not in (usual, None, *_SAME.get(name, ())):
+        if given.get(name) not in usual:
             raise Refused(
                 400,
                 "not_supported",
@@ -111,7 +117,7 @@ def call_of(given: Mapping[str, Any]) -> HarnessCall:
     tools = given.get("tools") or []
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise _bad("tools: expected a list of tool descriptions")
-    messages = tuple(_merged(_read_messages(given["messages"])))
+    messages = tuple(_read_messages(given["messages"]))
     if not messages or messages[-1].role not in ("user", "tool"):
         raise _bad("the last message: expected a user's message or a tool's reply, which a turn can answer")
     if tools:
@@ -134,10 +140,9 @@ def _bad(why: str) -> Refused:
 
 
 def _read_messages(given: Sequence[Any]) -> Iterator[Said]:
+    """The messages; those of the system or the user in a row are one, as some providers want them."""
     open_calls: list[Any] = []
-    if not all(isinstance(message, dict) for message in given):
-        raise _bad("messages: expected objects with role and content")
-    for role, row in groupby(given, key=lambda message: message.get("role")):
+    for role, row in groupby(given, key=_role):
         if role == "tool":
             replies = [
                 (_place(open_calls, message.get("tool_call_id")), _text_of(message)) for message in row
@@ -152,10 +157,17 @@ def _read_messages(given: Sequence[Any]) -> Iterator[Said]:
                 except (KeyError, TypeError, AttributeError):
                     raise _bad("tool_calls: expected objects with function: {name, arguments}") from None
                 yield Said("assistant", storable(said))
-        elif role in ("system", "developer", "user"):
-            yield from (Said("user" if role == "user" else "system", _text_of(message)) for message in row)
         else:
-            raise _bad(f"role {str(role)[:40]!r}: expected system, user, assistant or tool")
+            yield Said(role, "\n\n".join(map(_text_of, row)))
+
+
+def _role(message: Any) -> str:
+    if not isinstance(message, dict):
+        raise _bad("messages: expected objects with role and content")
+    role = message.get("role")
+    if role not in ("system", "developer", "user", "assistant", "tool"):
+        raise _bad(f"role {str(role)[:40]!r}: expected system, user, assistant or tool")
+    return "system" if role == "developer" else str(role)
 
 
 def _place(calls: Sequence[Any], id_: Any) -> int:
@@ -179,23 +191,11 @@ def _text_of(message: Mapping[str, Any]) -> str:
     raise _bad("content: expected a text, or a list of parts of type text")
 
 
-def _merged(messages: Iterable[Said]) -> Iterator[Said]:
-    """Messages of one role in a row as one, as some providers want them."""
-    for role, row in groupby(messages, key=attrgetter("role")):
-        if role in ("system", "user"):
-            yield Said(role, "\n\n".join(said.text for said in row))
-        else:
-            yield from row
-
-
 def same_message(ours: Said, theirs: Said) -> bool:
     """Whether a harness repeats a message; it may have written a call's arguments anew, or cut blanks or
     reasoning."""
-    if ours == theirs:
-        return True
-    if ours.role != theirs.role or ours.role != "assistant":
-        return False
-    return _canonical(ours.text) == _canonical(theirs.text)
+    both_turns = ours.role == theirs.role == "assistant"
+    return ours == theirs or (both_turns and _canonical(ours.text) == _canonical(theirs.text))
 
 
 def _canonical(text: str) -> tuple[str, list[tuple[str, str]]]:
@@ -211,14 +211,11 @@ def _arguments(text: str) -> str:
 
 
 def completion(text: str, usage: Usage | None, call: HarnessCall, *, name: str, t: int) -> dict[str, Any]:
-    """Turn t as an answer to a call.
+    """Turn t, whose text is as a run stores it, as an answer to a call.
 
-    Args:
-        text: the turn, as a run stores it.
-        usage: its tokens; None where they are not known.
-        call: what is answered.
-        name: of the answer; the same for the same turn.
-        t: the turn's number, which makes the ids of its calls.
+    usage   the turn's tokens; None where they are not known
+    name    of the answer; the same for the same turn
+    t       makes the ids of the turn's calls
     """
     said, calls = calls_in(text) if call.has_tools else (text, [])
     message: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from agentloop.run.types import Unit
 from agentloop.serve.calls import Failed, HarnessCall, Refused
@@ -41,8 +41,6 @@ SPENT = Refused(
 MOVED = Refused(503, "moved", "this episode goes on with one that was given up: repeat the call")
 OVER = Refused(410, "over", "this episode is over")
 NEEDLESS = Refused(410, "not_needed", "this task needs no further episode: see GET /status")
-
-
 _NO_FURTHER = "the run was closed before the harness began a further episode of this task"
 
 
@@ -58,19 +56,15 @@ class KnownTask:
     """Units that need an episode."""
 
 
-class Begin(Protocol):
-    """Begins the units of a new task, with a demonstration if that was begun before; their number."""
-
-    def __call__(self, task: Task, *, with_demo: bool) -> int:
-        """See above."""
-        ...
+Begin = Callable[[Task, bool], int]
+"""Begins the units of a new task, with a demonstration if that was begun before; their number."""
 
 
 class Desk:
     """The harness's episodes by key, and the tasks that they belong to."""
 
     def __init__(self, journal: Journal, begin: Begin, serving: Serving) -> None:
-        self._journal, self._begin, self.serving = journal, begin, serving
+        self.journal, self._begin, self.serving = journal, begin, serving
         self.sessions: dict[str, Session] = {}
         self.tasks: dict[str, KnownTask] = {}
         self.ended: dict[str, Refused] = {}
@@ -85,7 +79,7 @@ class Desk:
 
     def recover(self, done: Callable[[Key], bool]) -> None:
         """Take up what the journal says; `done`: whether the run folder has a unit."""
-        recorded = self._journal.take_recorded()
+        recorded = self.journal.recorded()
         for episode in recorded:
             if done(episode.unit):
                 self.ended |= dict.fromkeys((episode.key, *episode.also), OVER)
@@ -126,7 +120,7 @@ class Desk:
                     return MOVED
                 given = session.find(call)
                 if isinstance(given, Reply):
-                    self._journal.replied(session.key, given)
+                    self.journal.replied(session.key, given)
                     asked = session.hear(given)
                     if asked is None:
                         raise STOPPED.again()
@@ -152,13 +146,9 @@ class Desk:
             self.end(session, NEEDLESS)
             return False
         self._is_back(session)
-        self._journal.replied(session.key, reply)
+        self.journal.replied(session.key, reply)
         session.hear(reply)
         return True
-
-    def sync(self) -> None:
-        """Wait until what the harness said is on the disk."""
-        self._journal.sync()
 
     def status(self) -> dict[str, Any]:
         """Counts, and the tasks that need further episodes."""
@@ -251,28 +241,25 @@ class Desk:
         known = self.tasks.get(task_id)
         if known is None:
             known = self.tasks[task_id] = KnownTask(Task(task_id, task_id, "harness"))
-            known.active = self._begin(known.task, with_demo=with_demo)
+            known.active = self._begin(known.task, with_demo)
         return known
 
     def _match(self, known: KnownTask) -> None:
         """Bring together units that need an episode and episodes whose harness still waits."""
+        known.seats = [(seat, future) for seat, future in known.seats if not future.done()]
         while known.seats and (session := next((s for s in known.waiting if s.wanted), None)) is not None:
             known.waiting.remove(session)
             seat, future = known.seats.pop(0)
-            if future.done():
-                known.waiting.insert(0, session)
-                continue
             episode = Recorded(session.key, session.task_id, seat.unit.key, seat.nth, session.first)
-            self._journal.began(episode)
+            self.journal.began(episode)
             session.seated = True
             future.set_result(session)
-
         given_up = self._given_up.get(known.task.task_id, ())
         if not given_up or asyncio.get_running_loop().time() < self._may_take_over:
             return
         for session, old in list(zip((s for s in known.waiting if s.wanted), given_up, strict=False)):
             known.waiting.remove(session)
-            self._journal.taken_over(old.key, session.key)
+            self.journal.taken_over(old.key, session.key)
             old.also.append(session.key)
             self.sessions[session.key] = old
             self._is_back(old)
@@ -304,12 +291,8 @@ class Seat:
         self.unit, self.nth = unit, 0
         self._desk = desk
         self._session: Session | None = None
-        self._usages: dict[str, Usage] = {}
+        self.usages: dict[str, Usage] = {}
         """Of the turns that were played, by their text: a repeated turn names its tokens again."""
-
-    def note(self, text: str, usage: Usage) -> None:
-        """Remember a turn's tokens."""
-        self._usages[text] = usage
 
     async def reset(self, seed: int) -> Reply:
         """Wait for the harness to begin an episode of the task."""
@@ -323,7 +306,7 @@ class Seat:
 
     async def step(self, text: str) -> Reply:
         """Answer the open call with a turn; what the harness says next, or its reward."""
-        self._playing.give(text, self._usages.get(text))
+        self._playing.give(text, self.usages.get(text))
         return await self._playing.heard(idle_s=self._desk.serving.idle_s)
 
     async def ask(self, question: str, **arguments: Any) -> Any:
@@ -334,10 +317,8 @@ class Seat:
 
     def ended(self, status: Status, error: str) -> None:
         """The episode has ended, as far as the run is concerned."""
-        told = f": {error}" if status in (Status.REPLAY_DESYNC, Status.ENVIRONMENT_ERROR) and error else ""
-        self.end(
-            Refused(410, str(status), f"this episode is over ({status}){told}") if told else _over(status)
-        )
+        told = status in (Status.REPLAY_DESYNC, Status.ENVIRONMENT_ERROR) and error
+        self.end(_over(status, f": {error}" if told else ""))
 
     def end(self, over: Refused) -> None:
         """End the episode that is being played, where there is one."""
@@ -352,18 +333,18 @@ class Seat:
         return self._session
 
 
+@dataclass
 class Harness:
     """The harness as a benchmark of which one unit is open."""
 
-    name, replay, capacity = "harness", Replay.CHECKED, 1
+    version: str
+    T_max: int
+    seat: Seat | None = None
+    """Of the unit that is open."""
+    name = "harness"
+    replay = Replay.CHECKED
+    capacity = 1
     policies: Sequence[str] = ()
-
-    def __init__(self, version: str, T_max: int, seat: Seat | None = None) -> None:
-        self.version, self.T_max, self._seat = version, T_max, seat
-
-    def at(self, seat: Seat) -> Harness:
-        """The same with the seat of a unit."""
-        return Harness(self.version, self.T_max, seat)
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """None: the harness names its tasks as it begins them."""
@@ -376,14 +357,14 @@ class Harness:
     @asynccontextmanager
     async def open(self, task: Task) -> AsyncIterator[Environment]:
         """The unit's seat."""
-        if self._seat is None:
+        if self.seat is None:
             raise EnvironmentFailed("no unit is being played")
-        yield self._seat
+        yield self.seat
 
     async def close(self) -> None:
         """Nothing to close."""
 
 
 @cache
-def _over(status: Status) -> Refused:
-    return Refused(410, str(status), f"this episode is over ({status})")
+def _over(status: Status, told: str) -> Refused:
+    return Refused(410, str(status), f"this episode is over ({status}){told}")

@@ -52,13 +52,11 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / FILE
-        self._recorded = list(_read(self.file))
         self._handle = os.fdopen(open_file(self.file, os.O_CREAT | os.O_APPEND), "ab", buffering=0)
 
-    def take_recorded(self) -> list[Recorded]:
-        """The episodes of the file, in the order in which they began; once, for they may be many."""
-        recorded, self._recorded = self._recorded, []
-        return recorded
+    def recorded(self) -> list[Recorded]:
+        """The episodes of the file, in the order in which they began; to be read before it is written."""
+        return list(_read(self.file))
 
     def began(self, episode: Recorded) -> None:
         """A harness's episode has a part to play."""
@@ -92,9 +90,7 @@ class Journal:
 
 
 def _read(file: Path) -> Iterator[Recorded]:
-    """Every episode of the journal; a last line that a kill has cut is not there."""
-    if not file.exists():
-        return
+    """Every episode of the journal; a last line that a kill has cut is taken off."""
     episodes: dict[str, Recorded] = {}
     whole = file.read_bytes()
     if whole and not whole.endswith(b"\n"):

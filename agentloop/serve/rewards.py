@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agentloop.serve.calls import Failed, Refused
 from agentloop.serve.desk import STOPPED, Desk
@@ -30,15 +30,7 @@ End = Reply | Failed
 Say = Callable[[str], None]
 
 
-class Records(Protocol):
-    """A framework's records."""
-
-    def new(self) -> Iterator[tuple[str, End]]:
-        """Key and end of each episode that was written since the last look."""
-        ...
-
-
-def records_of(spec: str, say: Say) -> Records:
+def records_of(spec: str, say: Say) -> Traces | Trials:
     """The records that `--rewards` names; `say` is told what cannot be read."""
     kind, _, folder = spec.partition(":")
     if kind not in KINDS or not folder or Path(folder).is_file():
@@ -48,7 +40,7 @@ def records_of(spec: str, say: Say) -> Records:
     return KINDS[kind](Path(folder), say)
 
 
-async def follow(desk: Desk, records: Records) -> None:
+async def follow(desk: Desk, records: Traces | Trials) -> None:
     """Give the rewards in the records to their episodes, as they are written; never returns."""
     waiting: list[tuple[str, End]] = []
     while True:
@@ -114,7 +106,7 @@ class Trials:
             yield f"{file.parent.name}__agent", end_of_trial(mapping(result))
 
 
-KINDS: dict[str, Callable[[Path, Say], Records]] = {"verifiers": Traces, "harbor": Trials}
+KINDS: dict[str, Callable[[Path, Say], Traces | Trials]] = {"verifiers": Traces, "harbor": Trials}
 
 
 def _ends(line: bytes) -> Iterator[tuple[str, End]]:

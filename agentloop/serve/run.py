@@ -8,8 +8,8 @@ that a server that was killed gives the same answers again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -37,13 +37,15 @@ from occupancy.runs import Run, only_writer
 
 END_S = 30.0
 """Seconds that models have for the turns that are open when the server ends."""
+Answering = Callable[[Desk, asyncio.Event], AbstractAsyncContextManager[None]]
+"""Answers the calls of a desk for as long as it is entered; it may set the event, to stop."""
 
 
 async def serve(
     folder: str | Path,
     setup: Setup,
     serving: Serving,
-    answer: Callable[[Desk, asyncio.Event], Awaitable[Callable[[], Awaitable[None]]]],
+    answer: Answering,
     *,
     progress: Progress = lambda done, total, rows: None,
 ) -> bool:
@@ -53,7 +55,7 @@ async def serve(
         folder: The run folder, new or begun with the same settings.
         setup: What is collected, with which policies, within which budget; its environments are a `Harness`.
         serving: How.
-        answer: Begins to answer calls of a desk, sets the event to stop, and returns what ends the answering.
+        answer: Answers the harness's calls.
         progress: Called after every commit.
 
     Raises:
@@ -90,9 +92,7 @@ class _Serving:
         self._begun, self._orders = 0, count()
         self._units_done = units_done(run)
 
-    async def until_done(
-        self, answer: Callable[[Desk, asyncio.Event], Awaitable[Callable[[], Awaitable[None]]]]
-    ) -> bool:
+    async def until_done(self, answer: Answering) -> bool:
         """Answer until there is nothing left to do, which is True, or until it is stopped."""
         self._desk.recover(self._is_done)
         flushed = asyncio.Event()
@@ -100,17 +100,12 @@ class _Serving:
         often.add_done_callback(self._flush_failed)
         done = False
         try:
-            unanswer = await answer(self._desk, self._stop)
-            try:
-                done = await self._until_stopped()
-            finally:
-                self._desk.refuse = self._desk.refuse or (CLOSED if done else STOPPED)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(END_S):
-                        while self._failure is None and any(s.in_play for s in self._desk.sessions.values()):
-                            await asyncio.sleep(0.02)
-                await self._give_up()
-                await unanswer()
+            async with answer(self._desk, self._stop):
+                try:
+                    done = await self._until_stopped()
+                finally:
+                    self._desk.refuse = self._desk.refuse or (CLOSED if done else STOPPED)
+                    await self._give_up()
         finally:
             flushed.set()
             with suppress(Exception):  # it is the failure already
@@ -134,7 +129,11 @@ class _Serving:
         return closed and not self._playing
 
     async def _give_up(self) -> None:
-        """End what is in play: it goes on when the run is served again."""
+        """End what is in play, after the turns that are open: it goes on when the run is served again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                while self._failure is None and any(s.in_play for s in self._desk.sessions.values()):
+                    await asyncio.sleep(0.02)
         while self._playing:
             for task in self._playing:
                 task.cancel()
@@ -143,7 +142,7 @@ class _Serving:
     def _is_done(self, unit: Key) -> bool:
         return place(unit) in self._units_done
 
-    def _begin(self, task: Task, *, with_demo: bool) -> int:
+    def _begin(self, task: Task, with_demo: bool) -> int:
         """Begin the units of a task that the run does not have yet; returns their number."""
         settings = self._setup.settings
         keys = keys_of(settings, task.task_id, settings.recipe.n)
@@ -160,7 +159,7 @@ class _Serving:
     async def _play(self, unit: Unit) -> None:
         seat, over = Seat(unit, self._desk), STOPPED
         try:
-            rows = await play_unit(unit, replace(self._setup, environments=self._harness.at(seat)))
+            rows = await play_unit(unit, replace(self._setup, environments=replace(self._harness, seat=seat)))
             over = OVER
             # What never began has no rows: it waits for another try.
             await self._committer.add({} if isinstance(rows, NotOpened) else rows)
@@ -191,5 +190,5 @@ class _Noted:
     async def __call__(self, ask: Ask) -> Answer:
         answer = await self._policy(ask)
         if isinstance(ask.env, Seat):
-            ask.env.note(answer.text, answer.usage)
+            ask.env.usages[answer.text] = answer.usage
         return answer

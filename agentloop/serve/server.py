@@ -15,7 +15,8 @@ import asyncio
 import hmac
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ _MODELS = {
 }
 
 
-def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -> web.Application:
+def application(desk: Desk, serving: Serving, *, say: Say) -> web.Application:
     """The aiohttp application; `say` is told once of each setting that a harness asks for in vain."""
     aio = web_of("agents")
     told: set[str] = set()
@@ -67,7 +68,7 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
 
     async def reward(request: web.Request) -> Any:
         used = desk.end_of(_key(request), _read_end(await body_of(request)))
-        await asyncio.to_thread(desk.sync)
+        await asyncio.to_thread(desk.journal.sync)
         return aio.json_response({"used": used})
 
     async def episode(request: web.Request) -> Any:
@@ -101,15 +102,15 @@ def application(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -
     return app
 
 
-async def answering(
-    desk: Desk, serving: Serving, *, say: Say, listens: Callable[[str], None]
-) -> Callable[[], Awaitable[None]]:
-    """Begin to answer the calls of a desk; `listens` is told the address. Returns what ends it."""
+@asynccontextmanager
+async def answering(desk: Desk, serving: Serving, *, say: Say = lambda line: None) -> AsyncIterator[str]:
+    """Answer the calls of a desk at the address that it gives; `say` as in `application`."""
     runner, port = await listening(application(desk, serving, say=say), serving.host, serving.port)
     host = f"[{serving.host}]" if ":" in serving.host else serving.host
-    listens(f"http://{host}:{port}")
-    cleanup: Callable[[], Awaitable[None]] = runner.cleanup
-    return cleanup
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
 
 
 def _turns(form: Any, desk: Desk, asked_in_vain: Say) -> Callable[[web.Request], Awaitable[Any]]:

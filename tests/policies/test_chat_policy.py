@@ -21,11 +21,12 @@ from agentloop import retries
 from agentloop.ledger.metered import ServerLost
 from agentloop.policies.chat import ChatPolicy, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec, address, identity, parse_chat
-from agentloop.policies.tool_text import calls_in, offered_tools, tool_messages, turn_text, with_tools
+from agentloop.policies.tool_text import calls_in, offered_tools, tool_messages, with_tools
 from agentloop.retries import retry_after
 from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, ContextOverflow, Message
 from benchmarks.mock_server import Mock
+from occupancy.record.calls import turn_text
 from occupancy.record.errors import InputError, RunError
 from occupancy.runs import open_run
 

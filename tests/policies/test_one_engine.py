@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="the extra 'agents' is not installed"
 from families import codec
 from tiny_model import save_tiny_model
 
-from agentloop.policies.by_name import open_token_policy
+from agentloop.policies.by_name import open_model
 from agentloop.policies.one_engine import OneEngine
 from agentloop.policies.token_policy import Engine, Sampled, TokenPolicy, TokenSpec
 from agentloop.render import Codec
@@ -78,7 +78,7 @@ def fake() -> Fake:
 
 def test_turns_are_those_of_a_fresh_engine(folders: list[str]) -> None:
     async def fresh(folder: str) -> Any:
-        alone = open_token_policy(f"transformers:{folder},{GREEDY}")
+        alone = open_model(f"transformers:{folder},{GREEDY}")
         try:
             return [(await alone(ask(n))).token_ids for n in (2, 5)]
         finally:
@@ -89,7 +89,7 @@ def test_turns_are_those_of_a_fresh_engine(folders: list[str]) -> None:
         try:
             found = []
             for folder in (*folders, folders[0]):
-                own = open_token_policy(f"transformers:{folder},{GREEDY}", engine=engine)
+                own = open_model(f"transformers:{folder},{GREEDY}", engine=engine)
                 found.append([(await own(ask(n))).token_ids for n in (2, 5)])
                 await own.close()
             return found
@@ -107,7 +107,7 @@ def test_another_model_is_refused_before_anything_is_played(folders: list[str], 
     engine = OneEngine()
 
     def also(folder: object, settings: str = GREEDY, kind: str = "transformers") -> TokenPolicy:
-        return open_token_policy(f"{kind}:{folder},{settings}", engine=engine)
+        return open_model(f"{kind}:{folder},{settings}", engine=engine)
 
     also(folders[0])
     also(folders[1])

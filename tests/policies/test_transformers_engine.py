@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers", reason="the extra 'agents' is
 from families import codec, tokenizer_of
 from tiny_model import save_tiny_model
 
-from agentloop.policies.by_name import open_token_policy
+from agentloop.policies.by_name import open_model
 from agentloop.policies.prompt_ids import PromptIds
 from agentloop.types import Answer, Ask, ContextOverflow, Message
 from occupancy.record.errors import InputError, RunError
@@ -33,7 +33,7 @@ def asks(n: int) -> list[Ask]:
 
 def answers(folder: Path, wanted: list[Ask], *, options: str = "") -> list[Answer]:
     async def main() -> list[Answer]:
-        policy = open_token_policy(f"transformers:{folder},max_tokens=12{options}")
+        policy = open_model(f"transformers:{folder},max_tokens=12{options}")
         try:
             return await asyncio.gather(*(policy(ask) for ask in wanted))
         finally:
@@ -77,7 +77,7 @@ def test_log_probabilities_can_be_left_out(folder: Path) -> None:
     assert [a.token_ids for a in given] == [
         a.token_ids for a in answers(folder, wanted, options=",temperature=0")
     ]
-    policy = open_token_policy(f"transformers:{folder},logprobs=0")
+    policy = open_model(f"transformers:{folder},logprobs=0")
     assert policy.traits.gives == {"text", "usage", "token_ids"}
 
 

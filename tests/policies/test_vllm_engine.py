@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 from families import codec
 from tiny_model import save_tiny_model
 
-from agentloop.policies.by_name import open_token_policy
+from agentloop.policies.by_name import open_model
 from agentloop.policies.one_engine import OneEngine
 from agentloop.policies.prompt_ids import PromptIds
 from agentloop.types import Answer, Ask, Message
@@ -32,7 +32,7 @@ def test_vllm_gives_ids_logprobs_and_seeded_turns(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "model")
 
     async def main() -> tuple[list[Answer], list[Answer], list[Answer]]:
-        policy = open_token_policy(f"vllm:{folder},max_tokens=8,window=128,at_once=16,dtype=float32,eager=1")
+        policy = open_model(f"vllm:{folder},max_tokens=8,window=128,at_once=16,dtype=float32,eager=1")
         try:
             first = await asyncio.gather(*(policy(ask) for ask in asks(4)))
             again = await asyncio.gather(*(policy(ask) for ask in reversed(asks(4))))
@@ -69,7 +69,7 @@ def test_an_engine_that_takes_other_weights_gives_the_turns_of_a_fresh_one(
         return [(answer.token_ids, round(answer.logprob, 3)) for answer in answers]
 
     async def fresh(folder: Path) -> list[Any]:
-        policy = open_token_policy(f"vllm:{folder},{settings}")
+        policy = open_model(f"vllm:{folder},{settings}")
         try:
             return await turns(policy)
         finally:
@@ -79,9 +79,7 @@ def test_an_engine_that_takes_other_weights_gives_the_turns_of_a_fresh_one(
         engine = OneEngine()
         try:
             order = (0, 1, 2, 0)
-            return [
-                await turns(open_token_policy(f"vllm:{folders[i]},{settings}", engine=engine)) for i in order
-            ]
+            return [await turns(open_model(f"vllm:{folders[i]},{settings}", engine=engine)) for i in order]
         finally:
             await engine.close()
 

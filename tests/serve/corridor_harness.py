@@ -146,11 +146,12 @@ async def served(folder: Path, setup: Setup, *, ended: bool = True, **serving: A
 
     desks: list[Desk] = []
 
-    async def answer(desk: Desk, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
+    @asynccontextmanager
+    async def answer(desk: Desk, stop: asyncio.Event) -> AsyncIterator[None]:
         desks.append(desk)
-        return await answering(
-            desk, how, say=lambda line: None, listens=lambda address: opened.set_result((address, stop))
-        )
+        async with answering(desk, how) as address:
+            opened.set_result((address, stop))
+            yield
 
     running = asyncio.create_task(serve(folder, setup, how, answer))
     done, _ = await asyncio.wait([running, opened], return_when=asyncio.FIRST_COMPLETED)

@@ -264,7 +264,7 @@ def test_a_reward_is_known_again_by_the_key_that_took_an_episode_over(tmp_path: 
             journal.began(Recorded("first", "task", unit, 0, call))
             journal.taken_over("first", "second")
         with closing(Journal(tmp_path)) as journal:
-            desk = Desk(journal, lambda task, *, with_demo: 0, Serving())
+            desk = Desk(journal, lambda task, with_demo: 0, Serving())
             desk.recover(lambda key: key == unit)
             for key in ("first", "second"):
                 assert not desk.end_of(key, Reply("", done=True, reward=1.0))

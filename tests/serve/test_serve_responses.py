@@ -16,8 +16,8 @@ openai = pytest.importorskip("openai")
 from corridor_harness import ENDED, FIRST, RECIPE, Client, Reader, during, setup_of
 from toy_runs import attempts, rows
 
-from agentloop.policies.tool_text import turn_text
 from agentloop.types import Ask
+from occupancy.record.calls import turn_text
 from occupancy.runs import open_run
 
 WALK = {"type": "function", "name": "walk", "parameters": {"type": "object"}, "strict": None}

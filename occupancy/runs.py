@@ -248,9 +248,14 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
     return Run(folder, recipe, info)
 
 
-_INFO = {"handback": list, "replicates": int, "n_tasks": int, "made_with": dict, "cut": dict} | dict.fromkeys(
-    ("student", "teacher", "environment", "kind"), str
-)
+_INFO = {
+    "handback": list,
+    "replicates": int,
+    "n_tasks": int,
+    "attempts": int,
+    "made_with": dict,
+    "cut": dict,
+} | dict.fromkeys(("student", "teacher", "environment", "kind"), str)
 """Type of what is read of run.json, where it is there."""
 
 

@@ -329,6 +329,13 @@ def _cautions(scores: pd.DataFrame, scored: bool) -> list[str]:
             f"Attempts that ended in an error ({named}) "
             + ("are left out." if scored else "count as failures.")
         )
+    left = scores.groupby(["arm", "training"], sort=False)["missing"].first().groupby("arm", sort=False).sum()
+    for name, n in left[left > 0].items():
+        played = int((scores["arm"] == name).sum())
+        said.append(
+            f"{name}: {n:,} of {played + n:,} attempts are missing. The same `fewsteps evaluate` plays what "
+            f"it had not played; files that were lost have to be restored."
+        )
     for arm, rows in scores.groupby("arm", sort=False):
         used = rows[~rows["no_data"]] if scored else rows
         tasks, shared = rows["task_id"].nunique(), len(_by_training(used, 1))

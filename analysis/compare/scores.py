@@ -14,7 +14,7 @@ from occupancy.runs import open_run
 
 Source = str | Path | Mapping[str, Sequence[float]]
 """The folder of an evaluation, or {task_id: [rewards]}."""
-COLUMNS = ("arm", "training", "task_id", "cluster_id", "attempt", "success", "no_data")
+COLUMNS = ("arm", "training", "task_id", "cluster_id", "attempt", "success", "no_data", "missing")
 
 
 def read_scores(
@@ -29,7 +29,8 @@ def read_scores(
 
     Returns:
         A frame with the columns COLUMNS: arm, training (from 0 in each arm), task_id, cluster_id, attempt,
-        success (0 or 1), no_data (the attempt ended in an error, and counts as a failure).
+        success (0 or 1), no_data (the attempt ended in an error, and counts as a failure), missing (how many
+        attempts its evaluation should have and has not).
 
     Raises:
         DataError: An evaluation that is empty, broken or holds a task's attempt twice; arms that were
@@ -72,6 +73,12 @@ def read_scores(
 def _of_folder(folder: Path) -> tuple[list[dict[str, Any]], Any, float]:
     run = open_run(folder)
     found = run.read("evaluations").to_pandas()
+    planned = run.info.get("n_tasks", 0) * run.info.get("attempts", 0)
+    if found.empty and planned:
+        raise DataError(
+            f"{folder} holds none of its {planned:,} attempts: restore its parts/, or play them again with "
+            f"the same `fewsteps evaluate`"
+        )
     if found.empty:
         raise DataError(f"{folder} holds no evaluation: expected the --out of `fewsteps evaluate`")
     if (many := found["training_id"].nunique()) > 1:
@@ -80,7 +87,8 @@ def _of_folder(folder: Path) -> tuple[list[dict[str, Any]], Any, float]:
         )
     if found.duplicated(["task_id", "attempt"]).any():
         raise DataError(f"{folder} holds an attempt at a task twice: a part was copied; remove one of them")
-    rows = found.assign(no_data=found["status"].isin(NO_DATA)).to_dict("records")
+    missing = max(0, planned - len(found))
+    rows = found.assign(no_data=found["status"].isin(NO_DATA), missing=missing).to_dict("records")
     return rows, run.info.get("environment"), run.recipe.success_at
 
 
@@ -97,6 +105,7 @@ def _of_rewards(rewards: Mapping[str, Sequence[float]], arm: str) -> Iterator[di
                 "attempt": attempt,
                 "score": float(score),
                 "no_data": False,
+                "missing": 0,
             }
 
 

@@ -151,7 +151,7 @@ def _is_done(cells: Path, name: str) -> bool:
 def left_of(folder: Path, config: StudyConfig, *, at_once: int) -> list[Left]:
     """What is left of every stage that buys or trains something."""
     have = {name: (folder / name / "run.json").exists() for name in ("pilot", "collection")}
-    begun = [place.name for place in (folder / "parts").glob("*") if (place / "run.json").exists()]
+    begun = [place.name for place in (folder / "pieces").glob("*") if (place / "run.json").exists()]
 
     def parts(name: str, n: int) -> int:
         return n - sum(part.startswith(f"{name}-") for part in begun)

@@ -91,8 +91,15 @@ class Laboratory:
     def _evaluate(self, job: Student, folder: Path) -> None:
         law = WorldTrainer(self.world).law(job.folders)
         recipe = Recipe("evaluation", teacher="none", T_max=self.world.horizon)
-        info = {"kind": "evaluation", "environment": f"world {self.world.name}", "tasks": job.tasks}
-        run = create_run(folder, recipe, info | {"student": "student", "attempts": job.attempts})
+        info = {
+            "kind": "evaluation",
+            "environment": f"world {self.world.name}",
+            "student": "student",
+            "tasks": job.tasks,
+            "n_tasks": sum(_slice(spec)[2] for spec in job.tasks.split("+")),
+            "attempts": job.attempts,
+        }
+        run = create_run(folder, recipe, info)
         luck = int.from_bytes(blake2b(law.tobytes() + job.seed.to_bytes(8), digest_size=4).digest())
         run.commit({"evaluations": self._scores(law, job, luck)})
 

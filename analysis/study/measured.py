@@ -157,7 +157,14 @@ def read_sweep(folder: Path, registered: Mapping[str, Any]) -> tuple[Sweep, list
     own = {name: folder / "cells" / name for name in names if (folder / "cells" / name / "run.json").exists()}
     if not own:
         raise DataError(f"{folder}/cells holds no evaluation: go on with the sweep")
-    return Sweep(folder, cells, read_scores(own)), missing
+    scores = read_scores(own)
+    for name, n in scores.groupby("arm")["missing"].first().items():
+        if n:
+            raise DataError(
+                f"{own[str(name)]} lacks {n:,} of its attempts: restore its parts/ from where the study was "
+                f"copied, or delete the folder, and the same command plays it again"
+            )
+    return Sweep(folder, cells, scores), missing
 
 
 def label(arm: Arm) -> str:

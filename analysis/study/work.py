@@ -142,7 +142,7 @@ class Study:
         """A collection whose tasks are shared by several jobs, as one run folder."""
         if final.exists():
             return
-        place = self.folder / "parts"
+        place = self.folder / "pieces"
         outs = [place / f"{final.name}-{k}" for k in range(parts)]
         jobs = [
             (job(part, place / "unfinished" / out.name, k), out)

@@ -99,7 +99,7 @@ def copy_study(study: Path, out: Path) -> None:
     """Everything of a study but weights, locks and cuts, as small as it gets."""
     for info in sorted(study.rglob("run.json")):
         where = info.parent.relative_to(study)
-        if not where.is_relative_to(CUTS) and where.parts[0] not in ("work", "parts"):
+        if not where.is_relative_to(CUTS) and where.parts[0] not in ("work", "pieces"):
             copy_run(open_run(info.parent), out / where, whole=str(where) in REGISTERED)
     for file in [*study.iterdir(), *(study / "cells").iterdir()]:
         if file.is_file():

@@ -301,6 +301,21 @@ def test_every_attempt_without_a_reward_counts_as_evaluate_counts_it(tmp_path: P
     assert (told["success"]["n"], told["success_of_scored"]["n"]) == (8, 5)
 
 
+def test_an_evaluation_that_is_not_whole_is_told(tmp_path: Path) -> None:
+    settings = Evaluation("drunk", "4", 3)
+    for name, policy in (("a", drunk), ("b", expert)):
+        asyncio.run(evaluate(tmp_path / name, settings, environments=Corridors(), policy=policy))
+    part = create_run(tmp_path / "part", *_like(tmp_path / "a"))
+    part.commit({"evaluations": open_run(tmp_path / "a").read("evaluations").to_pylist()[:7]})
+    found = compare([part.folder, tmp_path / "b"])
+    assert found.rates[0].attempts == 7
+    assert "5 of 12 attempts are missing" in found.cautions[0]
+    assert not any("missing" in said for said in compare([tmp_path / "a", tmp_path / "b"]).cautions)
+    empty = create_run(tmp_path / "empty", *_like(tmp_path / "a"))
+    with pytest.raises(DataError, match="none of its 12 attempts: restore its parts/"):
+        compare([empty.folder, tmp_path / "b"])
+
+
 def _like(folder: Path) -> tuple[Recipe, dict[str, Any]]:
     run = open_run(folder)
     return run.recipe, run.info

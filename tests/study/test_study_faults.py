@@ -10,7 +10,7 @@ from test_study import CONFIG
 
 from analysis.cli import main
 from analysis.study.accounts import jobs_of, machines_of
-from occupancy.runs import only_writer
+from occupancy.runs import only_writer, open_run
 
 DEEP = "[" * 200_000
 
@@ -131,6 +131,18 @@ def test_a_damaged_or_lost_file_is_one_line(
 ) -> None:
     (study / name).unlink() if text is None else (study / name).write_text(text, "utf-8")
     refused(capsys, str(study), config, "--out", study)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_cell_whose_attempts_were_lost_is_not_judged_by_the_others(
+    keep: int, config: Path, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = open_run(study / "cells" / "pure-bc-12000-s0")
+    rows = cell.read("evaluations").to_pylist()
+    shutil.rmtree(cell.folder / "parts")
+    if keep:
+        cell.commit({"evaluations": rows[keep:]})
+    refused(capsys, "restore its parts/", config, "--out", study)
 
 
 def test_damaged_lines_of_the_log_are_left_out(config: Path, study: Path) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy.record.errors import InputError
 from occupancy.record.show import Unbroken, add_json, say, show
 from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, amount, option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from analysis.plan.costs import Prices
-    from analysis.plan.trainer import Bench
+    from analysis.plan.trainer import Bench, Effort
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,23 +24,24 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         description="Say which recipe a budget should buy, from a pilot that `fewsteps collect --pilot` "
         "recorded, and which others cannot be excluded.",
     )
-    plan.add_argument(
+    add = plan.add_argument
+    add(
         "run", nargs="?", metavar="RUN", help="the pilot's run folder; with --design any earlier run, or none"
     )
-    plan.add_argument(
+    add(
         "--budget",
         type=option(amount),
         required=True,
         metavar="N",
         help="teacher tokens to buy such as 300k or 1.2M, the pilot's included; money on the money axis",
     )
-    plan.add_argument(
+    add(
         "--axis",
         choices=("inference", "training", "money"),
         default="inference",
         help="what the budget counts: all teacher output tokens, those of accepted traces, or money",
     )
-    plan.add_argument(
+    add(
         "--already",
         action="extend",
         nargs="+",
@@ -50,25 +50,21 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="runs that are paid for, as D_BC: not charged, and trained on by every student; the pilot "
         "may be one",
     )
-    plan.add_argument(
-        "--prices",
-        metavar="FILE.toml",
-        help="price table in TOML, the same as for `collect`",
-    )
-    plan.add_argument(
+    add("--prices", metavar="FILE.toml", help="price table in TOML, the same as for `collect`")
+    add(
         "--pool",
         type=option(Count),
         metavar="N",
         help="tasks that the budget can be spread over (default: the pilot's or, if these would be repeated "
         "often, its split's)",
     )
-    plan.add_argument(
+    add(
         "--mixed",
         action="store_true",
         help="compare arms that buy only contexts with mixed outcomes, too; the student plays more for them",
     )
-    plan.add_argument("--seed", type=option(Seed), default=0, help="of the draws (default 0)")
-    plan.add_argument(
+    add("--seed", type=option(Seed), default=0, help="of the draws (default 0)")
+    add(
         "--what-if",
         action="append",
         default=[],
@@ -77,10 +73,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     add_trainings(plan)
     _add_design(plan)
-    plan.add_argument("--all", action="store_true", help="show every candidate")
-    plan.add_argument("--page", metavar="FILE", help="write the plan as one HTML page, with its figure")
-    plan.add_argument("--out", metavar="PLAN.toml", help="write what `spend`, `collect` and `train` take")
-    plan.add_argument(
+    add("--all", action="store_true", help="show every candidate")
+    add("--page", metavar="FILE", help="write the plan as one HTML page, with its figure")
+    add("--out", metavar="PLAN.toml", help="write what `spend`, `collect` and `train` take")
+    add(
         "--least-gain",
         type=option(Positive),
         default=0.001,
@@ -113,10 +109,7 @@ def add_trainings(plan: argparse.ArgumentParser) -> None:
         help="most trainings, kept ones included (default 16)",
     )
     trainings.add_argument(
-        "--gpu-minutes",
-        type=option(Positive),
-        metavar="M",
-        help="most minutes of new trainings",
+        "--gpu-minutes", type=option(Positive), metavar="M", help="most minutes of new trainings"
     )
 
 
@@ -150,19 +143,6 @@ def _add_design(plan: argparse.ArgumentParser) -> None:
         )
 
 
-def _plan(arguments: argparse.Namespace) -> int:
-    if arguments.design:
-        return _design(arguments)
-    given = [name for name in (*GUESSES, "replicates") if getattr(arguments, name) is not None]
-    if arguments.run is None or given:
-        raise InputError(
-            f"--{given[0].replace('_', '-')} without --design: a plan reads it from the pilot; leave it out"
-            if given
-            else "no RUN was given: name the pilot's run folder, or design one with --design"
-        )
-    return _plan_run(arguments)
-
-
 NO_PLAN = ("page", "out", "mixed", "what_if", "already", "all", "trainer", "train", "gpu_minutes")
 """Options of a plan, which a design has no use for."""
 
@@ -179,7 +159,8 @@ def _design(arguments: argparse.Namespace) -> int:
     from analysis.plan.guesses import Guesses, from_run
 
     given = {name: getattr(arguments, name) for name in GUESSES if getattr(arguments, name) is not None}
-    guesses, names = Guesses(**given, sources=dict.fromkeys(given, "given")), None
+    guesses = Guesses(**given, sources=dict.fromkeys(given, "given"))
+    names: dict[str, Any] = {}
     if arguments.run is not None:
         guesses, names = from_run(arguments.run, guesses)
     found = design(
@@ -206,14 +187,20 @@ def _prices(arguments: argparse.Namespace) -> Prices | None:
     return Prices.from_toml(arguments.prices, teacher=teacher)
 
 
-def _plan_run(arguments: argparse.Namespace) -> int:
+def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.design:
+        return _design(arguments)
+    if given := [name for name in (*GUESSES, "replicates") if getattr(arguments, name) is not None]:
+        flag = given[0].replace("_", "-")
+        raise InputError(f"--{flag} without --design: a plan reads it from the pilot; leave it out")
+    if arguments.run is None:
+        raise InputError("no RUN was given: name the pilot's run folder, or design one with --design")
     # Read when numpy is loaded, below. A plan's matrices are small: threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from analysis.plan.answer import table
     from analysis.plan.command_lines import capitals
     from analysis.plan.planner import plan
     from analysis.plan.purchase import commands, new_plan, plan_file, write_plan
-    from analysis.plan.trainer import Effort
     from occupancy.record.pages import new_page
 
     # Before trainings that may take hours.
@@ -223,7 +210,6 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         new_page(arguments.page, option="--page")
     if arguments.out is not None:
         new_plan(arguments.out)
-    minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     beside = [run for run in arguments.already if os.path.realpath(run) != os.path.realpath(arguments.run)]
     found = plan(
         arguments.run,
@@ -234,8 +220,8 @@ def _plan_run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         what_if=arguments.what_if,
         mixed=arguments.mixed,
-        bench=bench_of(arguments, beside=beside),
-        effort=Effort(arguments.trainings, minutes),
+        bench=bench_of(arguments, beside=bool(beside)),
+        effort=effort_of(arguments),
         least_gain=arguments.least_gain,
         pool=arguments.pool,
         progress=say,
@@ -253,8 +239,15 @@ def _plan_run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def bench_of(arguments: argparse.Namespace, *, beside: Sequence[str] = ()) -> Bench | None:
-    """Where trainings are made, on the runs beside too; None without a trainer."""
+def effort_of(arguments: argparse.Namespace) -> Effort:
+    """How much may be trained."""
+    from analysis.plan.trainer import Effort
+
+    return Effort(arguments.trainings, arguments.gpu_minutes or math.inf)
+
+
+def bench_of(arguments: argparse.Namespace, *, beside: bool) -> Bench | None:
+    """Where trainings are made; None without a trainer. beside: on further runs too."""
     if arguments.trainer is None and arguments.train is None:
         return None
     from analysis.plan.trainer import Bench, named_trainer
@@ -264,6 +257,6 @@ def bench_of(arguments: argparse.Namespace, *, beside: Sequence[str] = ()) -> Be
     if arguments.train is not None:
         from analysis.plan.product import read_product
 
-        product = read_product(arguments.train, run, beside=bool(beside))
+        product = read_product(arguments.train, run, beside=beside)
         return Bench(run, product, product.name)
     return Bench(run, named_trainer(arguments.trainer), arguments.trainer)

@@ -8,36 +8,33 @@ where all turns share one token cap, and where the context is compacted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from agentloop.ledger.budget import AXES
 from analysis.plan.pilot import Contexts, Floats, Pilot, TeacherTurns
 from occupancy.record.errors import InputError
 from occupancy.record.prices import PICO, read_prices
+from occupancy.record.specs import MOST, NotNegative, check
 from occupancy.statistics.clusters import clustered_ratio
-
-AXES = ("inference", "training", "money")
 
 
 @dataclass(frozen=True)
 class Prices:
     """Money for a million tokens of each kind."""
 
-    output: float
-    prompt: float = 0.0
-    cached: float = 0.0
+    output: NotNegative
+    prompt: NotNegative = 0.0
+    cached: NotNegative = 0.0
     """Of the prompt tokens that were read from a cache; they are charged at this price only."""
-    context: float = 0.0
+    context: NotNegative = 0.0
     """Fixed price of one context: the student's rollout and the environment, in money."""
 
     def __post_init__(self) -> None:
-        for name in ("output", "prompt", "cached", "context"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
-                raise InputError(f"price {name}={value!r}: expected a finite number of at least 0")
+        check(self, of="price")
         if self.output + self.prompt + self.cached + self.context == 0:
             raise InputError("all prices are 0: expected at least one above; use --axis inference instead")
 
@@ -49,6 +46,21 @@ class Prices:
         return cls(
             price.output / million, price.input / million, price.cached_input / million, table.context / PICO
         )
+
+
+def check_budget(budget: Any, *, axis: str, prices: Prices | None) -> None:
+    """Refuse a budget, or an axis without prices, that nothing can be bought with: InputError."""
+    if axis not in AXES:
+        raise InputError(f"axis {axis!r}: expected one of {', '.join(AXES)}")
+    if isinstance(budget, str) or not 0 < budget <= MOST:
+        raise InputError(f"budget {budget!r}: expected a number above 0 and up to {MOST:g}")
+    if axis == "money" and prices is None:
+        raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
+
+
+def axes_of(prices: Prices | None) -> list[str]:
+    """Axes on which something has a cost: money with prices only."""
+    return [axis for axis in AXES if axis != "money" or prices is not None]
 
 
 @dataclass(frozen=True)
@@ -76,40 +88,31 @@ class Costs:
     demo_sequence: float
     """Student-tokenizer tokens of its whole training row."""
 
-    def axis(self, name: str) -> Floats:
-        """[T_max] what a context costs on an axis."""
-        found = {"inference": self.inference, "training": self.training, "money": self.money}[name]
-        if found is None:
-            raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
-        return found
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values; K runs over 1 .. T_max."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in arrays.items()}
+        plain = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in asdict(self).items()}
         return {"K": list(range(1, len(self.inference) + 1)), **plain}
 
 
 def costs(pilot: Pilot, *, prices: Prices | None = None) -> Costs:
     """Price every depth from the pilot's continuations; see `Costs` for units."""
     contexts, T_max = pilot.contexts, pilot.recipe.T_max
-    axes = [name for name in AXES if name != "money" or prices is not None]
-    means = [_mean(pilot, costs_of_contexts(pilot, axis=name, prices=prices)) for name in axes]
-    lengths = pilot.demo_turns.lengths
+    means = {
+        axis: _mean(pilot, costs_of_contexts(pilot, axis=axis, prices=prices)) for axis in axes_of(prices)
+    }
+    money, money_se = means.get("money", (None, None))
+    targets = contexts.turns.student * contexts.turns.trained
+    shown = len(pilot.demo_turns.lengths)
     return Costs(
-        inference=means[0][0],
-        inference_se=means[0][1],
-        training=means[1][0],
-        training_se=means[1][1],
-        money=means[2][0] if prices is not None else None,
-        money_se=means[2][1] if prices is not None else None,
+        *means["inference"],
+        *means["training"],
+        money,
+        money_se,
         c0=0.0 if prices is None else prices.context + _prefix_money(contexts.turns, prices),
-        target=_mean(
-            pilot, per_context(contexts, contexts.turns.student * contexts.turns.trained, T_max=T_max)
-        )[0],
+        target=_mean(pilot, per_context(contexts, targets, T_max=T_max))[0],
         sequence=_mean(pilot, _sequences(pilot))[0],
-        demo=float(pilot.demo_turns.output.sum() / len(lengths)) if len(lengths) else np.nan,
-        demo_sequence=_demo_sequence(pilot) if len(lengths) else np.nan,
+        demo=float(pilot.demo_turns.output.sum() / shown) if shown else np.nan,
+        demo_sequence=_demo_sequence(pilot) if shown else np.nan,
     )
 
 
@@ -136,23 +139,23 @@ def _demo_sequence(pilot: Pilot) -> float:
 
 def costs_of_contexts(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
     """[C, T_max] what each context costs on an axis at K = 1 .. T_max, fixed costs included."""
-    contexts, T_max = pilot.contexts, pilot.recipe.T_max
-    if axis == "money" and prices is not None:
-        return per_context(contexts, turn_money(contexts.turns, prices), T_max=T_max) + prices.context
-    return per_context(contexts, _tokens(contexts.turns, axis=axis), T_max=T_max)
+    each = turn_costs(pilot.contexts.turns, axis=axis, prices=prices)
+    fixed = prices.context if axis == "money" and prices is not None else 0.0
+    return per_context(pilot.contexts, each, T_max=pilot.recipe.T_max) + fixed
 
 
 def demo_cost(pilot: Pilot, *, axis: str, prices: Prices | None) -> Floats:
     """[B] what each demonstration costs on an axis."""
     turns = pilot.demo_turns
-    paid = _tokens(turns, axis=axis)
-    if axis == "money" and prices is not None:
-        paid = turn_money(turns, prices)
+    paid = turn_costs(turns, axis=axis, prices=prices)
     return np.add.reduceat(np.append(paid, 0.0), turns.offsets[:-1]) * (turns.lengths > 0)
 
 
-def turn_money(turns: TeacherTurns, prices: Prices) -> Floats:
-    """[N] money of each turn; output only where any prompt is unknown (see `prompts_known`)."""
+def turn_costs(turns: TeacherTurns, *, axis: str, prices: Prices | None) -> Floats:
+    """[N] what each turn costs on an axis; money of output only where any prompt is unknown."""
+    if axis != "money":
+        return turns.retained * turns.trained if axis == "training" else turns.output
+    assert prices is not None, "the money axis is refused without prices before it gets here"
     paid = turns.output * prices.output
     if prompts_known(turns):
         cached = np.nan_to_num(turns.cached)
@@ -170,27 +173,22 @@ def pilot_price(pilot: Pilot, *, axis: str, prices: Prices | None) -> float:
 
     C_tr is of turns that can be trained on, so that failed calls have none; their prompts are not known.
     """
-    turns = (pilot.contexts.turns, pilot.demo_turns)
     if axis == "inference":
         return float(pilot.tokens)
-    if axis == "training":
-        return float(sum(_tokens(part, axis=axis).sum() for part in turns))
-    assert prices is not None, "the money axis is refused without prices before it gets here"
-    failed = pilot.failed_tokens * prices.output / 1e6 + prices.context * len(pilot.contexts)
-    return float(sum(turn_money(part, prices).sum() for part in turns) + failed)
-
-
-def _tokens(turns: TeacherTurns, *, axis: str) -> Floats:
-    return turns.retained * turns.trained if axis == "training" else turns.output
+    turns = (pilot.contexts.turns, pilot.demo_turns)
+    paid = sum(turn_costs(part, axis=axis, prices=prices).sum() for part in turns)
+    if axis == "money" and prices is not None:
+        paid += pilot.failed_tokens * prices.output / 1e6 + prices.context * len(pilot.contexts)
+    return float(paid)
 
 
 def _prefix_money(turns: TeacherTurns, prices: Prices) -> float:
     """Mean money of the first turn's prompt."""
-    first = turns.offsets[:-1][turns.lengths > 0]
-    only_prompt = Prices(0.0, prices.prompt, prices.cached) if prices.prompt + prices.cached else None
-    if only_prompt is None or not prompts_known(turns):
+    if not prices.prompt + prices.cached or not prompts_known(turns):
         return 0.0
-    return float(turn_money(turns, only_prompt)[first].sum() / len(turns.lengths))
+    first = turns.offsets[:-1][turns.lengths > 0]
+    prompts = turn_costs(turns, axis="money", prices=Prices(0.0, prices.prompt, prices.cached))
+    return float(prompts[first].sum() / len(turns.lengths))
 
 
 def _mean(pilot: Pilot, values: Floats) -> tuple[Floats, Floats]:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentloop.policies.chat_spec import bounds_a_turn
 from analysis.plan.command_lines import collecting
-from analysis.plan.costs import AXES, Prices
+from analysis.plan.costs import Prices, check_budget
 from analysis.plan.doubts import PILOT_SHARE
 from analysis.plan.guesses import Guesses
 from analysis.plan.pilot import LEAST_TASKS
@@ -91,7 +92,6 @@ class Design(Shows):
     smallest_budget: float
     """The smallest at which a pilot pays."""
     guesses: Guesses
-    pool: int | None
     command: str
     reason: str = ""
     """Why it is too small."""
@@ -155,23 +155,27 @@ def design(
         >>> found.status, found.size.tasks
         ('designed', 100)
     """
-    _check(budget=budget, axis=axis, prices=prices, pool=pool, replicates=replicates)
+    check_budget(budget, axis=axis, prices=prices)
+    for name, value in (("pool", pool), ("replicates", replicates)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name} {value}: expected at least 1")
     guesses = guesses or Guesses()
     paid = axis == "money" and prices is not None and prices.context > 0
     M = replicates or (REPLICATES_PAID if paid else REPLICATES_FREE)
     depths = _depths(guesses)
     shop = _Shop(guesses, budget, prices if axis == "money" else None, pool, len(depths) * M, M)
     least, most = shop.size(LEAST_TASKS), shop.size(_wanted(shop))
+    status, chosen, reason, command = "pilot_too_small", least, "", ""
     if pool is not None and pool < LEAST_TASKS:
-        status, chosen = "pilot_too_small", least
         reason = f"{pool} tasks in the pool: expected at least {LEAST_TASKS}, errors are clustered by task"
     elif least.share > PILOT_SHARE:
-        status, chosen = "pilot_too_small", least
         reason = (
             f"the smallest pilot takes {least.share:.0%} of the budget: expected at most {PILOT_SHARE:.0%}"
         )
     else:
-        status, chosen, reason = "designed", shop.largest(LEAST_TASKS, most.continuations), ""
+        status, chosen = "designed", shop.largest(LEAST_TASKS, most.continuations)
+        cap = None if axis == "money" else budget
+        command = _command(chosen, depths, M, guesses, cap=cap, run=run or {})
     ladder = sorted({*LADDER, chosen.continuations})
     return Design(
         status=status,
@@ -183,10 +187,7 @@ def design(
         sizes=tuple(dict.fromkeys(shop.size(contexts) for contexts in ladder)),
         smallest_budget=least.price / PILOT_SHARE,
         guesses=guesses,
-        pool=pool,
-        command=_command(chosen, depths, M, guesses, cap=None if axis == "money" else budget, run=run or {})
-        if status == "designed"
-        else "",
+        command=command,
         reason=reason,
     )
 
@@ -233,11 +234,9 @@ class _Shop:
 
     def largest(self, least: int, most: int) -> Size:
         """The largest that stays within PILOT_SHARE; every price rises with the contexts."""
-        low, high = least, max(least, most)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.size(middle).share <= PILOT_SHARE else (low, middle - 1)
-        return self.size(low)
+        larger = range(least + 1, most + 1)
+        fit = bisect_right(larger, PILOT_SHARE, key=lambda contexts: self.size(contexts).share)
+        return self.size(least + fit)
 
 
 def gain_variance(p: float, replicates: int) -> float:
@@ -293,18 +292,3 @@ def _command(
             *("--demo-tasks", str(size.demos), *limit),
         ]
     )
-
-
-def _check(
-    *, budget: float, axis: str, prices: Prices | None, pool: int | None, replicates: int | None
-) -> None:
-    if axis not in AXES:
-        raise InputError(f"axis {axis!r}: expected one of {', '.join(AXES)}")
-    given: Any = budget
-    if isinstance(given, str) or not 0 < given < math.inf:
-        raise InputError(f"budget {budget!r}: expected a finite number above 0")
-    if axis == "money" and prices is None:
-        raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
-    for name, value in (("pool", pool), ("replicates", replicates)):
-        if value is not None and value < 1:
-            raise InputError(f"--{name} {value}: expected at least 1")

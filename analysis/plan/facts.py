@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.curves.arms import FILTERED
 from analysis.curves.prior import Facts
-from analysis.plan.costs import per_context
+from analysis.plan.costs import costs_of_contexts
 from analysis.plan.pilot import Episodes, Floats, Pilot
 from analysis.plan.reweigh import kept, proposed
 from occupancy.statistics.clusters import clustered_ratio
@@ -55,13 +55,12 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
     )
 
 
-def pass_at_1(pilot: Pilot, episodes: Episodes) -> tuple[float, float]:
-    """Success of the pilot's rollouts or demonstrations and its standard error; NaN without rewards."""
+def pass_at_1(episodes: Episodes) -> tuple[float, float]:
+    """Success of episodes and its standard error; NaN without rewards."""
     known = np.isfinite(episodes.R)
     if not known.any():
         return math.nan, math.nan
-    own, cluster = episodes.R[known], episodes.cluster[known]
-    mean, se = clustered_ratio(own, np.ones(len(own)), cluster=cluster)
+    mean, se = clustered_ratio(episodes.R[known], np.ones(known.sum()), cluster=episodes.cluster[known])
     return float(mean), float(se)
 
 
@@ -73,10 +72,9 @@ def from_learner(pilot: Pilot) -> float:
 
 def accepted(pilot: Pilot) -> dict[str, float]:
     """By recipe with a filter: share of what it buys, in tokens, that it trains on; NaN if it buys none."""
-    whole = per_context(pilot.contexts, pilot.contexts.turns.output, T_max=pilot.recipe.T_max)[:, -1]
-    return {recipe: _share(pilot, recipe, whole) for recipe in FILTERED}
-
-
-def _share(pilot: Pilot, recipe: str, tokens: Floats) -> float:
-    played, used = proposed(pilot, recipe) * tokens, kept(pilot, recipe) * tokens
-    return float(used.sum() / played.sum()) if played.sum() > 0 else math.nan
+    whole = costs_of_contexts(pilot, axis="inference", prices=None)[:, -1]
+    shares = {}
+    for recipe in FILTERED:
+        played, used = (law(pilot, recipe) * whole for law in (proposed, kept))
+        shares[recipe] = float(used.sum() / played.sum()) if played.sum() > 0 else math.nan
+    return shares

@@ -6,17 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentloop.run.episode import NO_DATA
 from occupancy.importers.rows import WORDS
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError
 from occupancy.record.recipe import INF
+from occupancy.record.specs import Count, NotNegative, Positive, Share, check
 from occupancy.runs import open_run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 IN_WORDS = "words counted in"
 
@@ -25,34 +22,26 @@ IN_WORDS = "words counted in"
 class Guesses:
     """What is not known before a pilot; each is printed with the answer."""
 
-    turn_tokens: float = 150.0
+    turn_tokens: Positive = 150.0
     """Teacher output tokens a turn, reasoning included."""
-    turns: float = 10.0
+    turns: Positive = 10.0
     """Turns of a demonstration."""
-    continuation_turns: float | None = None
+    continuation_turns: Positive | None = None
     """Teacher turns of a continuation; by default turns (1 - student_pass / 2)."""
-    student_pass: float = 0.5
+    student_pass: Share = 0.5
     """pass@1 of the student."""
-    teacher_pass: float = 0.9
-    icc: float = 0.3
+    teacher_pass: Share = 0.9
+    icc: Share = 0.3
     """Share of the variance of the student's outcome that is the task's own."""
-    prompt_tokens: float = 2000.0
+    prompt_tokens: NotNegative = 2000.0
     """Prompt of a teacher turn; for money only, and none of it cached."""
-    T_max: int | None = None
+    T_max: Count | None = None
     """None: as the environment has it."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each comes from, if it is not the default."""
 
     def __post_init__(self) -> None:
-        for name in ("student_pass", "teacher_pass", "icc"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}={getattr(self, name)}: expected a share from 0 to 1")
-        positive = {"turn_tokens": self.turn_tokens, "turns": self.turns, "T_max": self.T_max}
-        for name, value in (positive | {"continuation_turns": self.continuation_turns}).items():
-            if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name}={value}: expected a number above 0")
-        if not 0 <= self.prompt_tokens < math.inf:
-            raise InputError(f"prompt_tokens={self.prompt_tokens}: expected a number of at least 0")
+        check(self)
 
     @property
     def counted_words(self) -> bool:
@@ -116,34 +105,23 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
         for name, value in found.items()
         if value is not None and math.isfinite(value) and name not in guesses.sources
     }
-    told = dict.fromkeys(measured, f"measured in {folder}")
+    sources = dict.fromkeys(measured, f"measured in {folder}")
     for name, rows in rates.items():
-        if rows is not None and name not in guesses.sources:
-            measured |= _rate(
-                rows["R"].dropna(), name=name, at=run.recipe.success_at, folder=folder, told=told
-            )
-    sources = {**told, **guesses.sources}
+        if rows is None or name in guesses.sources:
+            continue
+        R = rows["R"].dropna()
+        won, n = int(R.ge(run.recipe.success_at).sum()), len(R)
+        if not n:
+            sources[name] = f"default: {folder} has no rewards"
+        elif 0 < won < n:
+            measured[name], sources[name] = won / n, f"measured in {folder}"
+        else:  # a standard error of 0 would claim to be certain
+            measured[name] = (won + 0.5) / (n + 1)
+            sources[name] = f"{won} of {n} in {folder}, moved inwards by half an episode"
+    sources |= guesses.sources
     if "turn_tokens" in measured and taught["counter"].eq(WORDS).any():
         sources["turn_tokens"] = f"{IN_WORDS} {folder}, which has no usage: give --turn-tokens"
     # What an importer says for want of a name is nothing that a command can open.
     names = {name: value for name, value in run.info.items() if not str(value).startswith("imported")}
     names["success_at"] = run.recipe.success_at
     return replace(guesses, **measured, sources=sources), names
-
-
-def _rate(
-    R: pd.Series[float], *, name: str, at: float, folder: str | Path, told: dict[str, str]
-) -> dict[str, float]:
-    """A success rate under its name, and where it comes from into `told`; nothing without rewards.
-
-    A rate of 0 or 1 is moved inwards by half an episode: else its standard error would be 0.
-    """
-    n, won = len(R), int(R.ge(at).sum())
-    if not n:
-        told[name] = f"default: {folder} has no rewards"
-        return {}
-    if 0 < won < n:
-        told[name] = f"measured in {folder}"
-        return {name: won / n}
-    told[name] = f"{won} of {n} in {folder}, moved inwards by half an episode"
-    return {name: (won + 0.5) / (n + 1)}

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from analysis.curves.arms import Arm
-from analysis.plan.costs import AXES, Costs, Prices, costs, costs_of_contexts, demo_cost, pilot_price
+from analysis.plan.costs import (
+    Costs,
+    Prices,
+    axes_of,
+    check_budget,
+    costs,
+    costs_of_contexts,
+    demo_cost,
+    pilot_price,
+)
 from analysis.plan.pilot import Floats, Pilot
 from analysis.plan.reweigh import kept, proposed
-from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe
-
-MOST = 1e15
-"""Largest budget: beyond it counts are no whole numbers any more."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,7 @@ class Purchase:
     """Those of them that are not the pilot's: every student is trained on these data too."""
 
     def __post_init__(self) -> None:
-        if self.axis not in AXES:
-            raise InputError(f"axis {self.axis!r}: expected one of {', '.join(AXES)}")
-        given: Any = self.budget
-        if isinstance(given, str) or not 0 < given <= MOST:
-            raise InputError(f"budget {self.budget!r}: expected a number above 0 and up to {MOST:g}")
-        if self.axis == "money" and self.prices is None:
-            raise InputError("the money axis needs prices: give a table with --prices FILE.toml")
+        check_budget(self.budget, axis=self.axis, prices=self.prices)
 
     def left(self, pilot: Pilot) -> float:
         """The budget without the pilot's own price, where that is charged."""
@@ -80,23 +78,17 @@ class _Prices:
     contexts: dict[str, Floats]
     """By axis: [C, T_max] of each context at K = 1 .. T_max."""
     demos: dict[str, float]
-    """By axis: mean of a demonstration."""
+    """By axis: mean of a demonstration; NaN without any."""
     known: Costs
 
 
 def offers(pilot: Pilot, purchase: Purchase, arms: Sequence[Arm]) -> list[Offer]:
     """One for each arm, in order."""
-    each = {
-        axis: costs_of_contexts(pilot, axis=axis, prices=purchase.prices)
-        for axis in AXES
-        if axis != "money" or purchase.prices is not None
-    }
-    shown = {
-        axis: float(np.mean(made))
-        if len(made := demo_cost(pilot, axis=axis, prices=purchase.prices))
-        else math.nan
-        for axis in each
-    }
+    each, shown = {}, {}
+    for axis in axes_of(purchase.prices):
+        each[axis] = costs_of_contexts(pilot, axis=axis, prices=purchase.prices)
+        made = demo_cost(pilot, axis=axis, prices=purchase.prices)
+        shown[axis] = float(made.mean()) if len(made) else math.nan
     prices = _Prices(each, shown, costs(pilot))
     return [_offer(pilot, purchase, arm, prices) for arm in arms]
 
@@ -127,23 +119,16 @@ def _chances(pilot: Pilot, recipe: str, context: str) -> Floats:
     return (weight > 0).astype(np.float64)
 
 
-def _offer(
-    pilot: Pilot,
-    purchase: Purchase,
-    arm: Arm,
-    prices: _Prices,
-) -> Offer:
+def _offer(pilot: Pilot, purchase: Purchase, arm: Arm, prices: _Prices) -> Offer:
     each, shown = prices.contexts, prices.demos
     left, column = purchase.left(pilot), int(min(arm.K, pilot.recipe.T_max)) - 1
+    law = (pilot, arm.recipe, arm.context)
+    share, weight, used = passed(*law) if arm.r else 0.0, proposed(*law), kept(*law)
     per = dict.fromkeys(each, 0.0)
-    share = 0.0
-    if arm.r:
-        law = (pilot, arm.recipe, arm.context)
-        share, weight, used = passed(*law), proposed(*law), kept(*law)
-        if share > 0:
-            for axis, table in each.items():
-                taken = used if axis == "training" else weight
-                per[axis] = float((table[:, column] * taken).sum() / weight.sum())
+    if share > 0:
+        for axis, table in each.items():
+            taken = used if axis == "training" else weight
+            per[axis] = float((table[:, column] * taken).sum() / weight.sum())
     price = per[purchase.axis]
     contexts = int(arm.r * left / price) if price > 0 else 0
     proposals = math.ceil(contexts / share) if share > 0 else 0
@@ -154,6 +139,21 @@ def _offer(
     tasks = math.ceil(wanted / n)
     bc_tasks = min(demos, pilot.pool) if arm.r else 0
     bought = {axis: contexts * per[axis] + (demos * shown[axis] if demos else 0.0) for axis in each}
+    rows = demos * prices.known.demo_sequence if demos else 0.0
+    if contexts:
+        rows = contexts * (used.sum() / weight.sum()) * prices.known.sequence[column] + rows
+    few = pilot.deterministic and contexts > pilot.pool * pilot.rollouts.T.mean()
+    none = "no context of the pilot has mixed outcomes by two hand-backs at k = 0"
+    short = f"{demos:,} demonstrations are needed, and the pool has {pilot.pool:,} tasks"
+    reasons = (
+        (part and not shown[purchase.axis] > 0, "the pilot has no demonstrations, so they have no price"),
+        (arm.context == "mixed" and not share > 0, none),
+        (arm.r and not share > 0, "no context of the pilot is of this recipe"),
+        (arm.r and not used.any(), "its filter accepts nothing in the pilot"),
+        (pilot.pool_stated and demos > pilot.pool and arm.r < 1, short),
+        (few, "the student always plays a task in the same way, so the pool has too few contexts"),
+        (not contexts and not demos, "the budget buys none"),
+    )
     return Offer(
         arm=arm,
         contexts=contexts,
@@ -166,45 +166,9 @@ def _offer(
         training=bought["training"],
         money=bought.get("money"),
         target_tokens=bought["training"] * _target_ratio(pilot),
-        sequence_tokens=_sequences(pilot, prices.known, arm, contexts, demos),
-        why_not=_why_not(
-            pilot, arm, part=part, demo=shown[purchase.axis], share=share, offer=(contexts, demos)
-        ),
+        sequence_tokens=float(rows),
+        why_not=next((reason for holds, reason in reasons if holds), ""),
     )
-
-
-def _why_not(
-    pilot: Pilot, arm: Arm, *, part: float, demo: float, share: float, offer: tuple[int, int]
-) -> str:
-    contexts, demos = offer
-    few = pilot.deterministic and contexts > pilot.pool * pilot.rollouts.T.mean()
-    reasons = (
-        (part and not demo > 0, "the pilot has no demonstrations, so they have no price"),
-        (
-            arm.context == "mixed" and not share > 0,
-            "no context of the pilot has mixed outcomes by two hand-backs at k = 0",
-        ),
-        (arm.r and not share > 0, "no context of the pilot is of this recipe"),
-        (arm.r and not kept(pilot, arm.recipe, arm.context).any(), "its filter accepts nothing in the pilot"),
-        (
-            pilot.pool_stated and demos > pilot.pool and arm.r < 1,
-            f"{demos:,} demonstrations are needed, and the pool has {pilot.pool:,} tasks",
-        ),
-        (few, "the student always plays a task in the same way, so the pool has too few contexts"),
-        (not contexts and not demos, "the budget buys none"),
-    )
-    return next((reason for holds, reason in reasons if holds), "")
-
-
-def _sequences(pilot: Pilot, known: Costs, arm: Arm, contexts: int, demos: int) -> float:
-    """Student-tokenizer tokens of all training rows; NaN where prompts were not counted."""
-    column = int(min(arm.K, len(known.sequence))) - 1
-    rows = 0.0
-    if contexts:
-        law = (pilot, arm.recipe, arm.context)
-        accepted = kept(*law).sum() / proposed(*law).sum()
-        rows = contexts * accepted * known.sequence[column]
-    return float(rows + (demos * known.demo_sequence if demos else 0.0))
 
 
 def _target_ratio(pilot: Pilot) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.curves.arms import arms_of
+from analysis.curves.arms import DEPTHS, Arm, arms_of
 from analysis.curves.curves import posterior
 from analysis.curves.draws import Draws, band, drawn, not_worse, p_best, regret
 from analysis.curves.evidence import Training, distinguishable
@@ -18,7 +19,7 @@ from analysis.plan.already import paid_for
 from analysis.plan.costs import Prices, costs, pilot_price
 from analysis.plan.doubts import MANY, PILOT_SHARE, doubts
 from analysis.plan.facts import accepted, facts_of, from_learner, pass_at_1
-from analysis.plan.handback import gains
+from analysis.plan.handback import Gains, gains
 from analysis.plan.offers import Offer, Purchase, offers
 from analysis.plan.pilot import LEAST_TASKS, Floats, Pilot
 from analysis.plan.pool import split_pool, with_pool
@@ -115,13 +116,12 @@ def plan(
         # Students are compared with those that were measured: what these were trained on, the final one is.
         sunk = max((training.sunk_tokens for training in trained), default=0)
         purchase = replace(purchase, beside_tokens=int(sunk))
-    own: dict[str, Any] = {"seed": seed, "least_gain": least_gain, "mixed": mixed}
-    planned = plan_pilot(pilot, purchase, trained, **own)
+    again = partial(plan_pilot, trainings=trained, seed=seed, least_gain=least_gain, mixed=mixed)
+    planned = again(pilot, purchase)
     if pool is None and planned.recommended.n > MANY and (pool := split_pool(pilot, folder)):
         pilot, pool_from = with_pool(pilot, pool), f"the split {pilot.task_spec.partition(':')[0]!r}"
         progress(f"--pool {pool}: the tasks of {pool_from}")
-        planned = plan_pilot(pilot, purchase, trained, **own)
-    again = lambda other, bought: plan_pilot(other, bought, trained, **own)  # noqa: E731
+        planned = again(pilot, purchase)
     asked = answers(folder, what_if, pilot=pilot, purchase=purchase, found=planned, replan=again)
     known = {"folder": str(folder), "pool_from": pool_from, "beside": [str(run) for run in beside]}
     return replace(planned, what_if=asked, pilot=planned.pilot | known)
@@ -132,9 +132,9 @@ def measured(
 ) -> list[Training]:
     """Trainings that were kept and new ones, each chosen by what it is expected to bring."""
     arms = arms_of(pilot.recipe.T_max, mixed=mixed)
-    every = offers(pilot, purchase, arms)
-    arms = [offer.arm for offer in every if not offer.why_not]
-    tokens = float(np.median([offer.inference for offer in every if not offer.why_not] or [1.0]))
+    offered = [offer for offer in offers(pilot, purchase, arms) if not offer.why_not]
+    arms = [offer.arm for offer in offered]
+    tokens = float(np.median([offer.inference for offer in offered] or [1.0]))
     facts = facts_of(pilot, sunk=purchase.beside_tokens)
     return train_more([], bench, effort, facts=facts, arms=arms, tokens=tokens, progress=progress)
 
@@ -151,7 +151,8 @@ def plan_pilot(
     """Plan from a pilot in memory; draws are made with `seed`, `mixed` as of `plan`."""
     facts = facts_of(pilot, sunk=purchase.beside_tokens)
     mixed = mixed or any(training.arm.context == "mixed" for training in trainings)
-    arms = arms_of(pilot.recipe.T_max, depths=_depths(pilot), mixed=mixed)
+    depths = sorted({*DEPTHS, *pilot.contexts.k.astype(float).tolist()})
+    arms = arms_of(pilot.recipe.T_max, depths=depths, mixed=mixed)
     every = offers(pilot, purchase, arms)
     offered = [offer for offer in every if not offer.why_not]
     own_price = pilot_price(pilot, axis=purchase.axis, prices=purchase.prices)
@@ -162,10 +163,9 @@ def plan_pilot(
             f"--already"
         )
     tokens = np.array([offer.inference for offer in offered])
-    budgets = _budgets(tokens)
     arms = [offer.arm for offer in offered]
     post = posterior(trainings, facts)
-    believed = drawn(post, arms, budgets, pilot=facts.pilot, seed=seed)
+    believed = drawn(post, arms, _budgets(tokens), pilot=facts.pilot, seed=seed)
     J = believed.at(tokens)
     mean, bands, first, loss = J.mean(0), band(J), p_best(J), regret(J)
     best = int(mean.argmax())
@@ -180,10 +180,10 @@ def plan_pilot(
     too_small = (
         len(pilot.clusters) < LEAST_TASKS or own_price * purchase.charged > PILOT_SHARE * purchase.budget
     )
-    teaches = _teaches(pilot) or distinguishable(trainings, pilot=facts.pilot) < APART
+    price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
+    teaches = _teaches(pilot, gain) or distinguishable(trainings, pilot=facts.pilot) < APART
     status = "pilot_too_small" if too_small else "ranked" if ranked and teaches else "no_preference"
     order = np.argsort(-mean, kind="stable")
-    price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
     return Plan(
         status=status,
         budget=purchase.budget,
@@ -192,18 +192,15 @@ def plan_pilot(
         not_worse=tuple(candidates[at] for at in order if kept[at]),
         candidates=tuple(candidates[at] for at in order),
         pilot=_about(pilot, purchase, own_price),
-        curve=_curve(believed, offered, purchase, purchase.left(pilot), least_gain),
+        curve=_curve(
+            believed, arms, tokens, budget=purchase.budget, left=purchase.left(pilot), least_gain=least_gain
+        ),
         p_beats_bc=beats,
         calibrated=bool(trainings),
         unlike=post.unlike,
         trainings=tuple(_told(training) for training in trainings),
         warnings=doubts(
-            pilot,
-            gain,
-            purchase=purchase,
-            own_price=own_price,
-            teaches=teaches,
-            n=candidates[best].n,
+            pilot, gain, purchase=purchase, own_price=own_price, teaches=teaches, n=candidates[best].n
         ),
         costs=price.to_dict(),
         laws=other_laws(pilot),
@@ -221,28 +218,20 @@ def plan_pilot(
     )
 
 
-def _depths(pilot: Pilot) -> list[float]:
-    return sorted({1.0, 2.0, 3.0, 5.0, *(float(k) for k in pilot.contexts.k), math.inf})
-
-
 def _budgets(tokens: Floats) -> list[float]:
     """A grid of tokens that holds every offer and the curve around it."""
-    middle = float(np.median(tokens))
-    grid = {middle * step for step in STEPS} | {float(tokens.min()), float(tokens.max())}
-    lowest, highest = tokens.min() * STEPS[0], tokens.max() * STEPS[-1]
+    middle, least, most = (float(each) for each in (np.median(tokens), tokens.min(), tokens.max()))
+    grid = {middle * step for step in STEPS} | {least, most, least * STEPS[0], most * STEPS[-1]}
     kept: list[float] = []
-    for value in sorted(grid | {float(lowest), float(highest)}):
+    for value in sorted(grid):
         if not kept or value > 1.02 * kept[-1]:
             kept.append(value)
     return kept
 
 
-def _teaches(pilot: Pilot) -> bool:
+def _teaches(pilot: Pilot, gain: Gains) -> bool:
     """Whether the pilot shows that the teacher does better than its student, at 99 %."""
-    gain = gains(pilot)
-    (student, student_se), (teacher, teacher_se) = (
-        pass_at_1(pilot, e) for e in (pilot.rollouts, pilot.demos)
-    )
+    (student, student_se), (teacher, teacher_se) = map(pass_at_1, (pilot.rollouts, pilot.demos))
     with np.errstate(invalid="ignore", divide="ignore"):
         z = gain.mean / gain.se
         apart = np.float64(teacher - student) / np.hypot(teacher_se, student_se)
@@ -277,40 +266,32 @@ def _candidate(pilot: Pilot, offer: Offer, value: Floats) -> Candidate:
 
 
 def _curve(
-    believed: Draws, offered: Sequence[Offer], purchase: Purchase, left: float, least_gain: float
+    believed: Draws, arms: Sequence[Arm], tokens: Floats, *, budget: float, left: float, least_gain: float
 ) -> Curve:
     """pass@1 of the best arm with the budget left times each of STEPS, and where more stops to pay."""
-    arms = [offer.arm for offer in offered]
-    tokens = np.array([offer.inference for offer in offered])
     bc = [at for at, arm in enumerate(arms) if arm.recipe == "pure-bc"]
-    paid = purchase.budget - left
-    names, level, lows, highs, plain = [], [], [], [], []
+    names, values = [], []
     for step in STEPS:
         J = believed.at(tokens * step)
         best = int(J.mean(0).argmax())
-        low, high = band(J[:, [best]])
+        low, high = band(J[:, [best]])[:, 0]
         names.append(arms[best].name)
-        level.append(float(J[:, best].mean()))
-        lows.append(float(low[0]))
-        highs.append(float(high[0]))
-        plain.append(float(J[:, bc].mean(0).max()) if bc else math.nan)
-    bought = np.array(STEPS) * left
+        values.append([J[:, best].mean(), low, high, J[:, bc].mean(0).max() if bc else math.nan])
+    # A larger budget can buy what a smaller one does, and leave the rest.
+    rising = np.maximum.accumulate(values).T
+    paid, bought = budget - left, np.array(STEPS) * left
     tokens_a_unit = float(np.median(tokens)) / left if left else 1.0
+    level, lows, highs, plain = (tuple(row) for row in rising.tolist())
     return Curve(
-        budgets=tuple(float(paid + b) for b in bought),
+        budgets=tuple((paid + bought).tolist()),
         recipes=tuple(names),
-        pass_at_1=_rising(level),
-        low=_rising(lows),
-        high=_rising(highs),
-        more_demonstrations=_rising(plain),
-        enough=_enough(bought, np.array(_rising(level)), paid, least_gain / 1000 * tokens_a_unit),
+        pass_at_1=level,
+        low=lows,
+        high=highs,
+        more_demonstrations=plain,
+        enough=_enough(bought, rising[0], paid, least_gain / 1000 * tokens_a_unit),
         least_gain=least_gain,
     )
-
-
-def _rising(values: Sequence[float]) -> tuple[float, ...]:
-    """A larger budget can buy what a smaller one does, and leave the rest."""
-    return tuple(np.maximum.accumulate(values).tolist())
 
 
 def _enough(bought: Floats, level: Floats, paid: float, slope: float) -> float | None:
@@ -361,8 +342,8 @@ def _about(pilot: Pilot, purchase: Purchase, own_price: float) -> dict[str, Any]
         "success_at": pilot.recipe.success_at,
         "contexts": len(pilot.contexts),
         "statuses": pilot.statuses,
-        "J_student": pass_at_1(pilot, pilot.rollouts)[0],
-        "J_teacher": pass_at_1(pilot, pilot.demos)[0],
+        "J_student": pass_at_1(pilot.rollouts)[0],
+        "J_teacher": pass_at_1(pilot.demos)[0],
         "from_learner": from_learner(pilot),
         "accepted": accepted(pilot),
     }

@@ -29,9 +29,6 @@ UNPAID = ("replay_desync", "budget_stopped")
 """Statuses of continuations that are not a draw of what one context costs."""
 
 
-_TOKENS = ("output_tokens", "prompt_tokens", "cached_tokens", "student_tokens")
-
-
 def read_pilot(folder: str | Path, *, T_max: int | None = None) -> Pilot:
     """Read the run that `fewsteps collect --pilot` wrote; T_max: as if its horizon had been shorter."""
     run = open_run(folder)
@@ -63,47 +60,51 @@ def pilot_of(
     # As `evaluate` and `compare` have it: success, whatever the reward below the threshold.
     won = (episodes["R"] >= recipe.success_at).astype(float)
     episodes["won"] = won.where(~rewardless & episodes["R"].notna())
-    kinds = dict(iter(episodes.groupby("kind")))
-    empty = episodes.iloc[:0]
-    rollouts = _one_student(kinds, empty)
-    demos = kinds.get("demo", empty)
-    if "continuation" not in kinds:
-        raise DataError(_without_continuations(recipe, info, kinds))
-    contexts, lengths, warnings = _contexts(recipe, info, kinds, turns)
+    rollouts, demos, continuations, handbacks = (
+        episodes[episodes["kind"] == kind] for kind in ("rollout", "demo", "continuation", "handback")
+    )
+    if continuations.empty:
+        raise DataError(_without_continuations(recipe, info, episodes["kind"]))
+    rollouts = _one_student(rollouts, continuations)
+    taught = turns[turns["author"] == "teacher"]
+    warnings = []
+    if taught["counter"].eq(WORDS).any():
+        warnings.append("Teacher tokens are words here, as turns have no token usage: give budgets in words.")
+    paid = _paid(recipe, continuations)
+    if unpaid := len(continuations) - len(paid):
+        warnings.append(
+            f"{unpaid} of {len(continuations)} continuations are left out: they were stopped by a replay "
+            f"that differed or by the budget"
+        )
     seen, asked = episodes["task_id"].nunique(), int(info.get("n_tasks", 0))
     if seen < asked:
         warnings.append(
             f"the pilot holds {seen} of the {asked} tasks it was to be collected on: it was stopped, and "
             f"tasks that end early may be over-represented; the same `fewsteps collect` command goes on"
         )
-    teacher_turns = turns[turns["author"] == "teacher"]
-    if teacher_turns["counter"].eq(WORDS).any():
-        warnings.insert(
-            0, "Teacher tokens are words here, as turns have no token usage: give budgets in words."
-        )
     pilot = Pilot(
         recipe=recipe,
         environment=_environment(info, environments[0]),
         student=_policy(info, "student", rollouts["policy"]),
-        teacher=_policy(info, "teacher", kinds.get("continuation", empty)["teacher"]),
+        teacher=_policy(info, "teacher", continuations["teacher"]),
         clusters=names,
         task_spec=str(info.get("tasks", "")),
         pool=len(names),
         pool_stated=False,
         rollouts=_episodes(rollouts),
         demos=_episodes(demos),
-        demo_turns=_teacher_turns(demos["episode_id"], teacher_turns),
-        contexts=contexts,
-        lengths=lengths,
+        demo_turns=_teacher_turns(demos["episode_id"], taught),
+        contexts=_contexts(recipe, info, paid, rollouts=rollouts, handbacks=handbacks, taught=taught),
+        lengths=lengths_of(paid, turns),
         statuses={
             str(kind): {str(s): int(n) for s, n in part["status"].value_counts().items()}
-            for kind, part in kinds.items()
+            for kind, part in episodes.groupby("kind")
         },
         surprise=_surprise(environments[0], turns),
         deterministic=_deterministic(turns[turns["kind"] == "rollout"]),
         warnings=tuple(warnings),
     )
-    _refuse_missing(episodes, teacher_turns)
+    _refuse_missing(episodes, taught)
     return pilot
 
 
@@ -113,9 +114,10 @@ def _environment(info: Mapping[str, Any], version: str) -> str:
     return version if version.startswith(name) else f"{name} {version}"
 
 
-def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame]) -> str:
+def _without_continuations(recipe: Recipe, info: Mapping[str, Any], kinds: pd.Series[str]) -> str:
     """What a run without continuations holds, and the command that collects what a plan is made from."""
-    held = " and ".join(f"{len(rows)} episodes of kind {kind!r}" for kind, rows in kinds.items())
+    counts = kinds.value_counts().sort_index()
+    held = " and ".join(f"{n} episodes of kind {kind!r}" for kind, n in counts.items())
     # A model's name in an import is none that a command can open.
     known = {} if info.get("kind") == "import" else info
     command = shlex.join([*collecting(known, tasks="N"), "--pilot", "--set", f"T_max={recipe.T_max}"])
@@ -175,21 +177,10 @@ def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFra
     return frame
 
 
-def _contexts(
-    recipe: Recipe, info: Mapping[str, Any], kinds: Mapping[Any, pd.DataFrame], turns: pd.DataFrame
-) -> tuple[Contexts, Lengths, list[str]]:
-    empty = next(iter(kinds.values())).iloc[:0]
-    rows = kinds.get("continuation", empty)
-    warnings = []
-    unpaid = rows["status"].isin(UNPAID)
-    if unpaid.any():
-        warnings.append(
-            f"{int(unpaid.sum())} of {len(rows)} continuations are left out: they were stopped by a replay "
-            f"that differed or by the budget"
-        )
-        rows = rows[~unpaid]
-    cap = recipe.T_max - rows["switch_turn"] + 1
-    short = rows["K"] < cap
+def _paid(recipe: Recipe, continuations: pd.DataFrame) -> pd.DataFrame:
+    """Continuations that say what a context costs; DataError where they are not those of a pilot."""
+    rows = continuations[~continuations["status"].isin(UNPAID)]
+    short = rows["K"] < recipe.T_max - rows["switch_turn"] + 1
     if short.any():
         raise DataError(
             f"{int(short.sum())} of {len(rows)} continuations were capped at K="
@@ -202,7 +193,19 @@ def _contexts(
             f"the run was collected with {told}: a plan needs continuations of all rollouts from turns drawn "
             f"uniformly; collect a pilot with `fewsteps collect --pilot --recipe op-short --set K=inf`"
         )
-    parents = kinds.get("rollout", empty).set_index("episode_id")
+    return rows
+
+
+def _contexts(
+    recipe: Recipe,
+    info: Mapping[str, Any],
+    rows: pd.DataFrame,
+    *,
+    rollouts: pd.DataFrame,
+    handbacks: pd.DataFrame,
+    taught: pd.DataFrame,
+) -> Contexts:
+    parents = rollouts.set_index("episode_id")
     lost = ~rows["parent"].isin(parents.index)
     if lost.any():
         raise DataError(
@@ -210,26 +213,22 @@ def _contexts(
             f"(first: {rows['parent'][lost].iloc[0]!r}): restore the rollouts, or collect again"
         )
     parents = parents.loc[rows["parent"]]
-    teacher_turns = turns[turns["author"] == "teacher"]
-    k, handback, replicates = _handbacks(recipe, info, rows, kinds.get("handback", empty))
-    return (
-        Contexts(
-            cluster=_ints(rows["cluster"]),
-            t_prime=_ints(rows["switch_turn"]),
-            T=_ints(parents["length"]),
-            context_id=_context_ids(rows, teacher_turns),
-            turns=_teacher_turns(rows["episode_id"], teacher_turns),
-            student=handback[:, 0],
-            student_replicates=replicates[:, 0],
-            parent=parents["won"].to_numpy(float),
-            teacher=rows["won"].to_numpy(float),
-            k=k[1:],
-            handback=handback[:, 1:],
-            replicates=replicates[:, 1:],
-            mixed=_mixed(info, rows, parents, kinds.get("handback", empty)),
-        ),
-        lengths_of(rows, turns),
-        warnings,
+    k, handback, replicates = _handbacks(recipe, info, rows, handbacks)
+    first = taught.drop_duplicates("episode_id").set_index("episode_id")["context_id"]
+    return Contexts(
+        cluster=_ints(rows["cluster"]),
+        t_prime=_ints(rows["switch_turn"]),
+        T=_ints(parents["length"]),
+        context_id=first.astype(object).reindex(rows["episode_id"], fill_value="").to_numpy(str),
+        turns=_teacher_turns(rows["episode_id"], taught),
+        student=handback[:, 0],
+        student_replicates=replicates[:, 0],
+        parent=parents["won"].to_numpy(float),
+        teacher=rows["won"].to_numpy(float),
+        k=k[1:],
+        handback=handback[:, 1:],
+        replicates=replicates[:, 1:],
+        mixed=_mixed(info, rows, parents, handbacks),
     )
 
 
@@ -262,23 +261,16 @@ def _mixed(
     return np.array([mixed(some, success_at=1) for some in known], bool)
 
 
-def _context_ids(rows: pd.DataFrame, teacher_turns: pd.DataFrame) -> Any:
-    """Identity of the context before the teacher's first turn; empty where it played none."""
-    first = teacher_turns.drop_duplicates("episode_id").set_index("episode_id")["context_id"]
-    return first.astype(object).reindex(rows["episode_id"], fill_value="").to_numpy(str)
-
-
 def _teacher_turns(ids: pd.Series[str], turns: pd.DataFrame) -> TeacherTurns:
     order = pd.Index(ids).get_indexer(pd.Index(turns["episode_id"]))
     turns = turns[order >= 0].assign(order=order[order >= 0]).sort_values(["order", "t"], kind="stable")
     lengths = np.bincount(_ints(turns["order"]), minlength=len(ids))
-    output, prompt, cached, student = (turns[name].to_numpy(float) for name in _TOKENS)
     return TeacherTurns(
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        output=output,
-        prompt=prompt,
-        cached=cached,
-        student=student,
+        output=turns["output_tokens"].to_numpy(float),
+        prompt=turns["prompt_tokens"].to_numpy(float),
+        cached=turns["cached_tokens"].to_numpy(float),
+        student=turns["student_tokens"].to_numpy(float),
         trained=np.array([*map(is_target, turns["text"], turns["finish_reason"])], bool),
         retained=np.array(
             [*map(retained_tokens, turns["text"], turns["output_tokens"], turns["reasoning_tokens"])], float
@@ -286,9 +278,8 @@ def _teacher_turns(ids: pd.Series[str], turns: pd.DataFrame) -> TeacherTurns:
     )
 
 
-def _one_student(kinds: Mapping[Any, pd.DataFrame], empty: pd.DataFrame) -> pd.DataFrame:
+def _one_student(rollouts: pd.DataFrame, continuations: pd.DataFrame) -> pd.DataFrame:
     """Rollouts of the student whose contexts the teacher took over (pi_1, where pi_0 played too)."""
-    rollouts, continuations = kinds.get("rollout", empty), kinds.get("continuation", empty)
     parents = rollouts[rollouts["episode_id"].isin(continuations["parent"])]
     students = sorted(parents["policy"].unique())
     if len(students) > 1:

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from analysis.plan.commands import add_trainings, bench_of
+from analysis.plan.commands import add_trainings, bench_of, effort_of
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.show import add_json, say, show, table
 from occupancy.record.specs import Few, Seed, amount, option
@@ -66,7 +66,6 @@ def _spend(arguments: argparse.Namespace) -> int:
     from analysis.plan.already import paid_for
     from analysis.plan.product import Product
     from analysis.plan.read import read_pilot
-    from analysis.plan.trainer import Effort
     from analysis.spend.rounds import Rounds, spend
     from occupancy.runs import open_run
 
@@ -78,11 +77,10 @@ def _spend(arguments: argparse.Namespace) -> int:
         )
     arguments.run, pilot = plan.pilot, read_pilot(plan.pilot)
     _refuse_other(arguments.plan, plan, pilot)
-    bench = bench_of(arguments, beside=plan.beside)
+    bench = bench_of(arguments, beside=bool(plan.beside))
     if bench is None:
         raise InputError("rounds need trainings: give --trainer module:function, or --train FILE.toml")
     product = bench.trainer if isinstance(bench.trainer, Product) else None
-    minutes = float("inf") if arguments.gpu_minutes is None else arguments.gpu_minutes
     try:
         contenders = [Arm.from_dict(arm) for arm in plan.contenders]
     except (DataError, InputError) as error:
@@ -94,12 +92,12 @@ def _spend(arguments: argparse.Namespace) -> int:
         _buyer(arguments, plan, pilot, bench.trainer),
         bench.trainer,
         bench.name,
-        effort=Effort(arguments.trainings, minutes),
+        effort=effort_of(arguments),
         final=None if product is None else replace(product, keep_students=True),
         charged=plan.pilot_charged,
         beside=tuple(paid_for(plan.pilot, plan.beside)),
         pool=plan.pool if plan.pool_stated else None,
-        planned=next(iter(contenders), None),
+        planned=contenders[0] if contenders else None,
         mixed=any(arm.context == "mixed" for arm in contenders),
         seed=arguments.seed,
         progress=say,

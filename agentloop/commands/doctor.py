@@ -12,12 +12,6 @@ from occupancy.record.show import Unbroken, add_json, show
 if TYPE_CHECKING:
     from agentloop.environments.terminal.machine import Check
 
-DATA = {
-    "alfworld": f"{install_command('alfworld')}, set ALFWORLD_DATA to that folder, run alfworld-download",
-    "hotpotqa": "docs/hotpotqa.md says how to get it",
-    "terminal": "docs/terminal.md says how to get it",
-}
-
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `doctor`."""
@@ -137,6 +131,7 @@ def check_data() -> list[Check]:
     import os
     from pathlib import Path
 
+    from agentloop.environments.task_specs import HOW_TO_GET
     from agentloop.environments.terminal.machine import Check
 
     setting = os.environ.get("FEWSTEPS_DATA")
@@ -144,8 +139,8 @@ def check_data() -> list[Check]:
         return [
             Check("data", "FEWSTEPS_DATA", False, "not set", "set it to the folder of the benchmarks' data")
         ]
-    there = {name: Path(setting, name).is_dir() for name in DATA}
+    there = {name: Path(setting, name).is_dir() for name in HOW_TO_GET}
     return [
         Check("data", name, there[name], f"{'' if there[name] else 'not '}in {setting}", remedy)
-        for name, remedy in DATA.items()
+        for name, remedy in HOW_TO_GET.items()
     ]

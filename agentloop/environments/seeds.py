@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal
 
-from agentloop.environments.task_specs import parse_spec
+from agentloop.environments.task_specs import parse_spec, read_ids
 from agentloop.types import Environment, EnvironmentFailed, Message, Policy, Replay, Reply, Task
 from occupancy.record.errors import InputError
 from occupancy.record.specs import check
@@ -106,13 +108,15 @@ class SeedTasks:
         self._free = asyncio.Semaphore(workers)
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
-        """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`."""
+        """Seeds 0 to N - 1 for `seeds:N`, A to B - 1 for `seeds:A-B`; a file has one `seeds/N` a line."""
+        if spec.startswith("@"):
+            return [_task(task_id) for task_id in read_ids(Path(spec[1:]))]
         part = parse_spec(spec, splits=("seeds",))
         if part.stop is None or part.stop - part.start > MOST:
             raise InputError(
                 f"--tasks {spec}: expected seeds:N or seeds:A-B of at most {MOST:,} seeds, which have no end"
             )
-        return [Task(f"seeds/{n}", f"seeds/{n}", "seeds") for n in range(part.start, part.stop)]
+        return [_task(f"seeds/{n}") for n in range(part.start, part.stop)]
 
     def policy(self, spec: str) -> Policy | None:
         """None: such benchmarks bring no policies."""
@@ -130,3 +134,9 @@ class SeedTasks:
 
     async def close(self) -> None:
         """Nothing to close: each task has closed its own."""
+
+
+def _task(task_id: str) -> Task:
+    if not re.fullmatch(r"seeds/(0|[1-9]\d{0,17})", task_id, re.ASCII):
+        raise InputError(f"task id {task_id!r}: expected seeds/N with a whole number N")
+    return Task(task_id, task_id, "seeds")

@@ -17,11 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from occupancy.record.errors import InputError
+from occupancy.record.errors import InputError, install_command
 
-T = TypeVar("T")
+HOW_TO_GET = {
+    "alfworld": f"{install_command('alfworld')}, set ALFWORLD_DATA to that folder, run alfworld-download",
+    "hotpotqa": "put hotpot_train_v1.1.json and hotpot_dev_fullwiki_v1.json of the HotpotQA project there",
+    "terminal": "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks",
+}
+"""The data of each benchmark."""
 _SPEC = re.compile(
     r"(?P<split>\w+)(?:/(?P<level>\w+))?(?::(?:(?P<start>\d{1,18})-)?(?P<stop>\d{1,18}))?", re.ASCII
 )
@@ -55,20 +59,31 @@ def parse_spec(spec: str, *, splits: Sequence[str], levels: Sequence[str] = ()) 
     return Slice(found["split"], start, stop, level)
 
 
-def drawn(pool: Sequence[T], part: Slice, *, seed: str) -> list[T]:
-    """The tasks of `pool`, in id order, that `part` names; its order is drawn with `seed`.
+def named_ids(
+    spec: str,
+    pool: Callable[[Slice], Sequence[str]],
+    *,
+    splits: Sequence[str],
+    levels: Sequence[str] = (),
+    seed: int,
+) -> list[str]:
+    """The task ids that `spec` names: of a file, or of `pool(part)`, whose id order `seed` shuffles.
 
     Raises:
-        InputError: more tasks than there are.
+        InputError: a spec that is none, or more tasks than there are.
     """
-    order = list(pool)
+    if spec.startswith("@"):
+        return read_ids(Path(spec[1:]))
+    part = parse_spec(spec, splits=splits, levels=levels)
+    order = list(pool(part))
     if part.stop is None:
         return order
     if part.stop > len(order):
         raise InputError(
             f"the task spec asks up to task {part.stop}: {part.split} has {len(order)}, expected no more"
         )
-    random.Random(seed).shuffle(order)
+    level = f"/{part.level or None}" if levels else ""
+    random.Random(f"{part.split}{level}:{seed}").shuffle(order)
     return order[part.start : part.stop]
 
 
@@ -87,15 +102,15 @@ def read_ids(file: Path) -> list[str]:
     return ids
 
 
-def data_folder(name: str, holds: Callable[[Path], bool], *, expected: str, how_to_get: str) -> Path:
+def data_folder(name: str, holds: Callable[[Path], bool], *, expected: str) -> Path:
     """Where the data of benchmark `name` are: in FEWSTEPS_DATA's subfolder of that name, or in itself."""
-    setting = os.environ.get("FEWSTEPS_DATA")
+    setting, get = os.environ.get("FEWSTEPS_DATA"), f"To get them: {HOW_TO_GET[name]}"
     if not setting:
-        raise InputError(f"FEWSTEPS_DATA is not set: set it to the folder of the {name} data. {how_to_get}")
+        raise InputError(f"FEWSTEPS_DATA is not set: set it to the folder of the {name} data. {get}")
     for folder in (Path(setting) / name, Path(setting)):
         if holds(folder):
             return folder
     raise InputError(
         f"FEWSTEPS_DATA={setting!r} holds no data of {name}: expected {expected} in it or in its subfolder "
-        f"{name}. {how_to_get}"
+        f"{name}. {get}"
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentloop.types import Answer, Ask, Policy, PolicyFailed, Traits, Usage
+from occupancy.record.errors import InputError
 from occupancy.record.specs import read
 
 NAME = "scripted"
@@ -30,6 +31,15 @@ def own_policy(
     if spec in teachers:
         return teachers[spec]()
     return student(settings_from(spec, record)) if spec.partition(":")[0] == NAME else None
+
+
+def check_question(question: str, arguments: Mapping[str, Any], *known: str) -> None:
+    """Refuse what an environment does not answer a scripted policy; arguments are never taken."""
+    if question not in known or arguments:
+        expected = " or ".join(map(repr, known))
+        raise InputError(
+            f"question {question!r} with {sorted(arguments)}: expected {expected}, without arguments"
+        )
 
 
 def words_and_marks(text: str) -> list[int]:

@@ -86,9 +86,14 @@ def test_what_scores_mean_is_part_of_the_version() -> None:
     assert len(set(versions)) == len(given)
 
 
-def test_seeds_rewards_and_observations() -> None:
+def test_seeds_rewards_and_observations(tmp_path: Path) -> None:
     worlds = open_environments("gym:gym_games:Words")
     assert [task.task_id for task in worlds.tasks("seeds:2-4")] == ["seeds/2", "seeds/3"]
+    (file := tmp_path / "ids").write_text("seeds/9\nseeds/0\n")
+    assert [task.task_id for task in worlds.tasks(f"@{file}")] == ["seeds/9", "seeds/0"]
+    file.write_text("seeds/-1\n")
+    with pytest.raises(InputError, match=r"'seeds/-1': expected seeds/N"):
+        worlds.tasks(f"@{file}")
     assert Scale("sum", -1, 3).R([1, -1, 1]) == 0.5
     assert Scale("max").R([0, 1, 0]) == 1
     # A threshold of 1 is met by what is 1 but for rounding, and nothing is above it.

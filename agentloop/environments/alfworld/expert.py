@@ -25,24 +25,17 @@ MAX_STEPS = 10_000
 
 
 class Expert:
-    """Watches one episode of a game; `plan` is a function of what it has watched, nothing else.
+    """Watches one episode from its first state; `plan` is a function of what it has watched, nothing else.
 
     Turns are kept, and processed only when a plan is asked for: an episode of a language model without such a
     question costs nothing.
     """
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, state: Mapping[str, Any]) -> None:
         self._game = game
-        self._watched: list[tuple[dict[str, Any], str]] = []
-        self._policy: Any = None
-        self._turn = 0
-        self._plan = "look"
-        self._failure = ""
-
-    def start(self, state: Mapping[str, Any]) -> None:
-        """Begin an episode at its first state."""
         self._watched = [(_kept(state), "")]
-        self._policy, self._turn, self._plan, self._failure = None, 0, "look", ""
+        self._policy: Any = None
+        self._turn, self._plan, self._failure = 0, "look", ""
 
     def watch(self, state: Mapping[str, Any], command: str) -> None:
         """One more turn: the command that was played and the state after it."""
@@ -62,9 +55,8 @@ class Expert:
 
         if self._policy is None:
             self._policy = HandCodedTWAgent(max_steps=MAX_STEPS)
-            self._policy.policy = self._policy.get_task_policy(_task_params(self._game))(
-                _task_params(self._game), max_steps=MAX_STEPS
-            )
+            params = _task_params(self._game)
+            self._policy.policy = self._policy.get_task_policy(params)(params, max_steps=MAX_STEPS)
             self._policy.observe(state["feedback"])
             return
         self._turn += 1
@@ -74,12 +66,9 @@ class Expert:
         seen = {**state, "admissible_commands": [put_to_move(c) for c in admissible]}
         try:
             action = self._policy.act(seen, 0, False, move_to_put(command))
-        except (
-            Exception
-        ) as error:  # its code has no error contract: IndexError, KeyError and its own are all seen
-            self._failure = (
-                f"the scripted expert failed at turn {self._turn + 1}: {type(error).__name__}: {error}"
-            )
+        except Exception as error:  # its code has no error contract: IndexError, KeyError, its own
+            told = f"{type(error).__name__}: {error}"
+            self._failure = f"the scripted expert failed at turn {self._turn + 1}: {told}"
             return
         self._failure = ""
         if self._game.grammar_version == "2.1.1":

@@ -34,28 +34,23 @@ class Player:
         # Every PddlEnv maps a copy of the planner's library and never unmaps it: one serves all games.
         wanted = textworld.EnvInfos(won=True, admissible_commands=True, facts=True)
         self._env = AlfredDemangler(PddlEnv(wanted))
+        self._game: Game | None = None
         self._expert: Expert | None = None
         self._state: Any = None
 
     def load(self, game: Game) -> None:
         """Make `game` the one that is played."""
-        self._state = None
+        self._expert = None
         forget_propositions()
-        self._env.load(
-            {
-                "pddl_domain": game.domain,
-                "grammar": game.grammar,
-                "pddl_problem": game.problem,
-                "solvable": True,
-            }
-        )
-        self._expert = Expert(game)
+        texts = {"pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem}
+        self._env.load(texts | {"solvable": True})
+        self._game = game
 
     def reset(self, seed: int) -> Reply:
         """Start an episode: the room and the task. A game draws nothing at random: `seed` changes nothing."""
-        assert self._expert is not None, "reset before load"
+        assert self._game is not None, "reset before load"
         self._state = self._env.reset()
-        self._expert.start(self._state)
+        self._expert = Expert(self._game, self._state)
         return Reply(observation=self._state["feedback"].removeprefix(BANNER).strip())
 
     def step(self, text: str) -> Reply:
@@ -63,8 +58,7 @@ class Player:
 
         parse_status  ok | empty | multiline | not_admissible; every text is played, as the game sees it
         """
-        assert self._expert is not None, "step before load"
-        if self._state is None or self._state["won"]:
+        if self._expert is None or self._state["won"]:
             raise RuntimeError("step after the end of the episode, or before its start: reset first")
         command, status = parse_command(text)
         if command and command not in self._state["admissible_commands"]:
@@ -78,12 +72,8 @@ class Player:
 
     def ask(self, question: str) -> Any:
         """`expert`: the scripted expert's next command. `admissible`: the commands that do something now."""
-        assert self._expert is not None, "ask before load"
-        if question == "expert":
-            return self._expert.plan()
-        if question == "admissible":
-            return list(self._state["admissible_commands"])
-        raise ValueError(f"question {question!r}: expected 'expert' or 'admissible'")
+        assert self._expert is not None, "ask before reset"
+        return self._expert.plan() if question == "expert" else list(self._state["admissible_commands"])
 
 
 def install_caches(*, games: int) -> None:

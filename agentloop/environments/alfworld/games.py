@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 
-from ..task_specs import drawn, parse_spec, read_ids
+from ..task_specs import named_ids
 from .grammars import package_logic
 from .sources import Source
 
@@ -51,11 +50,8 @@ class Catalogue:
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`; InputError for an unknown split or id, or more tasks than there are."""
-        if spec.startswith("@"):
-            return [self._task(game_id) for game_id in read_ids(Path(spec[1:]))]
-        part = parse_spec(spec, splits=self._source.splits())
-        ids = drawn(list(self._index(part.split)), part, seed=f"{part.split}:{seed}")
-        self._split_of.update((game_id, part.split) for game_id in ids if game_id not in self._split_of)
+        splits = self._source.splits()
+        ids = named_ids(spec, lambda part: list(self._index(part.split)), splits=splits, seed=seed)
         return [self._task(game_id) for game_id in ids]
 
     def game(self, game_id: str) -> Game:
@@ -82,7 +78,8 @@ class Catalogue:
 
     def _split(self, game_id: str) -> str:
         if game_id not in self._split_of:
-            split = game_id.split("/", 1)[0]
+            holding = (split for split, games in self._kinds.items() if game_id in games)
+            split = next(holding, game_id.split("/", 1)[0])
             if split not in self._source.splits() or game_id not in self._index(split):
                 raise InputError(
                     f"task id {game_id!r} is no game of the data folder: expected <split>/<task>/<trial> "

@@ -16,16 +16,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from occupancy.record.errors import DataError, MissingExtra, installed_version
+from occupancy.record.errors import MissingExtra, installed_version
 from occupancy.record.finish import after_reasoning
 from occupancy.record.reading import reading
 
 Grammar = Literal["2.1.1", "2.1.2"]
 
-PUT_TEMPLATE = 'template :: "put {o} in/on {r}"'
 PUT = re.compile(r"^put (.+) in/on (.+)$")
 MOVE = re.compile(r"^move (.+) to (.+)$")
-GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
 
 MARKED = re.compile(r"\s*(?:action(?:\s+\d+)?\s*:|>)(.*)", re.IGNORECASE)
 PLACING = {"2.1.1": "put X in/on Y", "2.1.2": "move X to Y"}
@@ -44,43 +42,18 @@ def version(grammar: str) -> str:
     return ", ".join([*map(" ".join, versions.items()), f"grammar {grammar}"])
 
 
-def package_folder() -> Path:
-    """Where the installed alfworld package keeps the 2.1.2 logic; found without importing it."""
+def package_logic(goal: str) -> tuple[str, str]:
+    """Domain and grammar of 2.1.2, from the installed package; its template adds the final period itself."""
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("alfworld", "alfworld")
-    return Path(spec.submodule_search_locations[0]) / "data"
+    return logic(Path(spec.submodule_search_locations[0]) / "data" / "alfred", goal.removesuffix("."))
 
 
-def package_logic(goal: str) -> tuple[str, str]:
-    """Domain and grammar of 2.1.2 with `goal` in them; its template adds the final period itself."""
-    domain, grammar = _read(package_folder() / "alfred.pddl"), _read(package_folder() / "alfred.twl2")
-    return domain, grammar.replace("UNKNOWN GOAL", goal.removesuffix("."))
-
-
-def folder_logic(folder: Path, goal: str) -> tuple[str, str]:
-    """Domain and grammar of 2.1.1 from a folder `logic/`, with `goal` in them."""
-    domain, grammar = _read(folder / "alfred-2.1.1.pddl"), _read(folder / "alfred-2.1.1.twl2")
+def logic(place: Path, goal: str) -> tuple[str, str]:
+    """Domain and grammar in `place`.pddl and `place`.twl2, with `goal` in them."""
+    domain, grammar = _read(f"{place}.pddl"), _read(f"{place}.twl2")
     return domain, grammar.replace("UNKNOWN GOAL", goal)
-
-
-def check_put(game_id: str, grammar: str) -> None:
-    """DataError unless a game file's own grammar is the 2.1.1 one."""
-    if PUT_TEMPLATE not in grammar:
-        raise DataError(
-            f"{game_id}: this game file has no command `put X in/on Y`, so it is not a 2.1.1 file; "
-            "ask for grammar 2.1.2, or download the 2.1.1 games (alfworld 0.3.x does)"
-        )
-
-
-def goal_of(game_id: str, grammar: str) -> str:
-    """The goal sentence inside a game file's grammar."""
-    found = GOAL.search(grammar)
-    if found is None:
-        raise DataError(
-            f"{game_id}: no line 'Your task is to: ...' in the game file's grammar; download it again"
-        )
-    return found[1]
 
 
 def put_to_move(command: str) -> str:
@@ -110,6 +83,6 @@ def parse_command(text: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     with reading(path, then="it holds the logic of the games"):
-        return path.read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")

@@ -14,7 +14,6 @@ from typing import Any
 
 from agentloop.policies import scripted
 from agentloop.types import EnvironmentFailed, Message, Policy, Replay, Reply, Task
-from occupancy.record.errors import InputError
 from occupancy.record.specs import Few, Positive, checked
 
 from . import grammars, student
@@ -55,11 +54,7 @@ class AlfworldGame:
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """`expert`: the scripted expert's command, or PolicyFailed. `admissible`: what does something now."""
-        if question not in ("expert", "admissible") or arguments:
-            raise InputError(
-                f"question {question!r} with {sorted(arguments)}: expected 'expert' or 'admissible', "
-                "without arguments"
-            )
+        scripted.check_question(question, arguments, "expert", "admissible")
         return await self.worker.call("ask", question)
 
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from occupancy.record.errors import DataError, install_command
+from occupancy.record.errors import DataError
 
 from ..task_specs import data_folder
 from . import grammars
 
 ALIASES = {"train": "train_all"}
+GOAL = re.compile(r'"rhs": "Your task is to: ([^"]*)"')
 HEAD = re.compile(rb'\{\s*"id":\s*"([^"]+)".{0,400}?"task_type":\s*"([^"]+)"', re.DOTALL)
 TAIL_BYTES = 256
 
@@ -48,14 +49,8 @@ def find_source() -> Source:
         "alfworld",
         lambda folder: packed(folder) or (folder / "json_2.1.1").is_dir(),
         expected="json_2.1.1/",
-        how_to_get=HOW_TO_GET,
     )
     return Packed(folder) if packed(folder) else Downloaded(folder / "json_2.1.1")
-
-
-HOW_TO_GET = (
-    f"To get them: {install_command('alfworld')}, set ALFWORLD_DATA to that folder, run alfworld-download"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,8 @@ class Packed:
     def splits(self) -> list[str]:
         """Names of the splits that are there."""
         names = {path.name.removesuffix(".jsonl.xz") for path in self.folder.glob("*.jsonl.xz")}
-        return sorted((names & {"train_all", "train_300", "valid_seen", "valid_unseen"}) | _aliased(names))
+        aliased = {alias for alias, name in ALIASES.items() if name in names}
+        return sorted((names & {"train_all", "train_300", "valid_seen", "valid_unseen"}) | aliased)
 
     def index(self, split: str) -> dict[str, str]:
         """Task type of every game of a split; only the head of each line is looked at."""
@@ -88,7 +84,7 @@ class Packed:
 
     def logic(self, record: Record) -> tuple[str, str]:
         """Domain and grammar text of 2.1.1, goal included."""
-        return grammars.folder_logic(self.folder / "logic", record.goal)
+        return grammars.logic(self.folder / "logic" / "alfred-2.1.1", record.goal)
 
     def _lines(self, split: str) -> Iterator[bytes]:
         path = self.folder / f"{ALIASES.get(split, split)}.jsonl.xz"
@@ -130,27 +126,26 @@ class Downloaded:
             folder = self.folder / game_id
             raw = json.loads((folder / "game.tw-pddl").read_text(encoding="utf-8"))
             traj = json.loads((folder / "traj_data.json").read_text(encoding="utf-8"))
-            yield Record(
-                game_id=game_id,
-                task_type=traj["task_type"],
-                goal=grammars.goal_of(game_id, raw["grammar"]),
-                problem=raw["pddl_problem"],
-                params=traj["pddl_params"],
-                own_logic=(raw["pddl_domain"], raw["grammar"]),
-            )
+            goal, own = GOAL.search(raw["grammar"]), (raw["pddl_domain"], raw["grammar"])
+            if goal is None:
+                raise DataError(
+                    f"{game_id}: no line 'Your task is to: ...' in the game file's grammar; download it again"
+                )
+            kind, params = traj["task_type"], traj["pddl_params"]
+            yield Record(game_id, kind, goal[1], raw["pddl_problem"], params, own)
 
     def logic(self, record: Record) -> tuple[str, str]:
         """Domain and grammar text of 2.1.1, goal included."""
-        grammars.check_put(record.game_id, record.own_logic[1])
+        if 'template :: "put {o} in/on {r}"' not in record.own_logic[1]:
+            raise DataError(
+                f"{record.game_id}: this game file has no command `put X in/on Y`, so it is no 2.1.1 file; "
+                "ask for grammar 2.1.2, or download the 2.1.1 games (alfworld 0.3.x does)"
+            )
         return record.own_logic
 
 
 Source = Packed | Downloaded
 """A folder of games: its splits, an index of each by game id, and the games that are asked for."""
-
-
-def _aliased(names: set[str]) -> set[str]:
-    return {alias for alias, name in ALIASES.items() if name in names}
 
 
 def _solvable(game: Path) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from agentloop.types import Task
 from occupancy.record.errors import InputError
 
-from ..task_specs import drawn, parse_spec, read_ids
+from ..task_specs import Slice, named_ids
 from .questions import LEVELS, SPLITS, Question, is_official, read_questions
 
 
@@ -41,15 +42,22 @@ class Catalogue:
 
     questions: Sequence[Question]
     study: Study
-    by_id: dict[str, Question] = field(init=False)
-    """By task id."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_id", {task_id(q): q for q in self.questions})
+    @cached_property
+    def by_id(self) -> dict[str, Question]:
+        """The questions by task id."""
+        return {task_id(question): question for question in self.questions}
 
     def tasks(self, spec: str, *, seed: int = 0) -> list[Task]:
         """Tasks named by `spec`; InputError for an unknown name, or more tasks than there are."""
-        return [_task(question) for question in self._named(spec, seed)]
+        if spec.startswith("paper-"):
+            return [_task(question) for question in self._paper(spec)]
+
+        def pool(part: Slice) -> list[str]:
+            return [task_id(question) for question in self._pool(part.split, part.level)]
+
+        ids = named_ids(spec, pool, splits=SPLITS, levels=LEVELS, seed=seed)
+        return [_task(self.question(task_id)) for task_id in ids]
 
     def question(self, given: str) -> Question:
         """The question of a task id."""
@@ -58,15 +66,6 @@ class Catalogue:
                 f"task id {given!r} is none of the data folder's: expected <split>/<question id>"
             )
         return self.by_id[given]
-
-    def _named(self, spec: str, seed: int) -> Sequence[Question]:
-        if spec.startswith("@"):
-            return [self.question(line) for line in read_ids(Path(spec[1:]))]
-        if spec.startswith("paper-"):
-            return self._paper(spec)
-        part = parse_spec(spec, splits=SPLITS, levels=LEVELS)
-        order = f"{part.split}/{part.level or None}:{seed}"
-        return drawn(self._pool(part.split, part.level), part, seed=order)
 
     def _paper(self, spec: str) -> Sequence[Question]:
         """Parts that no seed changes, so that what is held out of one run is held out of all."""

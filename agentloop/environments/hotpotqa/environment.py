@@ -110,10 +110,7 @@ class SearchEpisode:
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """`view`: the question with its golds and the turns so far, for scripted policies."""
-        if question != "view" or arguments:
-            raise InputError(
-                f"question {question!r} with {sorted(arguments)}: expected 'view' without arguments"
-            )
+        scripted.check_question(question, arguments, "view")
         return View(self._question, tuple(self._steps), self._rules.turns, self._rules.format)
 
     def _reward(self, answer: str) -> float:

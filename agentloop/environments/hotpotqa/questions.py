@@ -55,11 +55,7 @@ def find_folder() -> Path:
         "hotpotqa",
         lambda folder: any((folder / name).is_file() for name in either),
         expected=" or ".join(either),
-        how_to_get=HOW_TO_GET,
     )
-
-
-HOW_TO_GET = f"To get them: put {OFFICIAL_TRAIN} and {OFFICIAL_DEV[0]} of the HotpotQA project into a folder"
 
 
 def read_questions(folder: Path) -> list[Question]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agentloop.environments.task_specs import drawn, parse_spec, read_ids
+from agentloop.environments.task_specs import Slice, named_ids
 from agentloop.policies import scripted
 from agentloop.types import Policy, Replay, Task
 from occupancy.record.errors import InputError
@@ -46,11 +46,12 @@ class Terminal:
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         """Tasks named by `spec`: a split (train, test, all), split:N, split:A-B, or @file of task ids."""
         tasks = self.task_set.tasks
-        if spec.startswith("@"):
-            return [self._task(task_id) for task_id in read_ids(Path(spec[1:]))]
-        part = parse_spec(spec, splits=[*sorted({task.split for task in tasks.values()}, reverse=True), ALL])
-        pool = [task for task in tasks.values() if part.split in (ALL, task.split)]
-        return drawn(pool, part, seed=f"{part.split}:{seed}")
+        splits = [*sorted({task.split for task in tasks.values()}, reverse=True), ALL]
+
+        def pool(part: Slice) -> list[str]:
+            return [task_id for task_id, task in tasks.items() if part.split in (ALL, task.split)]
+
+        return [self._task(task_id) for task_id in named_ids(spec, pool, splits=splits, seed=seed)]
 
     def policy(self, spec: str) -> Policy | None:
         """`expert`, or `scripted` with settings as in `scripted:blunder=0.5`; None for any other name."""

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from agentloop.policies import scripted
 from agentloop.types import Message, Reply
 from occupancy.record.errors import InputError
 
@@ -122,11 +123,10 @@ class TerminalEpisode:
 
     async def ask(self, question: str, **arguments: Any) -> Any:
         """`view`: what a scripted policy sees."""
+        scripted.check_question(question, arguments, "view")
         place = self._place
-        if question != "view" or arguments or place is None or place.sandbox is None:
-            raise InputError(
-                f"question {question!r} with {sorted(arguments)}: expected 'view', in an open local sandbox"
-            )
+        if place is None or place.sandbox is None:
+            raise InputError("a scripted policy asked for a view: expected an open local sandbox")
         expected = await self._task.expected() if self._task.expected else None
         solved = place.solved is not None and await place.solved()
         return View(

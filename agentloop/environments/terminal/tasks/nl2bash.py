@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from agentloop.environments.task_specs import data_folder
+from agentloop.environments.task_specs import HOW_TO_GET, data_folder
 from agentloop.types import Task
 from occupancy.record.errors import DataError
 from occupancy.record.reading import reading
@@ -32,7 +32,6 @@ from ..terminus.screen import Screen, open_screen
 from .task import SCRATCH, Expected, TerminalTask, in_sandbox
 
 VERSION = "nl2bash-3"
-HOW_TO_GET = "docs/terminal.md says how to get it; --env-set tasks=FOLDER names a folder of other tasks"
 TEST_SHARE = 3
 """One of so many clusters is in `test`."""
 LATE_S = 0.1
@@ -195,12 +194,12 @@ def typed(command: str) -> str:
 def find_data() -> Path:
     """The folder of the tasks: `terminal` in the folder that FEWSTEPS_DATA names, or that folder itself."""
     file = "nl2bash.jsonl"
-    return data_folder("terminal", lambda f: (f / file).is_file(), expected=file, how_to_get=HOW_TO_GET)
+    return data_folder("terminal", lambda folder: (folder / file).is_file(), expected=file)
 
 
 def _lines(file: Path) -> list[Line]:
     found = []
-    with reading(file, then=HOW_TO_GET):
+    with reading(file, then=HOW_TO_GET["terminal"]):
         lines = file.read_text("utf-8").splitlines()
     for number, text in enumerate(lines, start=1):
         try:

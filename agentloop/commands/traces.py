@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from occupancy.record.errors import InputError
 from occupancy.record.rows import KINDS
 from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Size, option
+
+if TYPE_CHECKING:
+    from agentloop.render import Codec, LengthRule
+    from agentloop.render.traces import RunTrace
 
 STYLES = {
     "task": "cyan",
@@ -55,21 +59,25 @@ def _add_rendering(parser: argparse.ArgumentParser, *, required: bool = True) ->
     add_json(parser)
 
 
+def _rule(arguments: argparse.Namespace) -> LengthRule:
+    from agentloop.render import LengthRule, Overflow
+
+    return LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
+
+
 def write_traces(arguments: argparse.Namespace) -> int:
     """Write the traces of a run, rendered, as one file; the run stays as it is."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from agentloop.render import LengthRule, Overflow, load_codec
+    from agentloop.render import load_codec
     from agentloop.render.traces import rendered_traces
     from occupancy.record.drafts import new_file, whole_file
     from occupancy.runs import open_run
 
     out = new_file(arguments.out, begins="par1", what="a Parquet file")
-    rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
-    table = rendered_traces(
-        open_run(arguments.run), load_codec(arguments.tokenizer, hub=arguments.hub), rule=rule
-    )
+    codec = load_codec(arguments.tokenizer, hub=arguments.hub)
+    table = rendered_traces(open_run(arguments.run), codec, rule=_rule(arguments))
     with whole_file(out) as draft:
         pq.write_table(table, draft, compression="zstd")
     report = {"out": arguments.out, "traces": len(table)}
@@ -88,13 +96,12 @@ def show_traces(arguments: argparse.Namespace) -> int:
         raise InputError(
             "--kind and --status choose episodes, --tokenizer shows traces: give one or the other"
         )
-    from agentloop.render import LengthRule, Overflow, load_codec
+    from agentloop.render import load_codec
     from agentloop.render.traces import count, render_run
     from occupancy.runs import open_run
 
-    rule = LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     codec = load_codec(arguments.tokenizer, hub=arguments.hub)
-    traces = list(render_run(open_run(arguments.run), codec, rule=rule))
+    traces = list(render_run(open_run(arguments.run), codec, rule=_rule(arguments)))
     counts = dataclasses.asdict(count(traces))
     if arguments.trace:
         traces = [t for t in traces if t.episode_id == arguments.trace]
@@ -135,17 +142,19 @@ def _as_text(episodes: list[dict[str, Any]]) -> Iterator[Any]:
             yield Text(f"error: {episode['error']}", style="red")
         text = Text()
         for message in episode["messages"]:
-            style = STYLES[message["author"]] + (" underline bold" if message["target"] else "")
             turn = "" if message["t"] is None else f"{message['t']:>3} "
-            text.append(f"{turn}{message['author']}: ", style="dim").append(
-                f"{message['text']}\n", style=style
-            )
+            text.append(f"{turn}{message['author']}: ", style="dim")
+            text.append(f"{message['text']}\n", style=_style(message))
         yield text
     yield Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()])
     yield "targets are underlined; --tokenizer FOLDER shows tokens, `fewsteps view` a page"
 
 
-def as_json(trace: Any, codec: Any) -> dict[str, Any]:
+def _style(said: Mapping[str, Any]) -> str:
+    return STYLES[said["author"]] + (" underline bold" if said["target"] else "")
+
+
+def as_json(trace: RunTrace, codec: Codec) -> dict[str, Any]:
     """A trace as the viewer shows it: rows of pieces {text, author, target, ids}."""
     from agentloop.render.codec import decode
 
@@ -183,8 +192,7 @@ def _shown(traces: list[dict[str, Any]], counts: dict[str, Any]) -> Iterator[Any
             )
             text = Text()
             for piece in row["pieces"]:
-                style = STYLES[piece["author"]] + (" underline bold" if piece["target"] else "")
-                text.append(piece["text"], style=style)
+                text.append(piece["text"], style=_style(piece))
             yield text
         for message, reason in trace["dropped"]:
             yield Text(f"message {message} is no target: {reason}", style="red")

@@ -7,13 +7,10 @@ continuation took over from its rollout is marked as copied context, so that its
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from agentloop.render.episodes import Record, histories
 from occupancy.importers.results.atif import EPISODE_CELLS, TURN_CELLS
-from occupancy.record.errors import DataError
-from occupancy.record.reading import read_cell
 from occupancy.runs import Run
 
 VERSION = "ATIF-v1.7"
@@ -30,7 +27,6 @@ _KEY = (
     "error",
     "R",
 )
-Record = dict[str, Any]
 
 
 def documents(run: Run) -> Iterator[Record]:
@@ -40,19 +36,6 @@ def documents(run: Run) -> Iterator[Record]:
         document = _document(episode, prompt, played, run)
         document["extra"]["accepted"] = episode["episode_id"] in accepted
         yield document
-
-
-def histories(run: Run) -> Iterator[tuple[Record, list[Record], list[Record]]]:
-    """(row of `episodes`, messages of its prompt, rows of all its turns) of each episode, by their ids.
-
-    Turns that a continuation took over from its parent have the parent's `episode_id`.
-    """
-    episodes = {row["episode_id"]: row for row in run.read("episodes").to_pylist()}
-    turns: dict[str, list[Record]] = defaultdict(list)
-    for row in run.read("turns").to_pylist():
-        turns[row["episode_id"]].append(row)
-    for episode_id in sorted(episodes):
-        yield episodes[episode_id], *_history(episodes[episode_id], episodes, turns)
 
 
 def _document(episode: Record, prompt: list[Record], played: list[Record], run: Run) -> Record:
@@ -83,22 +66,6 @@ def _document(episode: Record, prompt: list[Record], played: list[Record], run: 
         },
         "extra": {name: episode[name] for name in (*_KEY, *EPISODE_CELLS)},
     }
-
-
-def _history(
-    episode: Record, episodes: Mapping[str, Record], turns: Mapping[str, list[Record]]
-) -> tuple[list[Record], list[Record]]:
-    """The prompt and all turns of an episode, those of its parents included."""
-    own = sorted(turns[episode["episode_id"]], key=lambda turn: int(turn["t"]))
-    if not episode["parent"]:
-        prompt: list[Record] = read_cell(episode["prompt"], "messages", episode["episode_id"])
-        return prompt, own
-    parent = episodes.get(episode["parent"])
-    if parent is None:
-        raise DataError(f"episode {episode['episode_id']}: its parent {episode['parent']} is not in the run")
-    prompt, before = _history(parent, episodes, turns)
-    first = own[0]["t"] if own else episode["length"] + 1
-    return prompt, [turn for turn in before if turn["t"] < first] + own
 
 
 def _step(turn: Record, *, copied: bool) -> Record:

@@ -11,7 +11,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from agentloop.export.atif import Record, histories
+from agentloop.render.episodes import Record, histories
 from agentloop.run.episode import NO_DATA
 from occupancy.importers.results.inspect_log import LIMITS
 from occupancy.runs import Run

@@ -1,8 +1,8 @@
 """Traces to token ids: chat templates, spans with authors, targets, length rules.
 
-render_trace    messages of one trace -> rows of ids and targets
-load_codec      tokenizer and template of a saved model
-render_run      fills the traces of a run folder
+render_trace         messages of one trace -> rows of ids and targets
+load_codec           tokenizer and template of a saved model
+traces.render_run    the accepted traces of a run folder, rendered
 """
 
 from agentloop.render.codec import Codec

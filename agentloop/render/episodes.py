@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from occupancy.record.errors import DataError
+from occupancy.record.reading import read_cell
 from occupancy.runs import Run
 
-_COLUMNS = ["episode_id", "kind", "parent", "status", "R", "error", "prompt", "length"]
+Record = dict[str, Any]
+
+
+def histories(
+    run: Run, names: Iterable[str] | None = None
+) -> Iterator[tuple[Record, list[Record], list[Record]]]:
+    """(row of `episodes`, messages of its prompt, rows of all its turns) of the episodes with these ids.
+
+    Turns that a continuation took over from its parent have the parent's `episode_id`. By default all
+    episodes, by their ids.
+    """
+    episodes = {row["episode_id"]: row for row in run.read("episodes").to_pylist()}
+    turns: dict[str, list[Record]] = defaultdict(list)
+    for row in run.read("turns").to_pylist():
+        turns[row["episode_id"]].append(row)
+    for name in sorted(episodes) if names is None else names:
+        yield episodes[name], *_history(episodes[name], episodes, turns)
 
 
 def episodes_of(
@@ -18,7 +36,7 @@ def episodes_of(
     status: str | None = None,
     episode_id: str | None = None,
     limit: int = 0,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """The first episodes that fit, in key order; without any condition those with an accepted trace.
 
     Args:
@@ -32,57 +50,46 @@ def episodes_of(
         Dicts {episode_id, kind, status, R, error, messages}; a message is {t, author, text, target}, and t is
         None before turn 1 and in observations.
     """
-    episodes = {row["episode_id"]: row for row in run.read("episodes", columns=_COLUMNS).to_pylist()}
     accepted = run.read("traces", columns=["episode_id", "messages"]).to_pylist()
     traces = {row["episode_id"]: row["messages"] for row in accepted}
-    if kind or status or episode_id:
-        conditions = {"kind": kind, "status": status, "episode_id": episode_id}
-        wanted = {name: value for name, value in conditions.items() if value}
-        chosen = [e for e, row in episodes.items() if all(row[name] == v for name, v in wanted.items())]
-    else:
-        chosen = [e for e in episodes if e in traces]
-    turns = defaultdict[str, list[dict[str, Any]]](list)
-    for turn in run.read("turns", columns=["episode_id", "t", "author", "text", "observation"]).to_pylist():
-        turns[turn["episode_id"]].append(turn)
-    return [_episode(e, episodes, turns, traces) for e in chosen[: limit or None]]
+    asked = {"kind": kind, "status": status, "episode_id": episode_id}
+    wanted = {name: value for name, value in asked.items() if value}
+    rows = run.read("episodes", columns=["episode_id", "kind", "status"]).to_pylist()
+    fit = [row["episode_id"] for row in rows if all(row[name] == value for name, value in wanted.items())]
+    chosen = fit if wanted else [name for name in fit if name in traces]
+    return [_told(*found, traces) for found in histories(run, chosen[: limit or None])]
 
 
-def _episode(
-    name: str, episodes: dict[str, Any], turns: dict[str, list[dict[str, Any]]], traces: dict[str, str]
-) -> dict[str, Any]:
-    row, messages = episodes[name], _prompt(name, episodes)
-    said = [m for m in json.loads(traces.get(name, "[]")) if m["author"] == "teacher"]
-    own = {id(turn) for turn in turns.get(name, ())}
-    taught = 0
-    for turn in _whole(name, episodes, turns):
-        target = False
-        if turn["author"] == "teacher" and id(turn) in own:
-            target = taught < len(said) and bool(said[taught]["train"])
-            taught += 1
-        messages.append({"t": turn["t"], "author": turn["author"], "text": turn["text"], "target": target})
+def _told(episode: Record, prompt: list[Record], played: list[Record], traces: Mapping[str, str]) -> Record:
+    name = episode["episode_id"]
+    traced = read_cell(traces.get(name, "[]"), "messages", name)
+    trained = iter([m.get("train", False) for m in traced if m["author"] == "teacher"])
+    messages = [_message(m["author"], m["content"]) for m in prompt]
+    for turn in played:
+        taught = turn["author"] == "teacher" and turn["episode_id"] == name
+        target = taught and next(trained, False)
+        messages.append(_message(turn["author"], turn["text"], t=turn["t"], target=target))
         if turn["observation"]:
-            seen = {"t": None, "author": "environment", "text": turn["observation"], "target": False}
-            messages.append(seen)
-    told = {column: row[column] for column in ("episode_id", "kind", "status", "R", "error")}
-    return told | {"messages": messages}
+            messages.append(_message("environment", turn["observation"]))
+    columns = ("episode_id", "kind", "status", "R", "error")
+    return {column: episode[column] for column in columns} | {"messages": messages}
 
 
-def _whole(
-    name: str, episodes: dict[str, Any], turns: dict[str, list[dict[str, Any]]]
-) -> list[dict[str, Any]]:
-    """All turns of an episode: those before its own are its parent's."""
-    own = sorted(turns.get(name, ()), key=lambda turn: int(turn["t"]))
-    parent = episodes[name]["parent"]
-    if parent not in episodes:
-        return own
-    begins = own[0]["t"] if own else episodes[name]["length"] + 1
-    return [turn for turn in _whole(parent, episodes, turns) if turn["t"] < begins] + own
+def _message(author: str, text: str, *, t: int | None = None, target: bool = False) -> Record:
+    return {"t": t, "author": author, "text": text, "target": target}
 
 
-def _prompt(name: str, episodes: dict[str, Any]) -> list[dict[str, Any]]:
-    while not episodes[name]["prompt"] and episodes[name]["parent"] in episodes:
-        name = episodes[name]["parent"]
-    return [
-        {"t": None, "author": message["author"], "text": message["content"], "target": False}
-        for message in json.loads(episodes[name]["prompt"] or "[]")
-    ]
+def _history(
+    episode: Record, episodes: Mapping[str, Record], turns: Mapping[str, list[Record]]
+) -> tuple[list[Record], list[Record]]:
+    """The prompt and all turns of an episode, those of its parents included."""
+    own = sorted(turns[episode["episode_id"]], key=lambda turn: int(turn["t"]))
+    if not episode["parent"]:
+        prompt: list[Record] = read_cell(episode["prompt"], "messages", episode["episode_id"])
+        return prompt, own
+    parent = episodes.get(episode["parent"])
+    if parent is None:
+        raise DataError(f"episode {episode['episode_id']}: its parent {episode['parent']} is not in the run")
+    prompt, before = _history(parent, episodes, turns)
+    first = own[0]["t"] if own else episode["length"] + 1
+    return prompt, [turn for turn in before if turn["t"] < first] + own

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def codec_of(tokenizer: Any) -> Codec:
         )
     closing = by_role["user"] if end is None else tail[: end.end()]
     opened = _opened(written.prompt)
-    codec = Codec(
+    bare = Codec(
         tokenizer=tokenizer,
         whole=whole,
         plain=plain,
@@ -121,12 +121,12 @@ def codec_of(tokenizer: Any) -> Codec:
         beside=written.beside,
         left_out=written.left_out,
     )
-    ids = pieces(codec, written.answered, "").ids
-    object.__setattr__(codec, "closing_ids", tuple(pieces(codec, closing, "").ids))
-    closings = {role: (said, tuple(pieces(codec, said, "").ids)) for role, said in by_role.items()}
-    object.__setattr__(codec, "closings", closings)
-    object.__setattr__(codec, "pieces_agree", ids == at_once(whole, written.answered).ids)
-    return codec
+    return replace(
+        bare,
+        closing_ids=tuple(pieces(bare, closing, "").ids),
+        closings={role: (said, tuple(pieces(bare, said, "").ids)) for role, said in by_role.items()},
+        pieces_agree=pieces(bare, written.answered, "").ids == at_once(whole, written.answered).ids,
+    )
 
 
 def _written(tokenizer: Any, name: str) -> _Written:

@@ -57,30 +57,6 @@ class RenderCounts:
     sequence_tokens: int
 
 
-def fill_row(
-    row: Mapping[str, Any], codec: Codec, *, rule: LengthRule | None = None, outputs: Sequence[int]
-) -> dict[str, Any]:
-    """A row of the table `traces` with its rendered columns.
-
-    outputs: output tokens of each teacher turn in the trace, as the provider counts them. The ids of its
-    training rows are stored end to end, with the place where each begins: a template that rewrites history
-    gives several.
-    """
-    trace = str(row["episode_id"])
-    messages = read_messages(row["messages"], trace=trace)
-    rendered = render_trace(codec, messages, rule=rule, trace=trace)
-    lengths = [len(r.ids) for r in rendered.rows]
-    return dict(row) | {
-        "target_turns": len(rendered.kept),
-        "C_tr": _c_tr(messages, rendered, outputs, trace),
-        "token_ids": [i for r in rendered.rows for i in r.ids.tolist()],
-        "row_starts": [sum(lengths[:k]) for k in range(len(lengths))],
-        "targets": [t for r in rendered.rows for t in r.targets.tolist()],
-        "target_tokens": rendered.target_tokens,
-        "sequence_tokens": rendered.sequence_tokens,
-    }
-
-
 def failed_traces(run: Run) -> tuple[int, int]:
     """(accepted traces of episodes with R = 0, all accepted traces); a missing reward is no failure."""
     rewards = run.read("episodes", columns=["episode_id", "R"]).to_pylist()
@@ -112,7 +88,11 @@ class Rendering:
 
 
 def render_run(run: Run, codec: Codec | Rendering, *, rule: LengthRule | None = None) -> Iterator[RunTrace]:
-    """Every accepted trace of a run, in key order; those that the rule empties have no rows."""
+    """Every accepted trace of a run, in key order; those that the rule empties have no rows.
+
+    Raises:
+        DataError: A trace cannot be rendered so that the teacher's turns alone are targets.
+    """
     rendering = codec if isinstance(codec, Rendering) else Rendering(codec, most=0)
     traces = run.read("traces", columns=["episode_id", *KEY, "messages"]).to_pylist()
     columns = ["episode_id", "cluster_id"]
@@ -125,18 +105,22 @@ def render_run(run: Run, codec: Codec | Rendering, *, rule: LengthRule | None = 
         messages = read_messages(row["messages"], trace=trace)
         rendered = rendering.render(messages, rule, trace)
         own = _in_trace(taught.get(trace, {}), messages)
-        c_tr = _c_tr(messages, rendered, tuple(own.values()), trace)
-        key = {name: row[name] for name in KEY}
-        cluster = clusters[trace]
+        teacher = [i for i, m in enumerate(messages) if m.author == "teacher"]
+        if len(own) != len(teacher):
+            raise DataError(
+                f"{trace}: the messages hold {len(teacher)} teacher turns, but {len(own)} have output "
+                f"tokens: expected one count a turn"
+            )
+        outputs = dict(zip(teacher, own.values(), strict=True))
         yield RunTrace(
             episode_id=trace,
             task_id=row["task_id"],
-            cluster_id=cluster,
-            key=key,
+            cluster_id=clusters[trace],
+            key={name: row[name] for name in KEY},
             messages=messages,
             turns=tuple(own),
             rendered=rendered,
-            C_tr=c_tr,
+            C_tr=sum(outputs[i] for i in rendered.kept),
         )
 
 
@@ -149,14 +133,23 @@ def rendered_traces(run: Run, codec: Codec, *, rule: LengthRule | None = None) -
         rule: Length limits of turns and rows; None: no limit.
 
     Raises:
-        DataError: A trace cannot be rendered so that the teacher's turns alone are targets.
+        DataError: As `render_run`.
     """
-    taught, filled = _taught(run), []
-    for row in run.read("traces").to_pylist():
-        trace = row["episode_id"]
-        own = _in_trace(taught.get(trace, {}), read_messages(row["messages"], trace=trace))
-        filled.append(fill_row(row, codec, rule=rule, outputs=tuple(own.values())))
-    return table_of("traces", filled)
+    rows = run.read("traces").to_pylist()
+    for row, trace in zip(rows, render_run(run, codec, rule=rule), strict=True):
+        rendered = trace.rendered
+        lengths = [len(r.ids) for r in rendered.rows]
+        row |= {
+            "target_turns": len(rendered.kept),
+            "C_tr": trace.C_tr,
+            # The ids of its training rows end to end, and where each row begins.
+            "token_ids": [i for r in rendered.rows for i in r.ids.tolist()],
+            "row_starts": [sum(lengths[:k]) for k in range(len(lengths))],
+            "targets": [t for r in rendered.rows for t in r.targets.tolist()],
+            "target_tokens": rendered.target_tokens,
+            "sequence_tokens": rendered.sequence_tokens,
+        }
+    return table_of("traces", rows)
 
 
 def _taught(run: Run) -> dict[str, dict[int, int]]:
@@ -197,14 +190,3 @@ def count(traces: Sequence[RunTrace]) -> RenderCounts:
         target_tokens=sum(trace.rendered.target_tokens for trace in traces),
         sequence_tokens=sum(trace.rendered.sequence_tokens for trace in traces),
     )
-
-
-def _c_tr(messages: Sequence[TraceMessage], rendered: Rendered, outputs: Sequence[int], trace: str) -> int:
-    teacher = [i for i, m in enumerate(messages) if m.author == "teacher"]
-    if len(outputs) != len(teacher):
-        raise DataError(
-            f"{trace}: the messages hold {len(teacher)} teacher turns, but {len(outputs)} have output "
-            f"tokens: expected one count a turn"
-        )
-    tokens = dict(zip(teacher, outputs, strict=True))
-    return sum(tokens[i] for i in rendered.kept)

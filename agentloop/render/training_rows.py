@@ -91,10 +91,8 @@ def _render(codec: Codec, messages: Sequence[TraceMessage], rule: LengthRule) ->
     dropped = {i: messages[i].no_target for i in wanted if messages[i].no_target}
     if rule.turn_tokens is not None:
         for i in wanted - set(dropped):
-            if (
-                len(_turn_ids(codec, messages[i], _unopened(codec, messages[i]))) + len(codec.closing_ids)
-                > rule.turn_tokens
-            ):
+            ids = _turn_ids(codec, messages[i], _unopened(codec, messages[i]))
+            if len(ids) + len(codec.closing_ids) > rule.turn_tokens:
                 dropped[i] = "turn_tokens"
     mark = mark_for(m.content for m in messages)
     queue = [(list(enumerate(messages)), frozenset(wanted - set(dropped)))]
@@ -115,7 +113,8 @@ def _render(codec: Codec, messages: Sequence[TraceMessage], rule: LengthRule) ->
     kept = {i for d in drafts for i in d.trained}
     for i in wanted - kept - set(dropped):
         dropped[i] = "row_tokens"
-    depth = _depths(messages)
+    teacher = [i for i, m in enumerate(messages) if m.author == "teacher"]
+    depth = {i: j for j, i in enumerate(teacher, start=1)}
     rows = tuple(_finish(codec, draft, depth, mark) for draft in drafts)
     return Rendered(rows, tuple(sorted(kept)), tuple(sorted(dropped.items())))
 
@@ -255,11 +254,6 @@ def _without_oldest(numbered: Sequence[_Numbered], draft: _Draft, excess: int) -
         if gone >= excess or numbered[first][0] not in starts:
             return [*numbered[:first], *(n for n in numbered[place:] if n[0] <= draft.trained[-1])]
     return None
-
-
-def _depths(messages: Sequence[TraceMessage]) -> dict[int, int]:
-    teacher = [i for i, m in enumerate(messages) if m.author == "teacher"]
-    return {i: j for j, i in enumerate(teacher, start=1)}
 
 
 def _finish(codec: Codec, draft: _Draft, depth: dict[int, int], mark: str) -> TrainingRow:

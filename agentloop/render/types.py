@@ -181,12 +181,7 @@ def write_messages(messages: Sequence[TraceMessage]) -> str:
     """JSON of a trace's messages; `read_messages` gives them back."""
     entries: list[dict[str, Any]] = []
     for m in messages:
-        entry: dict[str, Any] = {
-            "role": m.role,
-            "content": m.content,
-            "author": m.author,
-            "train": m.train,
-        }
+        entry: dict[str, Any] = {"role": m.role, "content": m.content, "author": m.author, "train": m.train}
         if m.token_ids is not None:
             entry["token_ids"] = list(m.token_ids)
         if m.finish_reason != "stop":

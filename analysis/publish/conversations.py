@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from agentloop.export.atif import histories
+from agentloop.render.episodes import histories
 from analysis.publish.scan import Scan
 from occupancy.record.reading import read_cell
 from occupancy.runs import Run

@@ -18,7 +18,7 @@ from toy_runs import rows, run_of
 
 from agentloop.render import LengthRule, codec_of, render_trace
 from agentloop.render.codec import encode_turn
-from agentloop.render.traces import Rendering, count, fill_row, render_run
+from agentloop.render.traces import Rendering, count, render_run, rendered_traces
 from analysis.cli import main
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset
@@ -94,18 +94,16 @@ def test_length_rules_come_before_C_tr(op: Run) -> None:
     assert counts.turns_dropped == {"row_tokens": sum(len(whole[k].rendered.kept) for k in lost)}
 
 
-def test_a_row_of_traces_is_filled_with_what_is_trained_on(op: Run) -> None:
+def test_a_row_of_traces_is_filled_with_what_is_trained_on(op: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     row = op.read("traces").to_pylist()[0]
-    turns = [
-        t for t in rows(op, "turns") if t["episode_id"] == row["episode_id"] and t["author"] == "teacher"
-    ]
-    filled = fill_row(row, codec(), outputs=[t["output_tokens"] for t in turns])
+    filled = rendered_traces(op, codec()).to_pylist()[0]
     assert filled["C_tr"] == row["C_tr"]
     assert len(filled["token_ids"]) == len(filled["targets"]) == filled["sequence_tokens"]
     assert sum(filled["targets"]) == filled["target_tokens"]
     assert filled["row_starts"] == [0]
+    monkeypatch.setattr("agentloop.render.traces._taught", lambda run: {})
     with pytest.raises(DataError, match="one count a turn"):
-        fill_row(row, codec(), outputs=[])
+        rendered_traces(op, codec())
 
 
 def test_traces_under_a_template_that_rewrites_history_carry_every_row(op: Run, tmp_path: Path) -> None:

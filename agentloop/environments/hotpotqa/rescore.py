@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from agentloop.export.atif import histories
+from agentloop.render.episodes import histories
 from agentloop.run.evaluate import success
 from occupancy.record.errors import DataError
 from occupancy.runs import open_run

@@ -7,7 +7,7 @@ names its context and action; `context_id` is the hash of the context's number.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,15 @@ class PilotSize:
         check(self)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Episode:
-    start: int
+    """Turns t, t + 1, .. of one author, and the state after them."""
+
     t: int
-    states: list[int] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
-    authors: list[str] = field(default_factory=list)
-    end: int = 0
+    author: str
+    states: list[int]
+    actions: list[int]
+    end: int
 
     @property
     def length(self) -> int:
@@ -209,33 +210,32 @@ class _Player:
         self.chances = np.cumsum(world.chances, axis=2)
 
     def play(self, s: int, t: int, rng: Any, *, teacher_turns: int = 0) -> _Episode:
-        """Turns t, t + 1, .. from state s: the teacher's first, then the student's, to the end."""
-        episode = _Episode(s, t)
+        """So many turns of the teacher from state s and turn t on, or the student's to the end."""
+        policy, author = (self.teacher, TEACHER) if teacher_turns else (self.learner, STUDENT)
         last_a, last_u = self.world.A - 1, self.chances.shape[2] - 1
-        taught = teacher_turns > 0
-        most = teacher_turns if taught else self.world.horizon
-        while s < self.world.S and t <= self.world.horizon and len(episode.states) < most:
-            policy = self.teacher if taught else self.learner
+        most = min(teacher_turns or self.world.horizon, self.world.horizon - t + 1)
+        states: list[int] = []
+        actions: list[int] = []
+        while s < self.world.S and len(states) < most:
             a = min(int(policy[s].searchsorted(rng.random(), "right")), last_a)
-            episode.states.append(s)
-            episode.actions.append(a)
-            episode.authors.append(TEACHER if taught else STUDENT)
+            states.append(s)
+            actions.append(a)
             u = min(int(self.chances[s, a].searchsorted(rng.random(), "right")), last_u)
-            s, t = int(self.world.successors[s, u]), t + 1
-        episode.end = s
-        return episode
+            s = int(self.world.successors[s, u])
+        return _Episode(t, author, states, actions, s)
 
     def rows(self, key: Key, episode: _Episode, **cast: Any) -> Rows:
         """One row for `episodes`, and one for each turn of `turns`."""
         reward = float(episode.end == self.world.S)
+        taught = len(episode.states) if episode.author == TEACHER else 0
         row = episode_row(
             key,
-            **{"teacher_turns": episode.authors.count(TEACHER)} | cast,
+            **{"teacher_turns": taught} | cast,
             length=episode.length,
             R=reward,
             status="finished" if episode.end >= self.world.S else "horizon",
             phi={"all": True, "success": reward >= self.recipe.success_at},
-            prompt=_prompt(self.world, episode.start),
+            prompt=_prompt(self.world, episode.states[0]),
             environment=f"world {self.world.name}",
         )
         return {"episodes": [row], "turns": [self._turn(key, episode, j) for j in range(len(episode.states))]}
@@ -249,8 +249,8 @@ class _Player:
         return turn_row(
             key,
             episode.t + j,
-            author=episode.authors[j],
-            text=_text(context, a),
+            author=episode.author,
+            text=_text(world, s, a),
             observation=_observation(world, following),
             context_id=text_hash(f"context {context}"),
             state_id=int(world.shown[s]),
@@ -274,7 +274,7 @@ def _proposal(player: _Player, key: Key, rollout: _Episode, t: int) -> Row:
         psi={
             "all": True,
             "without_success": not success,
-            "no_repetition": not _repeats(player, rollout),
+            "no_repetition": not _repeats(player.world, rollout, player.recipe.repetition),
         },
         outcome="accepted",
     )
@@ -288,7 +288,7 @@ def _trace(player: _Player, key: Key, rollout: _Episode | None, tail: _Episode, 
     for j, (s, a) in enumerate(turns):
         taught = j >= t - 1
         author = TEACHER if taught else STUDENT
-        text = _text(int(world.contexts[s]), a)
+        text = _text(world, s, a)
         messages.append({"role": "assistant", "content": text, "author": author, "train": taught})
         if j + 1 < len(turns):
             reply = _observation(world, turns[j + 1][0])
@@ -302,11 +302,8 @@ def _trace(player: _Player, key: Key, rollout: _Episode | None, tail: _Episode, 
     )
 
 
-def _repeats(player: _Player, episode: _Episode) -> bool:
-    texts = [
-        _text(int(player.world.contexts[s]), a) for s, a in zip(episode.states, episode.actions, strict=True)
-    ]
-    n = player.recipe.repetition
+def _repeats(world: World, episode: _Episode, n: int) -> bool:
+    texts = [_text(world, s, a) for s, a in zip(episode.states, episode.actions, strict=True)]
     return any(len(set(texts[j : j + n])) == 1 for j in range(len(texts) - n + 1))
 
 
@@ -320,5 +317,5 @@ def _observation(world: World, s: int) -> str:
     return f"context {world.contexts[s]}"
 
 
-def _text(context: int, action: int) -> str:
-    return f"in context {context} play {action}"
+def _text(world: World, s: int, action: int) -> str:
+    return f"in context {world.contexts[s]} play {action}"

@@ -16,26 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from occupancy.kernels import rng
+from simulate.pipelines import order as orders
 from simulate.pipelines.lanes import Lanes
-from simulate.pipelines.order import (
-    ACCEPTED,
-    C_I_BC,
-    C_I_OP,
-    C_TR_OP,
-    CONTINUE,
-    DEMO,
-    LABELS_BC,
-    LABELS_OP,
-    LAW,
-    LEDGER,
-    PROPOSALS,
-    PSI,
-    ROLLOUT,
-    SWITCH,
-    SWITCHED,
-    TASKS_BC,
-    TASKS_OP,
-)
 from simulate.pipelines.serial import Tables
 from simulate.solving.jax64 import jitted
 from simulate.solving.laws import LEAP_BELOW
@@ -72,6 +54,12 @@ def unit53(bits: Array) -> Array:
 def invert(cdf: Array, u: Array) -> Array:
     """Index of the first running sum above u along the last axis."""
     return (cdf[..., :-1] <= u[..., None]).sum(-1)
+
+
+def first_states(tables: Tables, keys: Array, tasks: Array) -> Array:
+    """[P, B] states that tasks start in; keys [P, T + 1] of one stream."""
+    u = unit53(bits_of(keys, jnp.zeros_like(tasks), tasks))
+    return jnp.searchsorted(tables.running_start, u, side="right")
 
 
 def step(tables: Tables, s: Array, cdf: Array, bits: Array) -> tuple[Array, Array]:
@@ -116,7 +104,7 @@ def demonstrations(
     tables: Tables, T: int, keys: Array, budget: Array, data: Array, *, in_tokens: bool
 ) -> tuple[Array, Array]:
     """Demonstrations up to `budget` [P]: data [X, A, P] and the ledger [P, LEDGER]."""
-    P = budget.shape[0]
+    P, keys = budget.shape[0], keys[:, orders.DEMO]
 
     def more(carry: Any) -> Array:
         return (carry[2] < budget).any()
@@ -124,16 +112,13 @@ def demonstrations(
     def block(carry: Any) -> Any:
         data, ledger, before, number = carry
         tasks = jnp.broadcast_to(number * BLOCK + jnp.arange(BLOCK), (P, BLOCK))
-        s = jnp.searchsorted(
-            tables.running_start, unit53(bits_of(keys[:, DEMO], jnp.zeros_like(tasks), tasks)), side="right"
-        )
-        ones = jnp.ones_like(tasks)
-        turns = roll(tables, T, lambda s: tables.running_teacher[s], keys[:, DEMO], tasks, s, ones, T * ones)
+        s, ones = first_states(tables, keys, tasks), jnp.ones_like(tasks)
+        turns = roll(tables, T, lambda s: tables.running_teacher[s], keys, tasks, s, ones, T * ones)
         cost = jnp.where(turns.played, tables.tokens[turns.states], 0)
         kept = turns.played & (before[:, None] + running(cost) <= budget[:, None])
-        ledger = ledger.at[:, C_I_BC].add(jnp.where(kept, cost, 0).sum((0, 2)))
-        ledger = ledger.at[:, LABELS_BC].add(kept.sum((0, 2)))
-        ledger = ledger.at[:, TASKS_BC].add(kept.any(0).sum(1))
+        ledger = ledger.at[:, orders.C_I_BC].add(jnp.where(kept, cost, 0).sum((0, 2)))
+        ledger = ledger.at[:, orders.LABELS_BC].add(kept.sum((0, 2)))
+        ledger = ledger.at[:, orders.TASKS_BC].add(kept.any(0).sum(1))
         return (
             add(data, tables, turns, kept * (cost if in_tokens else 1)),
             ledger,
@@ -141,7 +126,7 @@ def demonstrations(
             number + 1,
         )
 
-    start = data, jnp.zeros((P, len(LEDGER)), jnp.int64), jnp.zeros(P, jnp.int64), 0
+    start = data, jnp.zeros((P, len(orders.LEDGER)), jnp.int64), jnp.zeros(P, jnp.int64), 0
     data, ledger, _, _ = jax.lax.while_loop(more, block, start)
     return data, ledger
 
@@ -175,23 +160,21 @@ def collection(
         data, ledger, asked, proposal = carry
         numbers = proposal[:, None] + jnp.arange(BLOCK)
         tasks, zero = numbers // lanes.order.n[:, None], jnp.zeros_like(numbers)
-        s = jnp.searchsorted(
-            tables.running_start, unit53(bits_of(lanes.keys[:, ROLLOUT], zero, tasks)), side="right"
-        )
+        s = first_states(tables, lanes.keys[:, orders.ROLLOUT], tasks)
         policy = lambda s: cdf[lane, tables.contexts[s]]  # noqa: E731
-        prefix = roll(tables, T, policy, lanes.keys[:, ROLLOUT], numbers, s, zero + 1, zero + T)
+        prefix = roll(tables, T, policy, lanes.keys[:, orders.ROLLOUT], numbers, s, zero + 1, zero + T)
         length = prefix.played.sum(0)
-        u = unit53(bits_of(lanes.keys[:, SWITCH], zero, numbers))
+        u = unit53(bits_of(lanes.keys[:, orders.SWITCH], zero, numbers))
         t_prime = switch_turns(tables, prefix, length, u, lanes, law)
         success = prefix.end == S
-        refused = (psi == PSI["without_success"]) & success
-        refused |= (psi == PSI["no_repetition"]) & repeats(tables, prefix, lanes.order.repetition[:, None])
+        refused = (psi == orders.WITHOUT_SUCCESS) & success
+        looped = repeats(tables, prefix, lanes.order.repetition[:, None])
+        refused |= (psi == orders.NO_REPETITION) & looped
         switched = (t_prime > 0) & (t_prime <= length) & ~refused
         at = jnp.take_along_axis(prefix.states, jnp.maximum(t_prime - 1, 0)[None], axis=0)[0]
         cap = jnp.where(switched, lanes.order.K[:, None], 0)
-        turns = roll(
-            tables, T, lambda s: tables.running_teacher[s], lanes.keys[:, CONTINUE], numbers, at, t_prime, cap
-        )
+        keys, policy = lanes.keys[:, orders.CONTINUE], lambda s: tables.running_teacher[s]
+        turns = roll(tables, T, policy, keys, numbers, at, t_prime, cap)
 
         cost = jnp.where(turns.played, tables.tokens[turns.states], 0)
         won = switched & (~filtered | (turns.end == S))
@@ -205,11 +188,11 @@ def collection(
         whole = (taught == turns.played).all(0)
         accepted = started & won & fits.any(0) & (~filtered | played_out | whole)
         kept = fits & accepted
-        ledger = ledger.at[:, C_I_OP].add(jnp.where(taught, cost, 0).sum((0, 2)))
-        ledger = ledger.at[:, C_TR_OP].add(jnp.where(kept, cost, 0).sum((0, 2)))
-        ledger = ledger.at[:, SWITCHED].add((started & switched).sum(1))
-        ledger = ledger.at[:, ACCEPTED].add(accepted.sum(1))
-        ledger = ledger.at[:, LABELS_OP].add(kept.sum((0, 2)))
+        ledger = ledger.at[:, orders.C_I_OP].add(jnp.where(taught, cost, 0).sum((0, 2)))
+        ledger = ledger.at[:, orders.C_TR_OP].add(jnp.where(kept, cost, 0).sum((0, 2)))
+        ledger = ledger.at[:, orders.SWITCHED].add((started & switched).sum(1))
+        ledger = ledger.at[:, orders.ACCEPTED].add(accepted.sum(1))
+        ledger = ledger.at[:, orders.LABELS_OP].add(kept.sum((0, 2)))
         asked = asked + charged.sum((0, 2))
         return (
             add(data, tables, turns, kept * (cost if in_tokens else 1)),
@@ -229,9 +212,9 @@ def switch_turns(
     fixed = 1 + (lanes.order.nu[:, None, :] <= u[..., None]).sum(-1)
     critical = prefix.played & (tables.teacher[prefix.states, prefix.actions] < LEAP_BELOW)
     decided = jnp.where(critical.any(0), 1 + jnp.argmax(critical, axis=0), 0)
-    out = jnp.where(law == LAW["uniform"], uniform, fixed)
-    out = jnp.where(law == LAW["start"], 1, out)
-    return jnp.where(law == LAW["teacher"], decided, out)
+    out = jnp.where(law == orders.UNIFORM, uniform, fixed)
+    out = jnp.where(law == orders.START, 1, out)
+    return jnp.where(law == orders.TEACHER, decided, out)
 
 
 def repeats(tables: Tables, prefix: Episodes, repetition: Array) -> Array:
@@ -322,12 +305,12 @@ def program(
         state = (
             data,
             ledger,
-            jnp.where(lanes.order.by_training, ledger[:, C_TR_OP], ledger[:, C_I_OP]),
+            jnp.where(lanes.order.by_training, ledger[:, orders.C_TR_OP], ledger[:, orders.C_I_OP]),
             proposal,
         )
         state = collection(tables, T, lanes, policies, goal, state, most=most, in_tokens=in_tokens)
         data, ledger, _, proposal = state
         policies = learn(tables, data + demos if keep_demos else data, student)
-    ledger = ledger.at[:, PROPOSALS].set(proposal)
-    ledger = ledger.at[:, TASKS_OP].set((proposal + lanes.order.n - 1) // lanes.order.n)
+    ledger = ledger.at[:, orders.PROPOSALS].set(proposal)
+    ledger = ledger.at[:, orders.TASKS_OP].set((proposal + lanes.order.n - 1) // lanes.order.n)
     return evaluate(tables, policies, T), ledger

@@ -7,7 +7,7 @@ share their first student, which is trained once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,12 @@ class Pipeline:
     budget: int
     seed: int
     """Number of the pipeline's stream of draws."""
+    order: Order = field(repr=False, compare=False)
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """What its first student depends on."""
+        return self.seed, self.order.demos
 
 
 def grid(
@@ -62,7 +68,7 @@ def grid(
                 check(world, recipe, budget=budget, r=share, axis=axis, rounds=rounds, seeds=seeds, seed=0)
     shares = {recipe: [0.0] if recipe.rho == "teacher" else list(r) for recipe in recipes}
     return [
-        Pipeline(recipe, share, budget, seed)
+        Pipeline(recipe, share, budget, seed, order(recipe, budget=budget, r=share, axis=axis))
         for budget in budgets
         for seed in range(seeds)
         for recipe in recipes
@@ -80,38 +86,23 @@ def with_K(recipes: Sequence[Recipe], K: Sequence[float]) -> list[Recipe]:
     return list(dict.fromkeys(out))
 
 
-def orders_of(pipelines: Sequence[Pipeline], axis: str) -> list[Order]:
-    """The order of each pipeline."""
-    return [order(p.recipe, budget=p.budget, r=p.r, axis=axis) for p in pipelines]
-
-
-def distinct_students(pipelines: Sequence[Pipeline], axis: str) -> int:
-    """Number of distinct (seed, tokens for D_BC)."""
-    return len({(p.seed, o.demos) for p, o in zip(pipelines, orders_of(pipelines, axis), strict=True)})
-
-
-def lanes_of(pipelines: Sequence[Pipeline], *, seed: int, axis: str, horizon: int, distinct: int) -> Lanes:
+def lanes_of(pipelines: Sequence[Pipeline], *, seed: int, horizon: int, distinct: int) -> Lanes:
     """Arrays for the program; `distinct` is the padded number of first students."""
-    orders = orders_of(pipelines, axis)
     keys = {p.seed: pipeline_keys(seed, p.seed, horizon) for p in pipelines}
-    groups: dict[tuple[int, int], int] = {}
-    first = [
-        groups.setdefault((p.seed, o.demos), len(groups)) for p, o in zip(pipelines, orders, strict=True)
-    ]
-    representative = np.zeros(distinct, np.int64)
-    for lane, group in reversed(list(enumerate(first))):
-        representative[group] = lane
+    lanes: dict[tuple[int, int], int] = {}
+    for lane, p in enumerate(pipelines):
+        lanes.setdefault(p.first, lane)
+    rows = {first: row for row, first in enumerate(lanes)}
     return Lanes(
-        order=Order(*(np.array(column) for column in zip(*orders, strict=True))),
+        order=Order(*(np.array(column) for column in zip(*(p.order for p in pipelines), strict=True))),
         keys=np.stack([keys[p.seed] for p in pipelines]),
-        first=np.array(first, np.int64),
-        distinct=representative,
+        first=np.array([rows[p.first] for p in pipelines]),
+        distinct=np.pad(list(lanes.values()), (0, distinct - len(lanes))),
     )
 
 
 def chunks(pipelines: Sequence[Pipeline], size: int) -> Iterator[tuple[list[Pipeline], int]]:
     """Chunks of `size` lanes and how many of them are real; the last one is padded with its first lane."""
     for begin in range(0, len(pipelines), size):
-        part = list(pipelines[begin : begin + size])
-        real = len(part)
-        yield part + [part[0]] * (size - real), real
+        part = pipelines[begin : begin + size]
+        yield [*part, *[part[0]] * (size - len(part))], len(part)

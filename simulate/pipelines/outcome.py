@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy import Recipe, RecipeError, RunError
+from occupancy import Recipe, RunError
 from occupancy.kernels.rng import entry, stream_key
 from occupancy.record.errors import InputError
 from occupancy.record.shows import Shown, Shows
 from simulate.pipelines import order as orders
 from simulate.pipelines.order import AXES, Order
+from simulate.solving.laws import check_recipe
 from simulate.worlds.students import Student
 from simulate.worlds.types import Float64, Int64, World
 
@@ -136,19 +137,21 @@ def truth(
     """
     check(world, recipe, budget=budget, r=r, axis=axis, rounds=rounds, seeds=seeds, seed=seed)
     nothing = np.zeros_like(world.base)
-    pipeline = _Pipeline(
+    play = partial(
+        _pipeline,
         world,
         orders.order(recipe, budget=budget, r=r, axis=axis),
-        rounds,
-        keep_demos,
-        student or world.student,
-        owned or Owned(nothing, nothing),
+        rounds=rounds,
+        keep_demos=keep_demos,
+        student=student or world.student,
+        owned=owned or Owned(nothing, nothing),
+        seed=seed,
     )
     J: list[float] = []
     ledgers, wanted = [], seeds
     with ThreadPoolExecutor(workers) as pool:
         while True:
-            for value, ledger in pool.map(lambda number: pipeline(seed, number), range(len(J), wanted)):
+            for value, ledger in pool.map(play, range(len(J), wanted)):
                 J.append(value)
                 ledgers.append(ledger)
             outcome = Outcome(np.array(J), np.array(ledgers))
@@ -158,39 +161,36 @@ def truth(
             wanted = min(most_seeds, max(len(J) + _SEEDS, needed))
 
 
-@dataclass(frozen=True, eq=False)
-class _Pipeline:
-    """Demonstrations, student, rounds of collection and training, evaluation; called with a seed's number."""
+def _pipeline(
+    world: World,
+    order: Order,
+    number: int,
+    *,
+    rounds: int,
+    keep_demos: bool,
+    student: Student,
+    owned: Owned,
+    seed: int,
+) -> tuple[float, Int64]:
+    """pass@1 and ledger of pipeline `number`: demonstrations, rounds of collection and training."""
+    from simulate.pipelines.serial import collect, collect_demos
 
-    world: World
-    order: Order
-    rounds: int
-    keep_demos: bool
-    student: Student
-    owned: Owned
-
-    def __call__(self, seed: int, number: int) -> tuple[float, Int64]:
-        from simulate.pipelines.serial import collect, collect_demos
-
-        world, order, in_tokens = self.world, self.order, self.student.in_tokens
-        tables, keys = tables_of(world), pipeline_keys(seed, number, world.horizon)
-        demos, data = self.owned.demos.copy(), self.owned.on_policy.copy()
-        ledger = np.zeros(len(orders.LEDGER), np.int64)
-        collect_demos(tables, order, keys, in_tokens, demos, ledger)
-        policy = self.student.learn(world.base, world.features, demos)
-        proposal = 0
-        for k in range(self.rounds):
-            goal = order.on_policy * (k + 1) // self.rounds
-            running = np.cumsum(policy, axis=1)[world.contexts]
-            span = (proposal, goal, MOST_PROPOSALS)
-            proposal = collect(tables, order, running, keys, span, in_tokens, data, ledger)
-            kept = demos + data if self.keep_demos else data
-            policy = self.student.learn(world.base, world.features, kept)
-        if proposal >= MOST_PROPOSALS:
-            raise RunError(too_few(order.on_policy, world.name))
-        ledger[orders.PROPOSALS] = proposal
-        ledger[orders.TASKS_OP] = (proposal + order.n - 1) // order.n
-        return float(world.start @ chances_of(world, policy)), ledger
+    tables, keys = tables_of(world), pipeline_keys(seed, number, world.horizon)
+    demos, data = owned.demos.copy(), owned.on_policy.copy()
+    ledger = np.zeros(len(orders.LEDGER), np.int64)
+    collect_demos(tables, order, keys, student.in_tokens, demos, ledger)
+    policy = student.learn(world.base, world.features, demos)
+    proposal = 0
+    for k in range(rounds):
+        running = np.cumsum(policy, axis=1)[world.contexts]
+        span = (proposal, order.on_policy * (k + 1) // rounds, MOST_PROPOSALS)
+        proposal = collect(tables, order, running, keys, span, student.in_tokens, data, ledger)
+        policy = student.learn(world.base, world.features, demos + data if keep_demos else data)
+    if proposal >= MOST_PROPOSALS:
+        raise RunError(too_few(order.on_policy, world.name))
+    ledger[orders.PROPOSALS] = proposal
+    ledger[orders.TASKS_OP] = (proposal + order.n - 1) // order.n
+    return float(world.start @ chances_of(world, policy)), ledger
 
 
 def too_few(tokens: int, world: str) -> str:
@@ -241,15 +241,7 @@ def check(
     world: World, recipe: Recipe, *, budget: int, r: float, axis: str, rounds: int, seeds: int, seed: int
 ) -> None:
     """Refuse what no pipeline could play."""
-    if recipe.T_max != world.horizon:
-        raise RecipeError(
-            f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "
-            f"use preset(name, T_max={world.horizon})"
-        )
-    if recipe.context != "all":
-        raise RecipeError(f"context={recipe.context!r} is not played in worlds: use context='all'")
-    if recipe.switch.law == "weights":
-        raise RecipeError("switch law 'weights' needs logged trajectories: use another law in a world")
+    check_recipe(world, recipe)
     if axis not in AXES:
         raise InputError(f"axis={axis!r}: expected one of {', '.join(AXES)}")
     if not 0 <= r <= 1:

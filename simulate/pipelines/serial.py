@@ -15,26 +15,8 @@ import numpy as np
 
 from occupancy.kernels.compiled import compiled
 from occupancy.kernels.draw import GOLDEN, HALF, LOW, mix, uniform
-from simulate.pipelines.order import (
-    ACCEPTED,
-    C_I_BC,
-    C_I_OP,
-    C_TR_OP,
-    CONTINUE,
-    DEMO,
-    LABELS_BC,
-    LABELS_OP,
-    NO_REPETITION,
-    ROLLOUT,
-    START,
-    SWITCH,
-    SWITCHED,
-    TASKS_BC,
-    TEACHER,
-    UNIFORM,
-    WITHOUT_SUCCESS,
-    Order,
-)
+from simulate.pipelines import order as orders
+from simulate.pipelines.order import Order
 from simulate.solving.laws import LEAP_BELOW
 from simulate.worlds.types import Float64, Int32, Int64
 
@@ -144,13 +126,13 @@ def collect_demos(
     """Buy demonstrations until the teacher reaches the turn that would pass the budget; data [X, A]."""
     T, task = keys.shape[1] - 1, 0
     turns = Turns(np.empty(T, np.int32), np.empty(T, np.int32))
-    while ledger[C_I_BC] < order.demos:
-        turns.states[0] = first_state(tables, keys, DEMO, task)
-        L, _ = play(tables, tables.running_teacher, keys, DEMO, task, 1, T, turns)
-        kept = fitting(tables, turns, L, order.demos - ledger[C_I_BC])
-        ledger[C_I_BC] += train_on(tables, turns, kept, in_tokens, data)
-        ledger[LABELS_BC] += kept
-        ledger[TASKS_BC] += kept > 0
+    while ledger[orders.C_I_BC] < order.demos:
+        turns.states[0] = first_state(tables, keys, orders.DEMO, task)
+        L, _ = play(tables, tables.running_teacher, keys, orders.DEMO, task, 1, T, turns)
+        kept = fitting(tables, turns, L, order.demos - ledger[orders.C_I_BC])
+        ledger[orders.C_I_BC] += train_on(tables, turns, kept, in_tokens, data)
+        ledger[orders.LABELS_BC] += kept
+        ledger[orders.TASKS_BC] += kept > 0
         task += 1
         if kept < L:
             return
@@ -159,15 +141,15 @@ def collect_demos(
 @compiled
 def switch_turn(tables: Tables, order: Order, keys: np.ndarray, proposal: int, rollout: Turns, T: int) -> int:
     """t' of a rollout, or 0 where the draw is invalid."""
-    if order.law == START:
+    if order.law == orders.START:
         return 1
-    if order.law == TEACHER:
+    if order.law == orders.TEACHER:
         for t in range(T):
             if tables.teacher[rollout.states[t], rollout.actions[t]] < LEAP_BELOW:
                 return t + 1
         return 0
-    u = uniform(bits_of(keys, SWITCH, 0, proposal))
-    if order.law == UNIFORM:
+    u = uniform(bits_of(keys, orders.SWITCH, 0, proposal))
+    if order.law == orders.UNIFORM:
         return 1 + int(u * T)
     t_prime = 1 + int(np.searchsorted(order.nu, u, side="right"))
     return t_prime if t_prime <= T else 0
@@ -176,9 +158,9 @@ def switch_turn(tables: Tables, order: Order, keys: np.ndarray, proposal: int, r
 @compiled
 def kept_by_psi(tables: Tables, order: Order, rollout: Turns, T: int, success: bool) -> bool:
     """Verdict of the prefix filter on a rollout."""
-    if order.psi == WITHOUT_SUCCESS:
+    if order.psi == orders.WITHOUT_SUCCESS:
         return not success
-    if order.psi == NO_REPETITION:
+    if order.psi == orders.NO_REPETITION:
         run = 1
         for t in range(1, T):
             same = rollout.actions[t] == rollout.actions[t - 1]
@@ -209,15 +191,17 @@ def collect(
     S, T_max = tables.contexts.size, keys.shape[1] - 1
     rollout = Turns(np.empty(T_max, np.int32), np.empty(T_max, np.int32))
     taught = Turns(np.empty(T_max, np.int32), np.empty(T_max, np.int32))
-    axis = C_TR_OP if order.by_training else C_I_OP
+    axis = orders.C_TR_OP if order.by_training else orders.C_I_OP
     while ledger[axis] < budget and proposal < most:
-        rollout.states[0] = first_state(tables, keys, ROLLOUT, proposal // order.n)
-        T, end = play(tables, student, keys, ROLLOUT, proposal, 1, T_max, rollout)
+        rollout.states[0] = first_state(tables, keys, orders.ROLLOUT, proposal // order.n)
+        T, end = play(tables, student, keys, orders.ROLLOUT, proposal, 1, T_max, rollout)
         t_prime = switch_turn(tables, order, keys, proposal, rollout, T)
         if t_prime and kept_by_psi(tables, order, rollout, T, end == S):
-            ledger[SWITCHED] += 1
+            ledger[orders.SWITCHED] += 1
             taught.states[0] = rollout.states[t_prime - 1]
-            L, end = play(tables, tables.running_teacher, keys, CONTINUE, proposal, t_prime, order.K, taught)
+            L, end = play(
+                tables, tables.running_teacher, keys, orders.CONTINUE, proposal, t_prime, order.K, taught
+            )
             fits = fitting(tables, taught, L, budget - ledger[axis])
             # The teacher stops at the budget, unless the axis counts accepted tokens and the end decides.
             played_out = order.success_only and order.by_training
@@ -225,10 +209,10 @@ def collect(
             accepted = fits > 0 and (not order.success_only or (end == S and played == L))
             kept = fits if accepted else 0
             for j in range(played):
-                ledger[C_I_OP] += tables.tokens[taught.states[j]]
-            ledger[C_TR_OP] += train_on(tables, taught, kept, in_tokens, data)
-            ledger[ACCEPTED] += accepted
-            ledger[LABELS_OP] += kept
+                ledger[orders.C_I_OP] += tables.tokens[taught.states[j]]
+            ledger[orders.C_TR_OP] += train_on(tables, taught, kept, in_tokens, data)
+            ledger[orders.ACCEPTED] += accepted
+            ledger[orders.LABELS_OP] += kept
             if fits < L and (end == S or not played_out):
                 return proposal + 1
         proposal += 1

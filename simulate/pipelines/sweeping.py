@@ -11,7 +11,7 @@ import numpy as np
 from occupancy import Recipe, RunError
 from occupancy.record.recipe import K_text
 from occupancy.record.shows import Shown, Shows
-from simulate.pipelines.lanes import Pipeline, chunks, distinct_students, grid, lanes_of
+from simulate.pipelines.lanes import Pipeline, chunks, grid, lanes_of
 from simulate.pipelines.order import LEDGER, PROPOSALS
 from simulate.pipelines.outcome import MOST_PROPOSALS, tables_of, too_few
 from simulate.solving.jax64 import double_precision
@@ -109,13 +109,13 @@ def sweep(
 
         lanes = lanes or (CPU_LANES if jax.default_backend() == "cpu" else GPU_LANES)
         parts = list(chunks(pipelines, min(lanes, len(pipelines))))
-        distinct = max(distinct_students(part, axis) for part, _ in parts)
+        distinct = max(len({p.first for p in part}) for part, _ in parts)
 
         from simulate.pipelines.batched import program
 
         tables = jax.device_put(tables_of(world))
         for part, real in parts:
-            rows = lanes_of(part, seed=seed, axis=axis, horizon=world.horizon, distinct=distinct)
+            rows = lanes_of(part, seed=seed, horizon=world.horizon, distinct=distinct)
             values, ledger = program(
                 tables,
                 rows,
@@ -133,12 +133,7 @@ def sweep(
     out = Sweep(
         tuple(pipelines), np.concatenate(J), np.concatenate(ledgers), world.name, axis, rounds, student
     )
-    _check_supply(out)
-    return out
-
-
-def _check_supply(out: Sweep) -> None:
     starved = out.ledger[:, PROPOSALS] >= MOST_PROPOSALS
     if starved.any():
-        lane = out.pipelines[int(np.argmax(starved))]
-        raise RunError(too_few(round(lane.budget * lane.r), out.world))
+        raise RunError(too_few(pipelines[int(np.argmax(starved))].order.on_policy, world.name))
+    return out

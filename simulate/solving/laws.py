@@ -47,13 +47,7 @@ class AcceptedLaw:
 
 def accepted_law(world: World, recipe: Recipe, student: Any = None) -> AcceptedLaw:
     """Exact law under a recipe whose prefixes a student [X, A] makes, by default pi_0."""
-    if recipe.T_max != world.horizon:
-        raise RecipeError(
-            f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "
-            f"use preset(name, T_max={world.horizon})"
-        )
-    if recipe.context != "all":
-        raise RecipeError(f"context={recipe.context!r} has no exact law here: use context='all'")
+    check_recipe(world, recipe)
     with double_precision():
         from simulate.solving import programming
 
@@ -80,6 +74,19 @@ def accepted_law(world: World, recipe: Recipe, student: Any = None) -> AcceptedL
     )
 
 
+def check_recipe(world: World, recipe: Recipe) -> None:
+    """Refuse a recipe that no world plays."""
+    if recipe.T_max != world.horizon:
+        raise RecipeError(
+            f"T_max={recipe.T_max} in a world of horizon {world.horizon}: expected the same; "
+            f"use preset(name, T_max={world.horizon})"
+        )
+    if recipe.context != "all":
+        raise RecipeError(f"context={recipe.context!r} is not played in worlds: use context='all'")
+    if recipe.switch.law == "weights":
+        raise RecipeError("switch law 'weights' needs logged trajectories: use another law in a world")
+
+
 def _switched(world: World, recipe: Recipe, student: Any) -> Float64:
     T, S = world.horizon, world.S
     if recipe.rho == "teacher":
@@ -90,11 +97,6 @@ def _switched(world: World, recipe: Recipe, student: Any) -> Float64:
     law = recipe.switch.law
     if law == "teacher":
         return _first_critical(world, recipe, policy)
-    if law == "weights":
-        raise RecipeError(
-            "switch law 'weights' depends on more than the state: simulate it by sampling, or use 'uniform', "
-            "'fixed', 'start' or 'teacher'"
-        )
     uniform = law == "uniform"
     g = 1.0 / np.arange(1, T + 1) if uniform else np.ones(T)
     mass = _kept(world, recipe, policy, g)

@@ -92,12 +92,11 @@ def hand_backs(teacher: Chain, student_value: Array) -> Array:
 
     `student_value` [T, S] is U_0. A hand-back at the horizon is a failure.
     """
-    T, _ = student_value.shape
+    T = len(student_value)
 
     def one_more(after: Array, _: None) -> tuple[Array, Array]:
         following = jnp.concatenate([after[1:], jnp.zeros_like(after[:1])])
-        ends = jnp.tile(jnp.array([1.0, 0.0], after.dtype), (T, 1))
-        at_ends = jnp.concatenate([following, ends], axis=1)
+        at_ends = jnp.concatenate([following, worth(T, 1.0, 0.0)], axis=1)
         now = jax.vmap(lambda v: (teacher.probs * v[teacher.successors]).sum(-1))(at_ends)
         return now, now
 

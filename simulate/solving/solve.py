@@ -32,17 +32,6 @@ class Answers:
     V_teacher: Float64
     """[T, S] chance that the teacher succeeds from there."""
 
-    def telescope(self, world: World, student: Any) -> Float64:
-        """[T] value lost by the student in each turn; the sum is J_teacher - J_student.
-
-        Performance-difference telescope: E sum_t [V_e(h_{t-1}) - V_e(h_t)] over the student's episodes.
-        """
-        probs = np.einsum("sa,sau->su", world.by_state(student), world.chances)
-        after = np.concatenate([self.V_teacher[1:], np.zeros((1, world.S))])
-        with_ends = np.concatenate([after, np.tile([1.0, 0.0], (len(after), 1))], axis=1)
-        following = np.einsum("su,tsu->ts", probs, with_ends[:, world.successors])
-        return np.asarray((self.by_turn * (self.V_teacher - following)).sum(axis=1))
-
 
 def answers(world: World, student: Any = None) -> Answers:
     """Exact occupancies and values of a student: pass@1, V, pooled and trajectory-uniform occupancies.
@@ -51,18 +40,14 @@ def answers(world: World, student: Any = None) -> Answers:
         world: where it plays.
         student: [X, A] its policy by context, by default pi_0; float64, rows sum to 1.
     """
-    table = world.by_state(world.base if student is None else student)
     T = world.horizon
     with double_precision():
         from simulate.solving import programming
 
-        mine = programming.chain(world.start, world.successors, world.chances, table)
-        theirs = programming.chain(world.start, world.successors, world.chances, world.teacher)
-        by_turn, u = (
-            np.asarray(programming.occupancies(mine, T)),
-            np.asarray(programming.inverse_length(mine, T)),
-        )
-        V, V_e = np.asarray(programming.value(mine, T)), np.asarray(programming.value(theirs, T))
+        mine, theirs = _chains(world, student)
+        by_turn, u = programming.occupancies(mine, T), programming.inverse_length(mine, T)
+        V, V_e = programming.value(mine, T), programming.value(theirs, T)
+    by_turn, u, V, V_e = map(np.asarray, (by_turn, u, V, V_e))
     mean_length = float(by_turn.sum())
     return Answers(
         J_student=float(world.start @ V[0]),
@@ -78,10 +63,17 @@ def answers(world: World, student: Any = None) -> Answers:
 
 def hand_backs(world: World, student: Any = None) -> Float64:
     """[K + 1, T, S] U_k(t, s): the teacher plays k turns from there, then the student [X, A] finishes."""
-    table = world.by_state(world.base if student is None else student)
     with double_precision():
         from simulate.solving import programming
 
-        mine = programming.chain(world.start, world.successors, world.chances, table)
-        theirs = programming.chain(world.start, world.successors, world.chances, world.teacher)
+        mine, theirs = _chains(world, student)
         return np.asarray(programming.hand_backs(theirs, programming.value(mine, world.horizon)))
+
+
+def _chains(world: World, student: Any) -> tuple[Any, Any]:
+    """The world under a student, by default pi_0, and under the teacher."""
+    from simulate.solving.programming import chain
+
+    policies = world.by_state(world.base if student is None else student), world.teacher
+    mine, theirs = (chain(world.start, world.successors, world.chances, policy) for policy in policies)
+    return mine, theirs

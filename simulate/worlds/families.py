@@ -20,7 +20,7 @@ benchmarks/worlds.md has the measured curves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,12 @@ class Family:
     name: str
     kind: str = "recovery"
     """recovery, garnet, desk, maze or search."""
-    knobs: Mapping[str, Any] | None = None
-    ranges: Mapping[str, Range] | None = None
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     """Inclusive bounds; two whole numbers draw a whole number."""
 
     def __post_init__(self) -> None:
-        knobs, ranges = self.knobs or {}, self.ranges or {}
+        knobs, ranges = self.knobs, self.ranges
         if not isinstance(knobs, Mapping) or not isinstance(ranges, Mapping):
             raise WorldError(f"knobs={knobs!r}, ranges={ranges!r}: expected NAME = value, in tables")
         if not isinstance(self.kind, str) or self.kind not in _KINDS:
@@ -75,7 +75,7 @@ class Family:
         """World number `seed`; number 0 has every drawn knob at the middle of its range."""
         rng = np.random.default_rng(seed)
         drawn = {}
-        for name, (low, high) in sorted((self.ranges or {}).items()):
+        for name, (low, high) in sorted(self.ranges.items()):
             whole = isinstance(low, int) and isinstance(high, int)
             place = 0.5 if seed == 0 else float(rng.random())
             if whole:
@@ -83,7 +83,7 @@ class Family:
             else:
                 drawn[name] = low + place * (high - low)
         make, build = _KINDS[self.kind]
-        knobs = make(**{**(self.knobs or {}), **drawn, "seed": seed})
+        knobs = make(**{**self.knobs, **drawn, "seed": seed})
         try:
             world: World = build(knobs, name=f"{self.name}-{seed}")
         except MemoryError as error:

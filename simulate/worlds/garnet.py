@@ -12,7 +12,8 @@ from typing import Annotated
 import numpy as np
 
 from occupancy.record.specs import Few, Range, Share, check
-from simulate.worlds.types import Float64, Int64, World, WorldError
+from simulate.worlds.hardships import best_turns
+from simulate.worlds.types import World, WorldError
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def garnet_world(knobs: Garnet, *, name: str = "garnet") -> World:
     for a in range(A):
         chances[:, a, a * b : (a + 1) * b] = chance[:, a]
     chances[:, :, -1] = 1 - chances[:, :, :-1].sum(axis=2)
-    best = _best_actions(successors, chances, knobs.horizon)
+    best = best_turns(successors, chances, turns=knobs.horizon)
     teacher = np.full((S, A), (1 - knobs.teacher) / A)
     teacher[np.arange(S), best] += knobs.teacher
     base = knobs.student * teacher + (1 - knobs.student) * rng.dirichlet(np.ones(A), S)
@@ -81,13 +82,3 @@ def garnet_world(knobs: Garnet, *, name: str = "garnet") -> World:
         tokens=rng.integers(knobs.tokens // 2, knobs.tokens * 3 // 2 + 1, S),
         horizon=knobs.horizon,
     )
-
-
-def _best_actions(successors: Int64, chances: Float64, horizon: int) -> Int64:
-    """Greedy actions of the first turn of a finite-horizon optimal policy, played at every turn."""
-    value = np.zeros(len(successors))
-    for _ in range(horizon):
-        after = np.concatenate([value, [1.0, 0.0]])
-        worth = (chances * after[successors][:, None, :]).sum(axis=2)
-        value = worth.max(axis=1)
-    return np.asarray(worth.argmax(axis=1))

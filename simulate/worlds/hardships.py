@@ -118,6 +118,15 @@ def around(best: Int64, chance: Float64, A: int, rng: np.random.Generator) -> Fl
     return np.asarray(policy / policy.sum(axis=1, keepdims=True))
 
 
+def best_turns(successors: Int64, chances: Float64, *, turns: int, discount: float = 1.0) -> Int64:
+    """[S] the best action with so many turns ahead, by value iteration; a success is worth 1."""
+    value = np.append(np.zeros(len(successors)), [1.0, 0.0])
+    for _ in range(turns):
+        worth = discount * (chances * value[successors][:, None]).sum(axis=2)
+        value[:-2] = worth.max(axis=1)
+    return np.asarray(worth.argmax(axis=1))
+
+
 def projections(latent: Float64, D: int, rng: np.random.Generator) -> Float64:
     """[X, D] features: D - 1 random directions of the description at norm 1, and a constant."""
     phi = latent @ rng.standard_normal((latent.shape[1], D - 1))

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 
 from occupancy.record.specs import Few, Fraction, Range, Share
-from simulate.worlds.hardships import Draft, Hardships, finished
+from simulate.worlds.hardships import Draft, Hardships, best_turns, finished
 from simulate.worlds.types import Float64, Int64, World, WorldError
 
 MOVES = np.array([(1, 0), (-1, 0), (0, 1), (0, -1)])
@@ -75,7 +75,7 @@ def maze_world(knobs: Maze, *, name: str = "maze") -> World:
         start=(np.abs(way).sum(axis=1) >= min(5, knobs.side // 2)).astype(float),
         successors=ends.astype(np.int32),
         chances=chances,
-        right=_right(ends, chances),
+        right=best_turns(ends, chances, turns=SWEEPS, discount=DISCOUNT),
         error=np.where(foggy, 0.25, 0.04) * rng.uniform(0.6, 1.4, S),
         latent=_looks(cells[cell], way, what[cell], foggy, rng),
         tokens=rng.uniform(30, 90) * np.where(foggy, 1.6, 1.0) * rng.uniform(0.8, 1.2, S),
@@ -98,15 +98,6 @@ def _grid(knobs: Maze, rng: np.random.Generator) -> Int64:
         inner = np.where((inner == OPEN) & (rooms != largest), WALL, inner)
         if (inner == OPEN).sum() >= 0.5 * n * n:
             return np.pad(inner, 1, constant_values=WALL)
-
-
-def _right(successors: Int64, chances: Float64) -> Int64:
-    """[S] best turn by discounted value iteration."""
-    value = np.append(np.zeros(len(successors)), [1.0, 0.0])
-    for _ in range(SWEEPS):
-        worth = DISCOUNT * (chances * value[successors][:, None]).sum(axis=2)
-        value[:-2] = worth.max(axis=1)
-    return np.asarray(worth.argmax(axis=1))
 
 
 def _looks(at: Int64, way: Int64, around: Int64, foggy: np.ndarray, rng: np.random.Generator) -> Float64:

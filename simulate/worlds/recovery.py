@@ -119,7 +119,7 @@ def recovery_world(knobs: Recovery, *, name: str = "recovery") -> World:
         contexts, right = _alias(knobs, layout, contexts, right, rng)
     successors, chances = _dynamics(knobs, layout, right)
     base = _policy(
-        _jitter(_student_chance(knobs, step_of_context), knobs.spread, rng),
+        _jitter(_by_step(knobs.student_track, knobs.student_repair, step_of_context), knobs.spread, rng),
         right_of_context,
         np.where(step_of_context == 0, 0.0, knobs.give_up),
         knobs,
@@ -133,9 +133,8 @@ def recovery_world(knobs: Recovery, *, name: str = "recovery") -> World:
     # Nothing is right at a dead end: the teacher sees it and stops half of the time, the student wanders.
     dead = layout.dead
     teacher[dead], base[contexts[dead]] = _at_dead_end(0.5, knobs), _at_dead_end(knobs.give_up, knobs)
-    repair_tokens = knobs.tokens_repair
-    mean = np.array([knobs.tokens_track, *(repair_tokens[min(k, len(repair_tokens) - 1)] for k in range(99))])
     jitter = 1 + knobs.token_spread * (2 * rng.random(layout.S) - 1)
+    tokens = _by_step(knobs.tokens_track, knobs.tokens_repair, layout.step) * jitter
     return World(
         name=name,
         start=layout.start,
@@ -145,7 +144,7 @@ def recovery_world(knobs: Recovery, *, name: str = "recovery") -> World:
         base=base,
         contexts=contexts,
         features=features,
-        tokens=np.maximum(1, np.rint(mean[np.minimum(layout.step, 99)] * jitter)).astype(np.int64),
+        tokens=np.maximum(1, np.rint(tokens)).astype(np.int64),
         horizon=knobs.horizon,
     )
 
@@ -263,9 +262,10 @@ def _at_dead_end(give_up: float, knobs: Recovery) -> Float64:
     return np.array([(1 - give_up) / (knobs.actions - 1)] * (knobs.actions - 1) + [give_up])
 
 
-def _student_chance(knobs: Recovery, step: Int64) -> Float64:
-    table = np.array([knobs.student_track, *knobs.student_repair])
-    return table[np.minimum(step, len(table) - 1)]
+def _by_step(track: float, repairs: tuple[float, ...], step: Int64) -> Float64:
+    """The value of each repair step, the last one repeated; step 0 is the track."""
+    table = np.array([track, *repairs], np.float64)
+    return table[np.minimum(step, len(repairs))]
 
 
 def _jitter(chance: Float64, spread: float, rng: np.random.Generator) -> Float64:

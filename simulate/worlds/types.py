@@ -56,10 +56,10 @@ class World:
     def __post_init__(self) -> None:
         if not len(self.shown):
             object.__setattr__(self, "shown", np.arange(len(self.start), dtype=np.int32))
-        for name, dtype, axes in _FIELDS:
+        for name, (dtype, axes) in _FIELDS.items():
             given = np.asarray(getattr(self, name))
-            if given.ndim != axes:
-                raise WorldError(f"{name} has shape {given.shape}: expected {axes} axes")
+            if given.ndim != len(axes):
+                raise WorldError(f"{name} has shape {given.shape}: expected {len(axes)} axes")
             with np.errstate(invalid="ignore"):  # NaN and infinities, which are no whole numbers
                 whole = dtype is np.float64 or np.array_equal(given, given.astype(dtype))
             if not whole:
@@ -73,39 +73,26 @@ class World:
 
     def _check_shapes(self) -> None:
         S, U = self.successors.shape
-        A = self.chances.shape[1]
-        X = self.base.shape[0]
-        expected = {
-            "start": (S,),
-            "chances": (S, A, U),
-            "teacher": (S, A),
-            "base": (X, A),
-            "contexts": (S,),
-            "features": (X, self.features.shape[1]),
-            "tokens": (S,),
-            "shown": (S,),
-        }
-        for field, shape in expected.items():
-            given = getattr(self, field).shape
-            if given != shape:
-                raise WorldError(f"{field} has shape {given}: expected {shape} (S={S}, A={A}, U={U}, X={X})")
+        A, X, D = self.chances.shape[1], len(self.base), self.features.shape[1]
+        sizes = {"S": S, "U": U, "A": A, "X": X, "D": D}
+        for field, (_, axes) in _FIELDS.items():
+            given, expected = getattr(self, field).shape, tuple(sizes[axis] for axis in axes)
+            if given != expected:
+                raise WorldError(
+                    f"{field} has shape {given}: expected {expected} (S={S}, A={A}, U={U}, X={X})"
+                )
         if not S or not A or not isinstance(self.horizon, int) or self.horizon < 1:
             raise WorldError(f"S={S}, A={A}, horizon={self.horizon!r}: expected at least 1 of each")
 
     def _check_values(self) -> None:
         S, X = len(self.start), len(self.base)
-        _check_law("start", self.start)
-        for field in ("chances", "teacher", "base"):
+        for field in ("start", "chances", "teacher", "base"):
             _check_law(field, getattr(self, field))
-        _check_ids("successors", self.successors, S + 2, "S + 2")
-        _check_ids("contexts", self.contexts, X, "X")
-        _check_ids("shown", self.shown, S, "S")
-        if (self.tokens < 1).any():
-            at = int(np.argmax(self.tokens < 1))
-            raise WorldError(f"tokens[{at}] = {self.tokens[at]}: expected a cost of at least 1 token a turn")
-        if not np.isfinite(self.features).all():
-            at = np.argwhere(~np.isfinite(self.features))[0].tolist()
-            raise WorldError(f"features{at} = {self.features[tuple(at)]}: expected finite numbers")
+        for field, limit, letter in (("successors", S + 2, "S + 2"), ("contexts", X, "X"), ("shown", S, "S")):
+            ids = getattr(self, field)
+            _refuse(field, ids, (ids < 0) | (ids >= limit), f"an id from 0 below {letter} = {limit}")
+        _refuse("tokens", self.tokens, self.tokens < 1, "a cost of at least 1 token a turn")
+        _refuse("features", self.features, ~np.isfinite(self.features), "finite numbers")
 
     def _check_reach(self) -> None:
         S = len(self.start)
@@ -151,34 +138,32 @@ class World:
         return table[self.contexts]
 
 
-_FIELDS = (
-    ("start", np.float64, 1),
-    ("successors", np.int32, 2),
-    ("chances", np.float64, 3),
-    ("teacher", np.float64, 2),
-    ("base", np.float64, 2),
-    ("contexts", np.int32, 1),
-    ("features", np.float64, 2),
-    ("tokens", np.int64, 1),
-    ("shown", np.int32, 1),
-)
+_FIELDS: dict[str, tuple[type[np.generic], str]] = {
+    "start": (np.float64, "S"),
+    "successors": (np.int32, "SU"),
+    "chances": (np.float64, "SAU"),
+    "teacher": (np.float64, "SA"),
+    "base": (np.float64, "XA"),
+    "contexts": (np.int32, "S"),
+    "features": (np.float64, "XD"),
+    "tokens": (np.int64, "S"),
+    "shown": (np.int32, "S"),
+}
+"""Type and axes of each array."""
+
+
+def _refuse(field: str, values: np.ndarray, bad: np.ndarray, expected: str) -> None:
+    """Name the first bad value."""
+    if bad.any():
+        at = np.argwhere(bad)[0].tolist()
+        raise WorldError(f"{field}{at} = {values[tuple(at)]}: expected {expected}")
 
 
 def _check_law(field: str, rows: Float64) -> None:
-    bad = ~np.isfinite(rows) | (rows < 0)
-    if bad.any():
-        at = np.argwhere(bad)[0].tolist()
-        raise WorldError(f"{field}{at} = {rows[tuple(at)]}: expected a probability >= 0")
+    _refuse(field, rows, ~np.isfinite(rows) | (rows < 0), "a probability >= 0")
     sums = np.asarray(rows.sum(axis=-1))
     wrong = np.abs(sums - 1) > 1e-9
     if wrong.any():
         row = np.argwhere(wrong)[0].tolist()
         where = f"row {row} of {field}" if row else field
         raise WorldError(f"{where} sums to {sums[tuple(row)]:.12g}: expected 1")
-
-
-def _check_ids(field: str, ids: Int32, limit: int, letter: str) -> None:
-    bad = (ids < 0) | (ids >= limit)
-    if bad.any():
-        at = np.argwhere(bad)[0].tolist()
-        raise WorldError(f"{field}{at} = {ids[tuple(at)]}: expected an id from 0 below {letter} = {limit}")

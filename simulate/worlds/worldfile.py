@@ -43,8 +43,7 @@ def load_world(spec: str) -> World:
     path = Path(spec)
     if path.suffix == ".toml" and path.is_file():
         found = read_world_file(path)
-        with reading(path, then="see docs/worlds.md", error=WorldError):
-            return found if isinstance(found, World) else found.draw(0)
+        return found if isinstance(found, World) else found.draw(0)
     name, _, number = spec.partition("/")
     if name not in FAMILIES or not (number == "" or (number.isascii() and number.isdigit())):
         raise WorldError(
@@ -59,48 +58,39 @@ def read_world_file(path: str | Path) -> World | Family:
     path = Path(path)
     table = read_toml(path, error=WorldError)
     with reading(path, then="see docs/worlds.md", error=WorldError):
-        return _read(path, table)
+        try:
+            return (_explicit if "transitions" in table else _family)({"name": path.stem} | table)
+        except WorldError as error:
+            raise WorldError(f"{path}: {error}; see docs/worlds.md") from error
 
 
-def _read(path: Path, table: Mapping[str, Any]) -> World | Family:
-    if "transitions" in table:
-        return _explicit(path, table)
-    unknown = sorted(set(table) - {"name", "kind", "knobs", "ranges"})
-    if unknown:
+def _family(table: Mapping[str, Any]) -> Family:
+    if unknown := sorted(set(table) - {"name", "kind", "knobs", "ranges"}):
         raise WorldError(
-            f"{path} has the unknown key {unknown[0]!r}: a family has name, kind, knobs and ranges; "
-            f"an explicit world has {', '.join(_EXPLICIT)}"
+            f"unknown key {unknown[0]!r}: a family has name, kind, knobs and ranges; an explicit world has "
+            f"{', '.join(_EXPLICIT)}"
         )
-    ranges = {name: _bounds(path, name, value) for name, value in table.get("ranges", {}).items()}
-    return Family(table.get("name", path.stem), table.get("kind", "recovery"), table.get("knobs", {}), ranges)
+    return Family(**{**table, "name": str(table["name"])})
 
 
-def _bounds(path: Path, name: str, value: Any) -> tuple[float, float]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise WorldError(f"{path}: range of {name} is {value!r}: expected [low, high]")
-    return value[0], value[1]
-
-
-def _explicit(path: Path, table: Mapping[str, Any]) -> World:
+def _explicit(table: Mapping[str, Any]) -> World:
     unknown = sorted(set(table) - {*_EXPLICIT, "name", "features"})
     missing = sorted(set(_EXPLICIT) - set(table))
     if unknown or missing:
-        raise WorldError(f"{path}: missing keys {missing}, unknown keys {unknown}; see docs/worlds.md")
-    start, teacher, student = (_array(path, table, name) for name in ("start", "teacher", "student"))
+        raise WorldError(f"missing keys {missing}, unknown keys {unknown}")
+    start, teacher, student = (_array(table, name) for name in ("start", "teacher", "student"))
     shapes = (start.ndim, teacher.ndim, student.ndim)
     if shapes != (1, 2, 2) or not isinstance(table["transitions"], list):
         raise WorldError(
-            f"{path}: expected start as one list of numbers, teacher and student as lists of them, and a "
-            f"list of transitions; see docs/worlds.md"
+            "expected start as one list of numbers, teacher and student as lists of them, and a list of "
+            "transitions"
         )
     S, A = len(start), teacher.shape[1]
     ends = {"success": S, "failure": S + 1}
     rows: dict[int, dict[int, np.ndarray[Any, Any]]] = {s: {} for s in range(S)}
     for number, row in enumerate(table["transitions"]):
         if not isinstance(row, list) or len(row) != 4:
-            raise WorldError(
-                f"{path}: transition {number} is {row}: expected [state, action, following, chance]"
-            )
+            raise WorldError(f"transition {number} is {row}: expected [state, action, following, chance]")
         s, a, following, chance = row
         to: Any = ends.get(following, following) if isinstance(following, str) else following
         if (
@@ -109,7 +99,7 @@ def _explicit(path: Path, table: Mapping[str, Any]) -> World:
             or not isinstance(chance, int | float)
         ):
             raise WorldError(
-                f"{path}: transition {number} is {row}: expected a state below {S}, an action below {A}, a "
+                f"transition {number} is {row}: expected a state below {S}, an action below {A}, a "
                 f"following state or 'success' or 'failure', and a probability"
             )
         rows[s].setdefault(to, np.zeros(A))[a] += chance
@@ -118,23 +108,23 @@ def _explicit(path: Path, table: Mapping[str, Any]) -> World:
     for s, row in rows.items():
         for u, (to, column) in enumerate(row.items()):
             successors[s, u], chances[s, :, u] = to, column
-    features = _array(path, table, "features") if "features" in table else np.eye(len(student))
+    features = _array(table, "features") if "features" in table else np.eye(len(student))
     return World(
-        name=str(table.get("name", path.stem)),
+        name=str(table["name"]),
         start=start,
         successors=successors,
         chances=chances,
         teacher=teacher,
         base=student,
-        contexts=_array(path, table, "contexts"),
+        contexts=_array(table, "contexts"),
         features=features,
-        tokens=_array(path, table, "tokens"),
+        tokens=_array(table, "tokens"),
         horizon=table["horizon"],
     )
 
 
-def _array(path: Path, table: Mapping[str, Any], name: str) -> np.ndarray[Any, Any]:
+def _array(table: Mapping[str, Any], name: str) -> np.ndarray[Any, Any]:
     try:
         return np.array(table[name], np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise WorldError(f"{path}: {name} is no array of numbers ({error}): see docs/worlds.md") from error
+        raise WorldError(f"{name} is no array of numbers ({error})") from error

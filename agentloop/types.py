@@ -237,6 +237,14 @@ def traits_of(policy: Policy) -> Traits:
 class PolicyFailed(Exception):
     """A policy could not answer; the message says why. Recorded as `teacher_failed`, never a crash."""
 
+    kind = "refused"
+    """timeout, rate_limit, server, connection, unreadable (no HTTP or no JSON), malformed (JSON without
+    a turn), refused, filtered, or forbidden (as every call will be)."""
+    billed = "no"
+    """no, perhaps or yes."""
+    usage: Usage | None = None
+    """What the provider says it billed, where it says so in spite of the failure."""
+
 
 class ContextOverflow(PolicyFailed):
     """The context and the turn's tokens do not fit the policy's window. Recorded as `context`."""
@@ -256,23 +264,19 @@ class CallFailed(PolicyFailed):
         usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
-        self.kind = kind
-        """timeout, rate_limit, server, connection, unreadable (no HTTP or no JSON), malformed (JSON without
-        a turn), refused, filtered, or forbidden (as every call will be)."""
+        self.kind, self.billed, self.usage = kind, billed, usage
         self.retry = retry
         """Whether the same call may do better a little later."""
-        self.billed = billed
-        """no, perhaps or yes."""
         self.wait_s = wait_s
         """Seconds that the provider asks to wait; None where it does not say."""
-        self.usage = usage
-        """What the provider says it billed, where it says so in spite of the failure."""
 
 
 class EnvironmentFailed(Exception):
     """An environment broke; recorded as `status`, never a crash."""
 
     status = Status.ENVIRONMENT_ERROR
+    kind, billed, usage = "environment", "no", None
+    """In the ledger, where a scripted policy asked the environment."""
 
 
 class Environment(Protocol):

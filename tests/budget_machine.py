@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from agentloop.ledger.budget import Budget
-from agentloop.ledger.metered import LocalBilling, Meter, metered
+from agentloop.ledger.metered import LocalBilling, Metered
 from agentloop.ledger.store import Ledger
 from agentloop.run.settings import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, Message, PolicyFailed, Traits, Usage
@@ -107,7 +107,7 @@ class Bursts(RuleBasedStateMachine):
         assert billed <= self.limit, f"overshoot {billed - self.limit}"
         ledger = Ledger(self.folder / "ledger.sqlite")
         assert billed <= ledger.charged(self.axis) <= self.limit
-        assert ledger.account().attempts >= self.provider.calls, "a call without a row"
+        assert ledger.account()["attempts"] >= self.provider.calls, "a call without a row"
         ledger.close()
 
     def teardown(self) -> None:
@@ -119,7 +119,7 @@ class Bursts(RuleBasedStateMachine):
         budget = Budget(self.limit, spent=ledger.charged(self.axis))
         billing = LocalBilling(ledger, "teacher", "p", budget=budget, axis=self.axis)
         spending = SpendingLimits(self.limit, self.axis, prices=PRICES, retries=1, backoff_s=0)
-        policy = metered(self.provider, Meter(billing, "teacher", "p", spending, patience=10**9))
+        policy = Metered(self.provider, billing, role="teacher", name="p", spending=spending, patience=10**9)
         tasks = []
         for script in calls:
             self.number += 1

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from occupancy.record.errors import BudgetStopped, InputError
+from occupancy.record.errors import BudgetStopped
 
 AXES = ("inference", "money", "training")
+TOKENS: Callable[[int], str] = "{:,} tokens".format
+"""An amount for a person, on an axis of tokens."""
 
 
 class Budget:
@@ -27,11 +29,9 @@ class Budget:
         limit: int,
         *,
         spent: int = 0,
-        show: Callable[[int], str] = "{:,} tokens".format,
+        show: Callable[[int], str] = TOKENS,
         unsure: tuple[int, int] = (0, 0),
     ) -> None:
-        if limit < 1:
-            raise InputError(f"--budget {limit}: expected at least 1")
         self.limit, self.spent, self._show = limit, spent, show
         """`spent` includes what is reserved."""
         self.stopped = False
@@ -99,8 +99,6 @@ class ContinuationBudget:
     """
 
     def __init__(self, limit: int, *, spent: int = 0, counted: Callable[[], int] | None = None) -> None:
-        if limit < 1:
-            raise InputError(f"--budget {limit}: expected at least 1")
         self.limit, self._added, self._counted = limit, spent, counted
         """`counted` returns what is spent where it is counted elsewhere; else `leave` adds it up."""
         self._costs: dict[int, int] = {}

@@ -100,7 +100,7 @@ async def collect_matched(
 def _match(name: str, run: Run, axis: str, *, limit: int, stopped: bool) -> Match:
     C_tr = run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
-        C_i = ledger.account().output_tokens
+        C_i = ledger.account()["C_i"]
         spent = sum(C_tr) if axis == "training" else ledger.charged("inference")
         costs = Counter[tuple[str, ...]]()
         for row in ledger.query("select episode_id, charged_tokens from attempts where role = 'teacher'"):

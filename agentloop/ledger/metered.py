@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentloop.ledger.budget import Budget
-from agentloop.ledger.store import CallKey, Charge, Ledger, key_of
+from agentloop.ledger.store import CallKey, Charge, Ledger, Result, key_of
 from agentloop.retries import Retries, WaitTooLong, retried
 from agentloop.run.settings import SpendingLimits
 from agentloop.types import (
@@ -41,12 +40,10 @@ class Billing(Protocol):
         Waits while the budget is short; BudgetStopped once it is spent.
         """
 
-    async def charge(
-        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
-    ) -> None:
+    async def charge(self, attempt: int, result: Result, cost: Charge) -> None:
         """Charge an attempt with its cost, write down how it ended, and free the rest of its reservation."""
 
-    def abandon(self, attempt: int, most: Charge) -> None:
+    def abandon(self, attempt: int) -> None:
         """The call was cancelled: it may have been billed, and stays charged at its largest possible cost."""
 
 
@@ -58,6 +55,8 @@ class LocalBilling:
     ) -> None:
         self._ledger, self._role, self._name = ledger, role, name
         self._budget, self._axis = budget, axis
+        self._most: dict[int, Charge] = {}
+        """By attempt, while it is open."""
         self.total = 0
         """Charged on the axis by every attempt that has ended here."""
 
@@ -69,30 +68,28 @@ class LocalBilling:
         if self._budget is not None:
             await self._budget.reserve(self._amount(most), order=key.order)
         try:
-            return await self._ledger.open(key, role=self._role, policy=self._name, most=most)
+            attempt = await self._ledger.open(key, role=self._role, policy=self._name, most=most)
         except BaseException:
             self._settle(most, most)
             raise
+        self._most[attempt] = most
+        return attempt
 
-    async def charge(
-        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
-    ) -> None:
+    async def charge(self, attempt: int, result: Result, cost: Charge) -> None:
         """See `Billing`."""
+        most = self._most.pop(attempt)
         try:
-            if isinstance(result, Answer):
-                await self._ledger.settle(attempt, result, cost=cost)
-            else:
-                await self._ledger.fail(attempt, result, cost=cost)
+            await self._ledger.settle(attempt, result, cost=cost)
         except BaseException:
             cost = most
             raise
         finally:
-            usage = result.usage if isinstance(result, Answer | CallFailed) else None
-            self._settle(most, cost, unsure=usage is None or not usage.reported)
+            self._settle(most, cost, unsure=result.usage is None or not result.usage.reported)
 
-    def abandon(self, attempt: int, most: Charge) -> None:
+    def abandon(self, attempt: int) -> None:
         """See `Billing`."""
         self._ledger.abandon(attempt)
+        most = self._most.pop(attempt)
         self._settle(most, most, unsure=True)
 
     def _settle(self, most: Charge, cost: Charge, *, unsure: bool = False) -> None:
@@ -105,40 +102,6 @@ class LocalBilling:
         return (charge.money if self._axis == "money" else charge.tokens) or 0
 
 
-@dataclass(frozen=True)
-class Meter:
-    """How a policy's calls are counted and tried again."""
-
-    billing: Billing
-    role: str
-    name: str
-    """The policy as the run remembers it."""
-    spending: SpendingLimits = field(default_factory=SpendingLimits)
-    patience: int = 10
-    """Calls in a row that may fail after all their retries before the server counts as lost."""
-
-    @property
-    def money(self) -> bool:
-        """Whether the money of every call is limited."""
-        return self.spending.by_call and self.spending.axis == "money"
-
-    @property
-    def bounded(self) -> bool:
-        """Whether every call needs a bound on its cost."""
-        return self.money or (self.spending.by_call and self.role == "teacher")
-
-
-def metered(policy: Policy, meter: Meter) -> Policy:
-    """The policy with its calls metered, and no answer bought twice.
-
-    InputError where a budget is set and nothing bounds what a call can cost.
-    """
-    most_output = traits_of(policy).most_output or meter.spending.turn_tokens
-    if meter.bounded:
-        refuse_unbounded(meter.role, meter.name, most_output)
-    return _Metered(policy, meter, most_output)
-
-
 def refuse_unbounded(role: str, name: str, most_output: int | None) -> None:
     """InputError where nothing limits the tokens of a call that a budget has to bound."""
     if most_output is None:
@@ -148,19 +111,50 @@ def refuse_unbounded(role: str, name: str, most_output: int | None) -> None:
         )
 
 
-class _Metered:
-    def __init__(self, policy: Policy, meter: Meter, most_output: int | None) -> None:
-        self._policy, self._meter, self._most_output = policy, meter, most_output
+class Metered:
+    """A policy with its calls metered, and no answer bought twice."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        billing: Billing,
+        *,
+        role: str,
+        name: str,
+        spending: SpendingLimits,
+        patience: int = 10,
+    ) -> None:
+        """Meter `policy`.
+
+        Args:
+            policy: Who is asked.
+            billing: Where its calls are charged.
+            role: student or teacher.
+            name: The policy as the run remembers it.
+            spending: The budget, prices and retries.
+            patience: Calls in a row that may fail after all their retries before the server counts as lost.
+
+        Raises:
+            InputError: A budget is set and nothing bounds what a call can cost, or the policy has no price.
+        """
         self.traits = traits_of(policy)
-        prices = meter.spending.prices
-        self._price = None if prices is None else prices.find(meter.name)
-        self._who = f"{meter.role} {meter.name!r}"
+        self._policy, self._billing, self._patience = policy, billing, patience
+        self._who = f"{role} {name!r}"
+        self._retries = Retries(spending.retries, spending.backoff_s)
+        self._price = None if spending.prices is None else spending.prices.find(name)
+        self._most_output = self.traits.most_output or spending.turn_tokens
+        self._limits_money = spending.by_call and spending.axis == "money"
+        self._bounded = self._limits_money or (spending.by_call and role == "teacher")
         self._failed_in_a_row = 0
+        if self._bounded:
+            refuse_unbounded(role, name, self._most_output)
 
     async def __call__(self, ask: Ask) -> Answer:
-        retries = Retries(self._meter.spending.retries, self._meter.spending.backoff_s)
+        """The answer, with as many attempts as the retries allow; ServerLost where no server gives one."""
         try:
-            answer = await retried(lambda: self._attempt(ask), retries, seed=ask.seed, asked_wait=_asked_wait)
+            answer = await retried(
+                lambda: self._attempt(ask), self._retries, seed=ask.seed, asked_wait=_asked_wait
+            )
         except WaitTooLong as too_long:
             raise ServerLost(
                 f"{self._who} {too_long} ({too_long.__cause__}): run the same command again then; what was "
@@ -171,7 +165,7 @@ class _Metered:
                 raise ServerLost(f"{self._who}: {failure}") from failure
             self._failed_in_a_row = self._failed_in_a_row + 1 if failure.retry else 0
             if failure.retry and (
-                failure.kind in ("connection", "unreadable") or self._failed_in_a_row >= self._meter.patience
+                failure.kind in ("connection", "unreadable") or self._failed_in_a_row >= self._patience
             ):
                 raise ServerLost(
                     f"{self._who} gives no answer ({failure}): bring its server back and run the same "
@@ -182,7 +176,7 @@ class _Metered:
         return answer
 
     async def _attempt(self, ask: Ask) -> Answer:
-        billing, price, most = self._meter.billing, self._price, self._most(ask)
+        billing, price, most = self._billing, self._price, self._most(ask)
         reserved = await billing.reserve(key_of(ask), most)
         if isinstance(reserved, Answer):
             return reserved
@@ -191,23 +185,23 @@ class _Metered:
             if not isinstance(answer, Answer):
                 raise TypeError(f"it returned a {type(answer).__name__}: expected an Answer")
         except (PolicyFailed, EnvironmentFailed) as failure:
-            await billing.charge(reserved, failure, most, _failure_charge(failure, most, price))
+            await billing.charge(reserved, failure, _failure_charge(failure, most, price))
             raise
         except BaseException:
-            billing.abandon(reserved, most)
+            billing.abandon(reserved)
             raise
         cost = _charge(answer.usage, most, price)
-        await billing.charge(reserved, answer, most, cost)
+        await billing.charge(reserved, answer, cost)
         self._refuse_more_than_reserved(ask, answer, most, cost)
         return answer
 
     def _refuse_more_than_reserved(self, ask: Ask, answer: Answer, most: Charge, cost: Charge) -> None:
-        if self._meter.bounded and most.tokens is not None and answer.usage.output > most.tokens:
+        if self._bounded and answer.usage.output > (most.tokens or 0):
             raise RunError(
                 f"{self._who} gave {answer.usage.output} tokens in a turn that may have {most.tokens}: the "
                 f"budget cannot be kept; raise --turn-tokens or its max_tokens, and run again"
             )
-        if self._meter.money and (cost.money or 0) > (most.money or 0):
+        if self._limits_money and (cost.money or 0) > (most.money or 0):
             raise RunError(
                 f"{self._who} bills {answer.usage.prompt} prompt tokens where at most "
                 f"{prompt_bound(ask.context) + self.traits.more_prompt} were sent: the budget cannot be "
@@ -223,8 +217,7 @@ class _Metered:
 
 
 def _asked_wait(failure: Exception) -> float | None:
-    again = isinstance(failure, CallFailed) and failure.retry and failure.kind != "forbidden"
-    return (failure.wait_s or 0.0) if again and isinstance(failure, CallFailed) else None
+    return (failure.wait_s or 0.0) if isinstance(failure, CallFailed) and failure.retry else None
 
 
 def prompt_bound(context: Sequence[Message]) -> int:
@@ -240,9 +233,7 @@ def _charge(usage: Usage, most: Charge, price: Price | None) -> Charge:
     return Charge(max(most.tokens or 0, usage.output), most.money)
 
 
-def _failure_charge(failure: Exception, most: Charge, price: Price | None) -> Charge:
-    if isinstance(failure, CallFailed) and failure.usage is not None:
+def _failure_charge(failure: PolicyFailed | EnvironmentFailed, most: Charge, price: Price | None) -> Charge:
+    if failure.usage is not None:
         return _charge(failure.usage, most, price)
-    if isinstance(failure, CallFailed) and failure.billed != "no":
-        return most
-    return Charge(0, None if price is None else 0)
+    return Charge(0, None if price is None else 0) if failure.billed == "no" else most

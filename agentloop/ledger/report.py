@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -11,6 +11,7 @@ from agentloop.ledger.store import Ledger
 from agentloop.types import Usage
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.prices import PICO, PriceTable
+from occupancy.record.rows import Row
 from occupancy.runs import Run
 
 _SUMS = """
@@ -36,6 +37,8 @@ _ANSWERED = """
 select episode_id, t, output_tokens, state from attempts
 where role = 'teacher' and state in ('settled', 'orphaned') and t > 0
 """
+_FAILED = "select * from attempts where state = 'failed'"
+_ASKED = "select * from attempts where role = 'teacher' and t = 0 and state != 'failed'"
 
 
 def refuse_lost_ledger(run: Run) -> None:
@@ -79,66 +82,46 @@ def account_of(
         DataError: The ledger lacks turns that the run holds, or is not there and prices or provider need it.
         InputError: `provider` has another name.
     """
-    if not (run.folder / "ledger.sqlite").exists():
-        if prices is not None or provider is not None:
-            raise DataError(
-                f"{run.folder} comes without its ledger.sqlite: --prices and --provider need its attempts; "
-                f"restore it, or leave them out"
-            )
+    file = run.folder / "ledger.sqlite"
+    known = file.exists()
+    policies, answered, failed, asked = list[Row](), list[Row](), list[Row](), list[Row]()
+    if known:
+        refuse_lost_ledger(run)
+        with closing(Ledger(file, read_only=True)) as ledger:
+            policies, answered = ledger.query(_SUMS), ledger.query(_ANSWERED)
+            failed, asked = ledger.query(_FAILED), ledger.query(_ASKED)
+    elif prices is not None or provider is not None:
+        raise DataError(
+            f"{run.folder} comes without its ledger.sqlite: --prices and --provider need its attempts; "
+            f"restore it, or leave them out"
+        )
+    else:
         _refuse_import(run)
-        tables = _tables(run, [])
-        return _account(run, ledger=False, C_i=sum(tables.values()), tables=tables | {"agree": None})
-    refuse_lost_ledger(run)
-    with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
-        policies, answered = ledger.query(_SUMS), ledger.query(_ANSWERED)
-        failed = ledger.query("select * from attempts where state = 'failed'")
-        asked = ledger.query("select * from attempts where role = 'teacher' and t = 0 and state != 'failed'")
     for row in policies:
         row["money"] = _money(row, prices)
-    C_i = sum(row["output_tokens"] for row in policies if row["role"] == "teacher")
-    tables = _tables(run, answered)
+    tables: dict[str, Any] = _tables(run, answered)
     tables["switch_questions"] = sum(row["output_tokens"] or 0 for row in asked)
     tables["failed_with_usage"] = sum(row["output_tokens"] or 0 for row in failed if row["role"] == "teacher")
-    return _account(
-        run,
-        ledger=True,
-        C_i=C_i,
-        tables=tables | {"agree": C_i == sum(tables.values())},
-        policies=policies,
-        failed=failed,
-        currency=None if prices is None else prices.currency,
-        provider=None if provider is None else _provider(policies, provider),
-    )
-
-
-def _account(
-    run: Run,
-    *,
-    ledger: bool,
-    C_i: int,
-    tables: dict[str, Any],
-    policies: Sequence[dict[str, Any]] = (),
-    failed: Sequence[dict[str, Any]] = (),
-    currency: str | None = None,
-    provider: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    C_i = told = sum(tables.values())
+    if known:
+        C_i = sum(row["output_tokens"] for row in policies if row["role"] == "teacher")
     tasks = Counter(row["episode_id"].rpartition("#")[0] for row in failed)
     return {
         "folder": str(run.folder),
-        "ledger": ledger,
+        "ledger": known,
         "recipe": run.recipe.name,
-        "currency": currency,
-        "policies": list(policies),
+        "currency": None if prices is None else prices.currency,
+        "policies": policies,
         "failures": dict(sorted(Counter(row["failure"] for row in failed).items())),
         "tasks_with_failures": dict(tasks.most_common(20)),
         "C_i": C_i,
         "C_tr": sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()),
-        "tables": tables,
-        "provider": provider,
+        "tables": tables | {"agree": C_i == told if known else None},
+        "provider": None if provider is None else _provider(policies, provider),
     }
 
 
-def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:
+def _tables(run: Run, answered: list[Row]) -> dict[str, int]:
     """Where the teacher's tokens are: in the turns of the run, or bought for turns that are not in it."""
     columns = ["episode_id", "t", "author", "output_tokens"]
     stored = {
@@ -156,7 +139,7 @@ def _tables(run: Run, answered: list[dict[str, Any]]) -> dict[str, int]:
     return sums
 
 
-def _money(row: dict[str, Any], prices: PriceTable | None) -> float | None:
+def _money(row: Row, prices: PriceTable | None) -> float | None:
     """Cost of a policy in the currency: by the table that is given, else as it was charged; None: unknown."""
     if prices is None:
         return None if row["charged_money"] is None else row["charged_money"] / PICO
@@ -168,7 +151,7 @@ def _money(row: dict[str, Any], prices: PriceTable | None) -> float | None:
     return (prices.find(row["policy"]).of(tokens) or 0) / PICO
 
 
-def _provider(policies: list[dict[str, Any]], given: Mapping[str, int]) -> dict[str, Any]:
+def _provider(policies: list[Row], given: Mapping[str, int]) -> dict[str, Any]:
     """Our sums beside the provider's, of one role each: the two may have different providers."""
     bounds = {
         f"{prefix}{name}": bound
@@ -186,7 +169,7 @@ def _provider(policies: list[dict[str, Any]], given: Mapping[str, int]) -> dict[
     return told
 
 
-def _bounds(policies: list[dict[str, Any]]) -> dict[str, tuple[int, int | None]]:
+def _bounds(policies: list[Row]) -> dict[str, tuple[int, int | None]]:
     """What a provider can have billed: known at least, and at most where that is bounded."""
     perhaps = sum(row["perhaps_billed"] for row in policies)
     silent = sum(row["without_usage"] for row in policies)

@@ -21,7 +21,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentloop.types import Answer, Ask, CallFailed, EnvironmentFailed, PolicyFailed, Usage
+from agentloop.types import Answer, Ask, EnvironmentFailed, PolicyFailed, Usage
 from occupancy.record.errors import RunError
 from occupancy.record.rows import storable
 
@@ -53,8 +53,21 @@ create table if not exists attempts (
     unique (episode_id, t, attempt)
 ) strict
 """
+_TOTALS = """
+select count(*) as attempts,
+    -- the teacher's output tokens of every attempt where they are known, before any filter
+    coalesce(sum(output_tokens) filter (where role = 'teacher'), 0) as C_i,
+    coalesce(sum(state = 'failed'), 0) as failed_attempts,
+    -- open when a process died: perhaps billed, their tokens unknown
+    coalesce(sum(state = 'lost'), 0) as lost_attempts,
+    -- the part of C_i whose context occurs in no episode any more
+    coalesce(sum(output_tokens) filter (where role = 'teacher' and state = 'orphaned'), 0) as orphaned_tokens
+from attempts
+"""
 _LOSE = "update attempts set state = 'lost', billed = 'perhaps' where"
 Work = Callable[[sqlite3.Connection], Any]
+Result = Answer | PolicyFailed | EnvironmentFailed
+"""What comes of an attempt."""
 
 
 class CallKey(NamedTuple):
@@ -78,21 +91,6 @@ class Charge:
 
     tokens: int | None = None
     money: int | None = None
-
-
-@dataclass(frozen=True)
-class Account:
-    """What the ledger says a run has cost."""
-
-    attempts: int
-    output_tokens: int
-    """C_i: the teacher's output tokens of every attempt where they are known, before any filter."""
-    failed: int
-    """Attempts that got no answer."""
-    lost: int
-    """Attempts open when a process died: perhaps billed, their tokens unknown."""
-    orphaned_tokens: int
-    """The part of C_i whose context occurs in no episode any more."""
 
 
 class Ledger:
@@ -157,12 +155,7 @@ class Ledger:
             "and state = 'settled' order by attempt desc",
             key[:3],
         ).fetchone()
-        return None if row is None else _answer(row[0])
-
-    def answer(self, attempt_id: int) -> Answer:
-        """The answer of a settled attempt."""
-        (text,) = self._reader.execute("select answer from attempts where id = ?", (attempt_id,)).fetchone()
-        return _answer(text)
+        return None if row is None else read_answer(row[0])
 
     async def open(self, call: CallKey, *, role: str, policy: str, most: Charge) -> int:
         """Write an attempt before its call; returns its id."""
@@ -184,27 +177,21 @@ class Ledger:
         attempt_id: int = await self._write(work)
         return attempt_id
 
-    async def settle(self, attempt_id: int, answer: Answer, *, cost: Charge) -> None:
-        """Record the answer and its usage."""
-        found = {"state": "settled", "billed": "yes", "finish_reason": answer.finish_reason}
-        await self._end(attempt_id, found | {"answer": _answer_json(answer)}, answer.usage, cost)
-
-    async def fail(self, attempt_id: int, error: PolicyFailed | EnvironmentFailed, *, cost: Charge) -> None:
-        """Record that the attempt got no answer, and whether it may have been billed all the same."""
-        kind = "environment" if isinstance(error, EnvironmentFailed) else "refused"
-        billed, usage = "no", None
-        if isinstance(error, CallFailed):
-            kind, billed, usage = error.kind, error.billed, error.usage
-        found = {"state": "failed", "billed": billed, "failure": kind, "error": storable(str(error))}
-        await self._end(attempt_id, found, usage, cost)
-
-    async def _end(self, attempt_id: int, found: dict[str, Any], usage: Usage | None, cost: Charge) -> None:
-        cells = found | {
+    async def settle(self, attempt_id: int, result: Result, *, cost: Charge) -> None:
+        """Record the answer, or why there is none and whether it may have been billed all the same."""
+        cells: dict[str, Any] = {
+            "id": attempt_id,
             "settled_at": time.time(),
             "charged_tokens": cost.tokens,
             "charged_money": cost.money,
         }
-        if usage is not None:
+        if isinstance(result, Answer):
+            cells |= {"state": "settled", "billed": "yes", "finish_reason": result.finish_reason}
+            cells["answer"] = _answer_json(result)
+        else:
+            cells |= {"state": "failed", "billed": result.billed, "failure": result.kind}
+            cells["error"] = storable(str(result))
+        if (usage := result.usage) is not None:
             cells |= {
                 "output_tokens": usage.output,
                 "reasoning_tokens": usage.reasoning,
@@ -215,7 +202,7 @@ class Ledger:
             }
         columns = ", ".join(f"{name} = :{name}" for name in cells)
         query = f"update attempts set {columns} where id = :id"
-        await self._write(lambda db: db.execute(query, cells | {"id": attempt_id}))
+        await self._write(lambda db: db.execute(query, cells))
 
     def abandon(self, attempt_id: int) -> None:
         """Record a call that was given up: it may have been billed, so its reservation stays."""
@@ -223,31 +210,23 @@ class Ledger:
 
     def charged(self, axis: str) -> int:
         """Most that all attempts can have cost: the teacher's output tokens, or everybody's money."""
-        column = "charged_money" if axis == "money" else "charged_tokens"
-        where = "" if axis == "money" else "where role = 'teacher'"
-        query = f"select coalesce(sum({column}), 0) from attempts {where}"
-        (total,) = self._reader.execute(query).fetchone()
-        return int(total)
+        return self._charged(axis)[1]
 
     def unsure(self, axis: str) -> tuple[int, int]:
         """(attempts, amount) in `charged` whose cost is not known: failed, lost, or without usage."""
-        column = "charged_money" if axis == "money" else "charged_tokens"
-        role = "" if axis == "money" else "and role = 'teacher'"
-        query = (
-            f"select count(*), coalesce(sum({column}), 0) from attempts where {column} > 0 {role} "
-            "and (billed = 'perhaps' or usage = 'local')"
-        )
+        return self._charged(axis, "and (billed = 'perhaps' or usage = 'local')")
+
+    def _charged(self, axis: str, which: str = "") -> tuple[int, int]:
+        column, role = ("charged_tokens", "and role = 'teacher'")
+        if axis == "money":
+            column, role = ("charged_money", "")
+        query = f"select count(*), coalesce(sum({column}), 0) from attempts where {column} > 0 {role} {which}"
         calls, amount = self._reader.execute(query).fetchone()
         return int(calls), int(amount)
 
-    def account(self) -> Account:
-        """Totals over every attempt."""
-        row = self._reader.execute(
-            "select count(*), coalesce(sum(case when role = 'teacher' then output_tokens end), 0), "
-            "coalesce(sum(state = 'failed'), 0), coalesce(sum(state = 'lost'), 0), "
-            "coalesce(sum(case when state = 'orphaned' then output_tokens end), 0) from attempts"
-        ).fetchone()
-        return Account(*row)
+    def account(self) -> dict[str, int]:
+        """Totals over every attempt: attempts, C_i, failed_attempts, lost_attempts, orphaned_tokens."""
+        return self.query(_TOTALS)[0]
 
     def rows(self) -> list[dict[str, Any]]:
         """Every attempt as a dict, in the order (episode_id, t, attempt)."""
@@ -323,7 +302,8 @@ def _answer_json(answer: Answer) -> str:
     return json.dumps(asdict(answer) | {"usage": astuple(answer.usage)})
 
 
-def _answer(text: str) -> Answer:
+def read_answer(text: str) -> Answer:
+    """The answer in an attempt's row."""
     given = json.loads(text)
     ids = given["token_ids"]
     return Answer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from agentloop.ledger.store import Ledger
+from agentloop.ledger.store import Ledger, read_answer
 from agentloop.types import Answer, Ask, Policy, PolicyFailed, Traits, Usage
 from occupancy.record.errors import DataError
 from occupancy.runs import open_run
@@ -48,7 +48,7 @@ def open_recorded(folder: str) -> Policy:
         raise DataError(f"{folder} holds no turns: name a run that has collected some")
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         for row in ledger.query("select * from attempts where t = 0 and state = 'settled' order by attempt"):
-            turns[row["episode_id"], 0] = (row["context_id"], ledger.answer(row["id"]))
+            turns[row["episode_id"], 0] = (row["context_id"], read_answer(row["answer"]))
     return Recorded(turns)
 
 

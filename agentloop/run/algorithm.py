@@ -26,18 +26,17 @@ from typing import cast
 
 from agentloop.run.episode import Episode, EpisodeSettings, History, one_line, play, start, teacher_turns
 from agentloop.run.filters import mixed, own_context, phi_verdicts
-from agentloop.run.folder import never_began
 from agentloop.run.replay import ReplayDesync, go_back, remember
 from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
 from agentloop.run.switching import draw_switch_turn, turns_before_switch
-from agentloop.run.types import EpisodeSpec, NotOpened, OpenTask, Setup, Switch, Unit, seed_of
+from agentloop.run.types import EpisodeSpec, OpenTask, Setup, Switch, Unit, seed_of
 from agentloop.types import Author, Ends, Environment, EnvironmentFailed, Reply, Status
 from occupancy.record.recipe import REPLAYS
 from occupancy.record.rows import Rows
 
 
-async def play_unit(unit: Unit, setup: Setup) -> Rows | NotOpened:
-    """The rows of one unit; a task that does not open has rows too."""
+async def play_unit(unit: Unit, setup: Setup) -> Rows:
+    """The rows of one unit; a task that does not open has rows too, see `folder.never_began`."""
     async with AsyncExitStack() as stack:
         try:
             env = await stack.enter_async_context(setup.environments.open(unit.task))
@@ -50,8 +49,7 @@ async def play_unit(unit: Unit, setup: Setup) -> Rows | NotOpened:
             await demonstration(opened)
         else:
             await attempt(opened)
-    why = never_began(opened.rows)
-    return opened.rows if why is None else NotOpened(opened.rows, why)
+    return opened.rows
 
 
 async def proposal(opened: OpenTask) -> None:

@@ -8,14 +8,15 @@ are refused by name. The budget may change: a run that stopped at its budget is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentloop.ledger.budget import Budget, ContinuationBudget, Continuations
-from agentloop.ledger.metered import Billing, LocalBilling, Meter, metered, refuse_unbounded
+from agentloop.ledger.budget import TOKENS, Budget, ContinuationBudget, Continuations
+from agentloop.ledger.metered import Billing, LocalBilling, Metered, refuse_unbounded
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import named, open_environments
@@ -52,20 +53,25 @@ async def collect(
         >>> settings = Settings(preset("op-short", K=3), student="small", teacher="big", tasks="train:40")
         >>> run = await collect("RUN", Setup(settings, environments, student, teacher))
     """
-    settings, spending = setup.settings, setup.spending
     refuse_budget(setup)
-    run, units = begin_run(folder, settings, setup.environments)
+    run, units = begin_run(folder, setup.settings, setup.environments)
+    return await play_all(units, run, setup, progress)
+
+
+async def play_all(units: Sequence[Unit], run: Run, setup: Setup, progress: Progress) -> Run:
+    """Play the units that the run lacks, in this process; returns the finished run."""
+    with metered(run, setup) as paid:
+        play = partial(play_unit, setup=paid)
+        return await play_units(units, run, play, at_once=setup.environments.capacity, progress=progress)
+
+
+@contextmanager
+def metered(run: Run, setup: Setup, *, every_call: bool = False) -> Iterator[Setup]:
+    """The setup with its policies metered (see `with_meters`), while this process alone writes the run."""
     with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
-        billing = billing_of(settings, spending, ledger)
-        limit = continuation_budget(run, spending, billing["teacher"])
-        metered_setup = with_meters(setup, billing.__getitem__, continuation_budget=limit)
-        return await play_units(
-            units,
-            run,
-            lambda unit: play_unit(unit, metered_setup),
-            at_once=setup.environments.capacity,
-            progress=progress,
-        )
+        billing = billing_of(setup.settings, setup.spending, ledger)
+        limit = continuation_budget(run, setup.spending, billing["teacher"])
+        yield with_meters(setup, billing, continuation_budget=limit, every_call=every_call)
 
 
 def begin_run(folder: str | Path, settings: Settings, environments: Environments) -> tuple[Run, list[Unit]]:
@@ -234,15 +240,16 @@ def _call_budget(spending: SpendingLimits, ledger: Ledger) -> Budget | None:
         )
     if spending.budget is None or spending.by_continuation:
         return None
+    unit, show = 1, TOKENS
+    if money and spending.prices is not None:
+        unit, show = PICO, spending.prices.show
     spent, unsure = ledger.charged(spending.axis), ledger.unsure(spending.axis)
-    if spending.prices is None or not money:
-        return Budget(int(spending.budget), spent=spent, unsure=unsure)
-    return Budget(int(spending.budget * PICO), spent=spent, show=spending.prices.show, unsure=unsure)
+    return Budget(int(spending.budget * unit), spent=spent, show=show, unsure=unsure)
 
 
 def with_meters(
     setup: Setup,
-    billing: Callable[[str], Billing],
+    billing: Mapping[str, Billing],
     *,
     continuation_budget: Continuations | None,
     every_call: bool = False,
@@ -251,17 +258,12 @@ def with_meters(
 
     every_call  the student's too where it costs nothing, so that its turns are in the ledger
     """
-    paid_student = every_call or traits_of(setup.student).paid
-    return replace(
-        setup,
-        student=_metered("student", setup, billing) if paid_student else setup.student,
-        teacher=_metered("teacher", setup, billing),
-        continuation_budget=continuation_budget,
-    )
 
+    def metered_as(role: str, policy: Policy, name: str) -> Policy:
+        return Metered(policy, billing[role], role=role, name=name, spending=setup.spending)
 
-def _metered(role: str, setup: Setup, billing: Callable[[str], Billing]) -> Policy:
-    name, policy = setup.settings.student, setup.student
-    if role == "teacher":
-        name, policy = setup.settings.teacher, setup.teacher
-    return metered(policy, Meter(billing(role), role, name, setup.spending))
+    settings, student = setup.settings, setup.student
+    if every_call or traits_of(student).paid:
+        student = metered_as("student", student, settings.student)
+    teacher = metered_as("teacher", setup.teacher, settings.teacher)
+    return replace(setup, student=student, teacher=teacher, continuation_budget=continuation_budget)

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from agentloop.ledger.metered import LocalBilling, Meter, metered
-from agentloop.ledger.store import Ledger
-from agentloop.run.algorithm import play_unit
-from agentloop.run.collect import tasks_of
+from agentloop.run.collect import play_all, tasks_of
 from agentloop.run.folder import open_or_create
 from agentloop.run.settings import Settings, check_end_on, task_hash
 from agentloop.run.types import Setup, Unit
-from agentloop.run.units import Progress, play_units
-from agentloop.types import Environments, Policy, Task, traits_of
+from agentloop.run.units import Progress
+from agentloop.types import Environments, Policy, Task
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key
 from occupancy.record.specs import Few, check
-from occupancy.runs import Run, only_writer
+from occupancy.runs import Run
 from occupancy.statistics.clusters import clustered_ratio
 
 RESIDUE = 1e-12
@@ -102,21 +98,10 @@ async def evaluate(
     run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
     keys = [(Key("evaluation", t.task_id, replicate=i), t) for t in tasks for i in range(settings.attempts)]
     units = [Unit(key, task, order) for order, (key, task) in enumerate(keys)]
-    with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
-        if traits_of(policy).paid:
-            billing = LocalBilling(ledger, "student", settings.policy)
-            policy = metered(policy, Meter(billing, "student", settings.policy))
-        alone = Settings(
-            recipe, settings.policy, "none", settings.tasks, seed=settings.seed, end_on=settings.end_on
-        )
-        setup = Setup(alone, environments, student=policy, teacher=policy)
-        return await play_units(
-            units,
-            run,
-            lambda unit: play_unit(unit, setup),
-            at_once=environments.capacity,
-            progress=progress,
-        )
+    alone = Settings(
+        recipe, settings.policy, "none", settings.tasks, seed=settings.seed, end_on=settings.end_on
+    )
+    return await play_all(units, run, Setup(alone, environments, student=policy, teacher=policy), progress)
 
 
 def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from agentloop.run.types import Unit
 from agentloop.types import Status
 from occupancy.record.errors import DataError, RunError, own_version
 from occupancy.record.recipe import Recipe
-from occupancy.record.rows import Key, Rows
+from occupancy.record.rows import Key, Row, Rows
 from occupancy.runs import Run, create_run, open_run
 
 WITHDRAWN = ".withdrawn-"
@@ -73,12 +73,10 @@ def place(key: Key) -> Place:
     return key.kind, key.task_id, max(key.rollout, key.continuation, key.replicate)
 
 
-def never_began(rows: Rows) -> str | None:
-    """The environment's error, where a unit is one episode that failed before its first turn; else None."""
+def never_began(rows: Rows) -> bool:
+    """Whether a unit is one episode whose environment failed before its first turn."""
     episodes = rows.get("episodes", ())
-    if len(episodes) != 1 or episodes[0]["status"] not in BROKEN or episodes[0]["length"]:
-        return None
-    return str(episodes[0]["error"])
+    return len(episodes) == 1 and _unopened(episodes[0])
 
 
 def withdraw_unopened(run: Run) -> bool:
@@ -90,16 +88,20 @@ def withdraw_unopened(run: Run) -> bool:
     parts = run.folder / "parts"
     failure = _failure(run)
     for part in sorted(parts.glob("[0-9]*")):
-        if (failure is not None and not failure.begun) or _unopened(part):
+        if (failure is not None and not failure.begun) or _nothing_opened(part):
             part.rename(parts / f"{WITHDRAWN}{part.name}-{len(list(parts.glob(WITHDRAWN + '*')))}")
     return any(parts.glob(WITHDRAWN + "*"))
 
 
-def _unopened(part: Path) -> bool:
+def _unopened(episode: Row) -> bool:
+    return episode["status"] in BROKEN and not episode["length"]
+
+
+def _nothing_opened(part: Path) -> bool:
     if (part / "turns.parquet").exists() or not (part / "episodes.parquet").exists():
         return False
     rows = pq.read_table(part / "episodes.parquet", columns=["status", "length"], partitioning=None)
-    return all(row["status"] in BROKEN and not row["length"] for row in rows.to_pylist())
+    return all(_unopened(row) for row in rows.to_pylist())
 
 
 def refuse_failures_alone(run: Run) -> None:

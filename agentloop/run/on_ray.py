@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentloop.ledger.store import CallKey, Charge, Ledger
+from agentloop.ledger.store import CallKey, Charge, Ledger, Result
 from agentloop.run.algorithm import play_unit
 from agentloop.run.collect import begin_run, billing_of, continuation_budget, refuse_budget, with_meters
 from agentloop.run.settings import Settings, SpendingLimits
-from agentloop.run.types import NotOpened, Setup, Unit
+from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
-from agentloop.types import Answer, EnvironmentFailed, Environments, Policy, PolicyFailed
+from agentloop.types import Answer, Environments, Policy
 from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError, imported
 from occupancy.record.rows import Rows
 from occupancy.record.specs import Few, NotNegative, check
@@ -100,7 +100,8 @@ class LedgerActor:
         self._ledger = Ledger(folder / "ledger.sqlite")
         self._billing = billing_of(settings, spending, self._ledger)
         self._continuations = continuation_budget(open_run(folder), spending, self._billing["teacher"])
-        self._open: dict[int, tuple[str, str, Charge]] = {}
+        self._open: dict[int, tuple[str, str]] = {}
+        """Machine and role by open attempt."""
         self._inside: set[tuple[str, int]] = set()
         """Machines and the units whose continuations they play, where these have a budget."""
         self._dead: set[str] = set()
@@ -109,20 +110,18 @@ class LedgerActor:
         """See `Billing.reserve`."""
         reserved = await _result(self._billing[role].reserve(key, most))
         if isinstance(reserved, int):
-            self._open[reserved] = (worker, role, most)
+            self._open[reserved] = (worker, role)
         return reserved
 
-    async def charge(
-        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, cost: Charge
-    ) -> Any:
+    async def charge(self, attempt: int, result: Result, cost: Charge) -> Any:
         """See `Billing.charge`."""
-        _, role, most = self._open.pop(attempt)
-        return await _result(self._billing[role].charge(attempt, result, most, cost))
+        _, role = self._open.pop(attempt)
+        return await _result(self._billing[role].charge(attempt, result, cost))
 
     async def abandon(self, attempt: int) -> None:
         """See `Billing.abandon`."""
-        _, role, most = self._open.pop(attempt)
-        self._billing[role].abandon(attempt, most)
+        _, role = self._open.pop(attempt)
+        self._billing[role].abandon(attempt)
 
     async def enter(self, worker: str, unit: int) -> Any:
         """See `ContinuationBudget.enter`."""
@@ -147,7 +146,7 @@ class LedgerActor:
         self._dead.add(worker)
         for _, unit in [place for place in self._inside if place[0] == worker]:
             await self.leave(worker, unit, None)
-        for attempt in [attempt for attempt, (who, _, _) in self._open.items() if who == worker]:
+        for attempt in [attempt for attempt, (who, _) in self._open.items() if who == worker]:
             await self.abandon(attempt)
 
     async def close(self) -> None:
@@ -190,13 +189,11 @@ class RemoteBilling:
         reserved: Answer | int = _open(await self._ledger.reserve.remote(self._worker, self._role, key, most))
         return reserved
 
-    async def charge(
-        self, attempt: int, result: Answer | PolicyFailed | EnvironmentFailed, most: Charge, cost: Charge
-    ) -> None:
+    async def charge(self, attempt: int, result: Result, cost: Charge) -> None:
         """See `Billing`."""
         _open(await self._ledger.charge.remote(attempt, result, cost))
 
-    def abandon(self, attempt: int, most: Charge) -> None:
+    def abandon(self, attempt: int) -> None:
         """See `Billing`."""
         self._ledger.abandon.remote(attempt)
 
@@ -224,13 +221,13 @@ class PlayingActor:
     ) -> None:
         self._setup = with_meters(
             Setup(settings, *names.open(), spending),
-            lambda role: RemoteBilling(ledger, name, role),
+            {role: RemoteBilling(ledger, name, role) for role in ("student", "teacher")},
             continuation_budget=RemoteContinuations(ledger, name) if spending.by_continuation else None,
         )
 
-    async def play(self, unit: Unit) -> Rows | NotOpened | _Refused:
+    async def play(self, unit: Unit) -> Rows | _Refused:
         """A unit's rows, or why the run must stop."""
-        played: Rows | NotOpened | _Refused = await _result(play_unit(unit, self._setup))
+        played: Rows | _Refused = await _result(play_unit(unit, self._setup))
         return played
 
 
@@ -255,7 +252,7 @@ class _ActorPool:
         for name in [name for _ in range(slots) for name in self._alive]:
             self._free.put_nowait(name)
 
-    async def play(self, unit: Unit) -> Rows | NotOpened:
+    async def play(self, unit: Unit) -> Rows:
         """The unit's rows, from whichever machine lives long enough."""
         while True:
             name = await self._free.get()
@@ -277,7 +274,7 @@ class _ActorPool:
                     self._free.put_nowait(name)
             else:
                 self._free.put_nowait(name)
-                found: Rows | NotOpened = _open(rows)
+                found: Rows = _open(rows)
                 return found
 
     def stop(self) -> None:

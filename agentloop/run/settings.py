@@ -9,7 +9,7 @@ from typing import Any
 
 from agentloop.ledger.budget import AXES
 from occupancy.record.errors import InputError
-from occupancy.record.prices import PriceTable
+from occupancy.record.prices import PICO, PriceTable
 from occupancy.record.recipe import INF, Recipe
 from occupancy.record.rows import Rows
 from occupancy.record.specs import Count, Few, NotNegative, Positive, Seed, Size, check
@@ -150,10 +150,12 @@ class SpendingLimits:
             raise InputError(f"--axis {self.axis}: expected one of {', '.join(AXES)}")
         if self.axis == "money" and self.budget is not None and self.prices is None:
             raise InputError("--axis money without a price table: give --prices FILE.toml")
-        if self.budget is not None and not 0 < self.budget < float("inf"):
-            raise InputError(f"--budget {self.budget:g}: expected a number above 0, or none for no limit")
-        if self.axis != "money" and self.budget is not None and self.budget < 1:
-            raise InputError(f"--budget {self.budget:g} on the axis {self.axis}: expected at least 1 token")
+        least = 1 / PICO if self.axis == "money" else 1
+        if self.budget is not None and not least <= self.budget < INF:
+            raise InputError(
+                f"--budget {self.budget:g} on the axis {self.axis}: expected at least 1 token, or money "
+                f"above 0; leave it out for no limit"
+            )
         check(self)
 
     @property

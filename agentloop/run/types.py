@@ -5,7 +5,6 @@ Setup          settings, environments and policies that every unit is played wit
 OpenTask       an open environment with its snapshots
 EpisodeSpec    an episode to be played: who plays, from where, how many turns at most
 Switch         a switch time t', or why there is none
-NotOpened      the rows of a unit whose environment never began
 """
 
 from __future__ import annotations
@@ -108,11 +107,3 @@ class Switch:
     """Of t' given tau; 0 where there is none, and where the teacher chose t'."""
     skipped: str = ""
     """Empty where the teacher takes over, else the proposal's outcome."""
-
-
-@dataclass(frozen=True)
-class NotOpened:
-    """The environment of a unit failed before its first turn: the rows that say so."""
-
-    rows: Rows
-    error: str

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from agentloop.run.folder import refuse_failures_alone, units_left, withdraw_unopened
-from agentloop.run.types import NotOpened, Unit
+from agentloop.run.folder import never_began, refuse_failures_alone, units_left, withdraw_unopened
+from agentloop.run.types import Unit
 from occupancy.record.errors import BudgetStopped, RunError
 from occupancy.record.rows import Rows, merged
 from occupancy.runs import Run
@@ -79,7 +79,7 @@ class Committer:
 async def play_units(
     units: Sequence[Unit],
     run: Run,
-    play: Callable[[Unit], Awaitable[Rows | NotOpened]],
+    play: Callable[[Unit], Awaitable[Rows]],
     *,
     at_once: int,
     progress: Progress,
@@ -100,7 +100,7 @@ async def play_units(
 
 async def _work(
     units: Sequence[Unit],
-    play: Callable[[Unit], Awaitable[Rows | NotOpened]],
+    play: Callable[[Unit], Awaitable[Rows]],
     committer: Committer,
     *,
     at_once: int,
@@ -114,7 +114,7 @@ async def _work(
     """
     waiting = iter(units)
     stops: list[BudgetStopped] = []
-    closed: list[NotOpened] = []
+    closed: list[Rows] = []
     in_a_row: set[str] = set()
 
     async def worker() -> None:
@@ -124,7 +124,7 @@ async def _work(
             except BudgetStopped as stop:
                 stops.append(stop)
             else:
-                if isinstance(rows, NotOpened):
+                if never_began(rows):
                     closed.append(rows)
                     in_a_row.add(unit.key.task_id)
                     if len(in_a_row) >= NOT_OPENED_MOST and not tried:
@@ -151,8 +151,8 @@ async def _work(
         if closed and not stops:
             if not committer.done:
                 raise _lost(closed[0])
-            for failure in closed:
-                await committer.add(failure.rows)
+            for rows in closed:
+                await committer.add(rows)
             await committer.flush()
     except BaseExceptionGroup as group_error:
         raise _first(group_error) from group_error
@@ -161,10 +161,10 @@ async def _work(
     return stops[0] if stops else None
 
 
-def _lost(failure: NotOpened) -> RunError:
+def _lost(unopened: Rows) -> RunError:
     return RunError(
-        f"the environment opens no task any more ({failure.error}): repair it and run the same "
-        f"command again, which tries these tasks again"
+        f"the environment opens no task any more ({unopened['episodes'][0]['error']}): repair it and run "
+        f"the same command again, which tries these tasks again"
     )
 
 

@@ -14,18 +14,10 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from agentloop.ledger.store import Ledger
 from agentloop.run.algorithm import play_unit
-from agentloop.run.collect import (
-    billing_of,
-    continuation_budget,
-    keys_of,
-    refuse_budget,
-    refuse_recipe,
-    with_meters,
-)
-from agentloop.run.folder import open_or_create, place, units_done
-from agentloop.run.types import NotOpened, Setup, Unit
+from agentloop.run.collect import keys_of, metered, refuse_budget, refuse_recipe
+from agentloop.run.folder import never_began, open_or_create, place, units_done
+from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Committer, Progress
 from agentloop.serve.desk import CLOSED, OVER, SPENT, STOPPED, Desk, Harness, Seat
 from agentloop.serve.journal import Journal
@@ -33,7 +25,7 @@ from agentloop.serve.settings import Serving
 from agentloop.types import Answer, Ask, Policy, Task, traits_of
 from occupancy.record.errors import BudgetStopped
 from occupancy.record.rows import Key
-from occupancy.runs import Run, only_writer
+from occupancy.runs import Run
 
 END_S = 30.0
 """Seconds that models have for the turns that are open when the server ends."""
@@ -68,13 +60,9 @@ async def serve(
     info = settings.to_info() | {"environment": setup.environments.version}
     named = {f"{role}_server": address for role, address in settings.served_by.items() if address}
     run = open_or_create(Path(folder), settings.recipe, info, made_with=named | {"env": settings.env})
-    with only_writer(run.folder), closing(Ledger(run.folder / "ledger.sqlite")) as ledger:
-        billing = billing_of(settings, setup.spending, ledger)
-        limit = continuation_budget(run, setup.spending, billing["teacher"])
-        metered = with_meters(setup, billing.__getitem__, continuation_budget=limit, every_call=True)
-        metered = replace(metered, student=_Noted(metered.student), teacher=_Noted(metered.teacher))
-        with closing(Journal(run.folder)) as journal:
-            return await _Serving(run, metered, serving, journal, progress).until_done(answer)
+    with metered(run, setup, every_call=True) as paid, closing(Journal(run.folder)) as journal:
+        noted = replace(paid, student=_Noted(paid.student), teacher=_Noted(paid.teacher))
+        return await _Serving(run, noted, serving, journal, progress).until_done(answer)
 
 
 class _Serving:
@@ -162,7 +150,7 @@ class _Serving:
             rows = await play_unit(unit, replace(self._setup, environments=replace(self._harness, seat=seat)))
             over = OVER
             # What never began has no rows: it waits for another try.
-            await self._committer.add({} if isinstance(rows, NotOpened) else rows)
+            await self._committer.add({} if never_began(rows) else rows)
         except BudgetStopped as stop:
             self._failure, over = self._failure or stop, SPENT
             self._desk.refuse_further(SPENT)

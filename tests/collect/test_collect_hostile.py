@@ -241,7 +241,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 def test_a_response_with_anything_anywhere_is_an_answer_or_a_failed_call(
     place: tuple[Any, ...], odd: Any, thinking: str
 ) -> None:
-    from agentloop.ledger.store import _answer, _answer_json
+    from agentloop.ledger import store
     from agentloop.policies.chat import read_answer
     from agentloop.policies.chat_spec import ChatSpec
 
@@ -254,7 +254,7 @@ def test_a_response_with_anything_anywhere_is_an_answer_or_a_failed_call(
         answer = read_answer(response, ChatSpec("m", "http://h/v1", thinking=thinking))
     except CallFailed:
         return
-    assert _answer(_answer_json(answer)) == answer
+    assert store.read_answer(store._answer_json(answer)) == answer
     assert 0 <= answer.usage.reasoning <= answer.usage.output
     assert all(type(i) is int and 0 <= i < 2**31 for i in answer.token_ids or ())
     assert answer.logprob is None or math.isfinite(answer.logprob)

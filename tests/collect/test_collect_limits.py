@@ -270,8 +270,25 @@ def test_an_answer_that_was_bought_is_not_bought_again_by_the_process_that_bough
             billing, key, most = LocalBilling(ledger, "teacher", "expert"), CallKey("e", 1, "c"), Charge(9)
             attempt = await billing.reserve(key, most)
             assert isinstance(attempt, int)
-            await billing.charge(attempt, Answer("go", Usage(5, "toy")), most, Charge(5))
+            await billing.charge(attempt, Answer("go", Usage(5, "toy")), Charge(5))
             assert await billing.reserve(key, most) == Answer("go", Usage(5, "toy"))
             assert isinstance(await billing.reserve(CallKey("e", 1, "another"), most), int)
 
     asyncio.run(main())
+
+
+def test_orphaned_tokens_are_the_teachers_alone(tmp_path: Path) -> None:
+    """They are named as a part of C_i, which has no token of a student that is paid."""
+
+    async def main() -> dict[str, int]:
+        with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
+            for role, tokens in (("teacher", 5), ("student", 70)):
+                billing = LocalBilling(ledger, role, "m")
+                for context in ("c", "another"):
+                    attempt = await billing.reserve(CallKey(role, 1, context), Charge(99))
+                    assert isinstance(attempt, int)
+                    await billing.charge(attempt, Answer("go", Usage(tokens, "toy")), Charge(tokens))
+            return ledger.account()
+
+    account = asyncio.run(main())
+    assert (account["C_i"], account["orphaned_tokens"], account["attempts"]) == (10, 5, 4)

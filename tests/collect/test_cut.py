@@ -58,9 +58,9 @@ def whole(pilot: Run) -> Whole:
 
 def spent(run: Run) -> int:
     ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    account = ledger.account()
+    tokens = ledger.account()["C_i"]
     ledger.close()
-    return account.output_tokens
+    return tokens
 
 
 @pytest.mark.parametrize("name", ["op-success", "op-critical"])

@@ -36,7 +36,7 @@ def stopped(folder: Path, spending: SpendingLimits, *, teacher: Policy | None = 
 def C_i(run: Run) -> int:
     ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
     try:
-        return ledger.account().output_tokens
+        return ledger.account()["C_i"]
     finally:
         ledger.close()
 

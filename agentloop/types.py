@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -250,25 +250,22 @@ class ContextOverflow(PolicyFailed):
     """The context and the turn's tokens do not fit the policy's window. Recorded as `context`."""
 
 
+@dataclass(eq=False)
 class CallFailed(PolicyFailed):
     """One call to a provider gave no answer."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        kind: str = "server",
-        retry: bool = False,
-        billed: str = "no",
-        wait_s: float | None = None,
-        usage: Usage | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.kind, self.billed, self.usage = kind, billed, usage
-        self.retry = retry
-        """Whether the same call may do better a little later."""
-        self.wait_s = wait_s
-        """Seconds that the provider asks to wait; None where it does not say."""
+    message: str
+    _: KW_ONLY
+    kind: str = "server"
+    billed: str = "no"
+    usage: Usage | None = None
+    retry: bool = False
+    """Whether the same call may do better a little later."""
+    wait_s: float | None = None
+    """Seconds that the provider asks to wait; None where it does not say."""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class EnvironmentFailed(Exception):
@@ -297,10 +294,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Normalises(Protocol):
-    """Optional for an environment whose texts differ from one replay to the next (dates, process ids).
-
-    Default: the texts themselves are compared.
-    """
+    """Optional, for texts that differ from one replay to the next (dates). Default: texts are compared."""
 
     def normalise(self, text: str) -> str:
         """What a replay compares in place of `text`, which is stored unchanged."""
@@ -310,7 +304,7 @@ class Normalises(Protocol):
 class Forks(Protocol):
     """Optional for an environment whose state can be copied; its benchmark then says `forks = True`.
 
-    A continuation starts from the state itself. Default: the recorded turns are replayed and compared.
+    Default: a continuation replays the recorded turns and compares them.
     """
 
     def snapshot(self) -> object:

@@ -12,7 +12,6 @@ from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.episode import Rules, TerminalEpisode
 from agentloop.environments.terminal.sandbox.launch import Layers
-from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.sandbox.sandbox import Sandbox, open_sandbox
 from agentloop.environments.terminal.tasks.task import TerminalTask, in_sandbox
 from agentloop.environments.terminal.terminus.prompts import Template, load_template
@@ -237,7 +236,7 @@ def test_the_recorded_session_is_reproduced_byte_for_byte(data_dir: Path) -> Non
     task = TerminalTask(Task("hello", "hello", "test"), instruction, in_sandbox(at_app, never))
 
     async def play() -> None:
-        episode = TerminalEpisode(task, Rules(20, "settled", template, Limits()))
+        episode = TerminalEpisode(task, Rules(20, "settled", template))
         try:
             first = await episode.reset(0)
             assert episode.prompt(first)[0].content == prompt

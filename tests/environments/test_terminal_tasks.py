@@ -15,7 +15,6 @@ from agentloop.environments.terminal import episode
 from agentloop.environments.terminal.benchmark import Terminal, open_terminal
 from agentloop.environments.terminal.comparing import comparable_text
 from agentloop.environments.terminal.sandbox.changes import state_hash
-from agentloop.environments.terminal.sandbox.limits import Limits
 from agentloop.environments.terminal.scripted.student import StudentSettings, without_a_part
 from agentloop.environments.terminal.tasks.nl2bash import expected_of, normalised, solves, typed
 from agentloop.environments.terminal.tasks.task import Expected
@@ -75,7 +74,7 @@ def test_references_solve_all_and_doing_nothing_solves_none(benchmark: Terminal)
             opened = benchmark.task_set.open(task.task_id)
             assert opened.expected is not None
             expected = await opened.expected()
-            async with opened.open(Limits(), SETTLED) as place:
+            async with opened.open(SETTLED) as place:
                 await place.screen.type(typed(opened.reference), 0)
                 if not place.screen.at_prompt():
                     await place.screen.type("C-d", 0)

@@ -59,10 +59,9 @@ def turns_in(context: Sequence[Message]) -> list[tuple[str, str]]:
 
 def failures(turns: Sequence[tuple[str, str]], *, memory: int) -> int:
     """How many of the last `memory` turns did nothing or repeated the one before."""
-    start = max(0, len(turns) - memory)
-    return sum(
-        FAILED in turns[i][1] or (i > 0 and turns[i][0] == turns[i - 1][0]) for i in range(start, len(turns))
-    )
+    commands = [None, *(command for command, _ in turns)]
+    recent = [*zip(commands, turns, strict=False)][-memory:]
+    return sum(FAILED in seen or command == before for before, (command, seen) in recent)
 
 
 def choose(

@@ -57,7 +57,7 @@ class Catalogue:
             return [task_id(question) for question in self._pool(part.split, part.level)]
 
         ids = named_ids(spec, pool, splits=SPLITS, levels=LEVELS, seed=seed)
-        return [_task(self.question(task_id)) for task_id in ids]
+        return [_task(self.question(name)) for name in ids]
 
     def question(self, given: str) -> Question:
         """The question of a task id."""

@@ -39,37 +39,29 @@ class Prompts:
         return blake2b(words.encode(), digest_size=4).hexdigest()
 
 
-_LAST = "This is your last turn. Give your best answer now."
-_ANSWER = (
-    "To finish, write the answer between <answer> and </answer>. Keep it as short as it can be: a name, "
-    "a date, a number, yes or no."
-)
-_SYSTEM = "You answer questions with the help of an encyclopaedia that you can search."
-_TASK = (
-    "Answer the question below. You have at most {turns} turns, and the last one must give the answer.\n"
-    "In each turn, first think between <think> and </think>. Then do one of two things.\n"
-)
-_INVALID = "There was no action in this turn, and it is used up. "
-_NOTHING_FOUND = "Nothing was found. Try other words."
+def _words(look_up: str, act: str) -> Prompts:
+    """The default words, given how a format looks something up, and how a turn acts."""
+    return Prompts(
+        system="You answer questions with the help of an encyclopaedia that you can search.",
+        task="Answer the question below. You have at most {turns} turns, and the last one must give the "
+        "answer.\nIn each turn, first think between <think> and </think>. Then do one of two things.\n"
+        f"To look something up, {look_up}\n"
+        "To finish, write the answer between <answer> and </answer>. Keep it as short as it can be: a name, "
+        "a date, a number, yes or no.\n\nQuestion: {question}",
+        invalid="There was no action in this turn, and it is used up. "
+        f"{act} the answer between <answer> and </answer>.",
+        nothing_found="Nothing was found. Try other words.",
+        last_turn="This is your last turn. Give your best answer now.",
+    )
+
+
 DEFAULTS = {
-    "tags": Prompts(
-        system=_SYSTEM,
-        task=f"{_TASK}To look something up, write a query between <search> and </search>. What is found "
-        f"comes back between <information> and </information>.\n{_ANSWER}\n\nQuestion: {{question}}",
-        invalid=f"{_INVALID}Write a query between <search> and </search>, or the answer between <answer> and "
-        "</answer>.",
-        nothing_found=_NOTHING_FOUND,
-        last_turn=_LAST,
+    "tags": _words(
+        "write a query between <search> and </search>. What is found comes back between <information> and "
+        "</information>.",
+        "Write a query between <search> and </search>, or",
     ),
-    "tools": Prompts(
-        system=_SYSTEM,
-        task=f"{_TASK}To look something up, call the tool `search` with a query.\n{_ANSWER}\n\n"
-        "Question: {question}",
-        invalid=f"{_INVALID}Call the tool `search` with a query, or write the answer between <answer> and "
-        "</answer>.",
-        nothing_found=_NOTHING_FOUND,
-        last_turn=_LAST,
-    ),
+    "tools": _words("call the tool `search` with a query.", "Call the tool `search` with a query, or write"),
 }
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_MARKS = str.maketrans("", "", string.punctuation)
 _MINUS, _PRIMES = "\u2212", "\u00b4\u2032\u2033"
 _CLOSED = ("yes", "no", "noanswer")
@@ -32,7 +32,7 @@ class Score:
 def normalise(text: str) -> str:
     """The text that exact match and F1 compare."""
     folded = "".join(_fold(c) for c in unicodedata.normalize("NFKC", text).lower())
-    return " ".join(_ARTICLES.sub(" ", folded.translate(_ASCII_MARKS)).split())
+    return " ".join(ARTICLES.sub(" ", folded.translate(_ASCII_MARKS)).split())
 
 
 def score_answer(answer: str | None, golds: Sequence[str]) -> Score:

@@ -14,18 +14,18 @@ import string
 from collections.abc import Iterable, Sequence
 
 from .actions import STOP, cut_turn
+from .scoring import ARTICLES
 
 PROMPT_ANSWERS = "<answer> and </answer> <answer> Beijing </answer>"
 """All that the scorer sees of Search-R1's prompt besides the question."""
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalise_as_search_r1(text: str) -> str:
     """Lower case; ASCII punctuation deleted, nothing in its place; articles to a blank; blanks made one."""
     plain = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(_ARTICLES.sub(" ", plain).split())
+    return " ".join(ARTICLES.sub(" ", plain).split())
 
 
 def extract_as_search_r1(whole: str) -> str | None:

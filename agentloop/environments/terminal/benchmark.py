@@ -124,7 +124,7 @@ def open_terminal(
         trials = HarborTasks(
             Path(tasks), find_harbor(harbor), benchmark=benchmark, timeout_factor=timeout_factor
         )
-        rules = Rules(turns, mode, template, Limits())
+        rules = Rules(turns, mode, template)
         return Terminal(trials, rules, version=f"{trials.version} {played}{factor}", workers=workers)
     check_machine()
     sweep()
@@ -140,5 +140,5 @@ def open_terminal(
         f"memory_mb={memory_mb} disk_mb={disk_mb} processes={processes}"
         f"{f' network={network}' if network else ''}{factor}"
     )
-    rules = Rules(turns, mode, template, limits, timeout_factor)
+    rules = Rules(turns, mode, template, timeout_factor)
     return Terminal(task_set, rules, version=version, workers=workers)

@@ -19,8 +19,7 @@ from occupancy.record.errors import InputError
 
 from .comparing import comparable_changes, comparable_text
 from .sandbox.changes import before, changes, state_hash
-from .sandbox.limits import Limits
-from .sandbox.sandbox import SandboxFailed
+from .sandbox.sandbox import Sandbox, SandboxFailed
 from .tasks.task import SCRATCH, Expected, Place, TerminalTask
 from .terminus.prompts import Template
 from .terminus.protocol import Parsed, after_commands, after_error, parse_turn, shortened
@@ -35,7 +34,6 @@ class Rules:
     mode: str
     """settled or timed: how commands are waited for."""
     template: Template
-    limits: Limits
     timeout_factor: float = 1.0
     """Multiplies the seconds that tasks give an agent; part of a run's version, since it changes scores."""
 
@@ -56,9 +54,6 @@ class View:
     """Files and folders that were made and are not part of the expected result, the outermost alone."""
     at_prompt: bool
     """Whether the shell has the terminal, rather than a program in it."""
-    turn: int
-    """The turn to be played, from 1."""
-    T_max: int
 
 
 class TerminalEpisode:
@@ -76,29 +71,28 @@ class TerminalEpisode:
         await self.close()
         self._typed.clear()
         self._turns, self._pending, self._over = 0, False, False
-        rules = self._rules
-        self._place = await self._open.enter_async_context(self._task.open(rules.limits, rules.mode))
-        self._began = time.monotonic()
-        return Reply(shortened(await self._place.screen.output() or ""), state_id=await self._state())
+        place = await self._open.enter_async_context(self._task.open(self._rules.mode))
+        self._place, self._began = place, time.monotonic()
+        return Reply(shortened(await place.screen.output() or ""), state_id=await _state(place))
 
     async def step(self, text: str) -> Reply:
         """Play one turn of the protocol."""
         if self._place is None or self._over:
             raise InputError("step before reset, or after the end of the episode")
-        parsed = parse_turn(text)
+        place, parsed = self._place, parse_turn(text)
         self._turns += 1
         last = self._late() or self._turns >= self._rules.T_max
         if parsed.error:
             # The flag stays: complete, then garbage, then complete again is a confirmation.
-            return await self._reply(after_error(parsed), parsed, done=last)
-        seen = await self._play(self._place.screen, parsed)
+            return await self._reply(place, after_error(parsed), parsed.status, done=last)
+        seen = await self._play(place.screen, parsed)
         if seen is None:
-            return await self._reply("The terminal is gone.", parsed, done=True, gone=True)
+            return await self._reply(place, "The terminal is gone.", "gone", done=True)
         seen = shortened(seen)
         confirmed = parsed.complete and self._pending
         self._pending = parsed.complete
         told = seen if confirmed else after_commands(parsed, seen)
-        return await self._reply(told, parsed, done=confirmed or last)
+        return await self._reply(place, told, parsed.status, done=confirmed or last)
 
     async def _play(self, screen: Screen, parsed: Parsed) -> str | None:
         """Type a turn's commands until time is over; what is seen then, None where the terminal is gone."""
@@ -135,10 +129,8 @@ class TerminalEpisode:
             tuple(self._typed),
             self._pending,
             solved,
-            await self._made(expected.changed if expected else {}),
+            await _made(place.sandbox, expected.changed if expected else {}),
             place.screen.at_prompt(),
-            self._turns + 1,
-            self._rules.T_max,
         )
 
     def normalise(self, text: str) -> str:
@@ -150,46 +142,40 @@ class TerminalEpisode:
         self._place = None
         await self._open.aclose()
 
-    async def _reply(self, told: str, parsed: Parsed, *, done: bool, gone: bool = False) -> Reply:
-        assert self._place is not None
-        status = "gone" if gone else parsed.status
-        state = await self._state()
+    async def _reply(self, place: Place, told: str, status: str, *, done: bool) -> Reply:
+        state = await _state(place)
         if not done:
             return Reply(told, parse_status=status, state_id=state)
         self._over = True
-        reward = await self._place.grade()
+        reward = await place.grade()
         await self.close()
         return Reply(told, done=True, reward=reward, parse_status=status, state_id=state)
 
-    async def _made(self, wanted: Mapping[str, str]) -> tuple[str, ...]:
-        assert self._place is not None
-        assert self._place.sandbox is not None
-        changed = await self._changes() or {}
-        made = [
-            path
-            for path in changed
-            if path not in wanted
-            and not path.startswith(SCRATCH)
-            and before(path, self._place.sandbox.layers) is None
-        ]
-        outermost: list[str] = []
-        for path in sorted(made, key=lambda path: path.split("/")):
-            if not (outermost and path.startswith(f"{outermost[-1]}/")):
-                outermost.append(path)
-        return tuple(outermost)
 
-    async def _state(self) -> int | None:
-        assert self._place is not None
-        changed = await self._changes() if self._place.sandbox else None
-        return None if changed is None else state_hash(comparable_changes(changed))
+async def _made(sandbox: Sandbox, wanted: Mapping[str, str]) -> tuple[str, ...]:
+    """What was made and not wanted, the outermost alone."""
+    made = [
+        path
+        for path in await _changes(sandbox) or {}
+        if path not in wanted and not path.startswith(SCRATCH) and before(path, sandbox.layers) is None
+    ]
+    outermost: list[str] = []
+    for path in sorted(made, key=lambda path: path.split("/")):
+        if not (outermost and path.startswith(f"{outermost[-1]}/")):
+            outermost.append(path)
+    return tuple(outermost)
 
-    async def _changes(self) -> dict[str, str] | None:
-        """What is changed now; None where processes that still run change it whenever it is read."""
-        assert self._place is not None
-        assert self._place.sandbox is not None
-        for _ in range(3):
-            try:
-                return await asyncio.to_thread(changes, self._place.sandbox)
-            except OSError:
-                continue
-        return None
+
+async def _state(place: Place) -> int | None:
+    changed = await _changes(place.sandbox) if place.sandbox else None
+    return None if changed is None else state_hash(comparable_changes(changed))
+
+
+async def _changes(sandbox: Sandbox) -> dict[str, str] | None:
+    """What is changed now; None where processes that still run change it whenever it is read."""
+    for _ in range(3):
+        try:
+            return await asyncio.to_thread(changes, sandbox)
+        except OSError:
+            continue
+    return None

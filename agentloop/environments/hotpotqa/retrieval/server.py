@@ -102,11 +102,6 @@ def serve(
     web_of("hotpotqa")
     open_bm25(corpus, cache=cache)
     context = multiprocessing.get_context("spawn")
-    workers = [
-        context.Process(target=_work, args=(list(corpus), host, port, topk, cache), daemon=True)
-        for _ in range(processes)
-    ]
-
     started: list[Any] = []
     stopped = False
 
@@ -117,10 +112,10 @@ def serve(
             worker.terminate()
 
     signal.signal(signal.SIGTERM, stop)
-    for worker in workers:
-        if not stopped:
-            worker.start()
-            started.append(worker)
+    while len(started) < processes and not stopped:
+        worker = context.Process(target=_work, args=(list(corpus), host, port, topk, cache), daemon=True)
+        worker.start()
+        started.append(worker)
     if stopped:  # perhaps while one was being started
         stop()
     for worker in started:

@@ -92,7 +92,6 @@ MALFORMED: dict[str, Ways] = {
         "<think>I have to find {query}.",
     ),
 }
-_LONGEST = 40
 
 
 def say(rng: random.Random, ways: Ways, **parts: str) -> str:
@@ -103,6 +102,6 @@ def say(rng: random.Random, ways: Ways, **parts: str) -> str:
 def shortened(sentence: str) -> str:
     """A sentence of at most 40 words, with an end."""
     words = sentence.split()
-    if len(words) > _LONGEST:
-        return " ".join(words[:_LONGEST]) + " …"
+    if len(words) > 40:
+        return " ".join(words[:40]) + " …"
     return " ".join(words) + ("" if sentence.endswith((".", "!", "?", '"')) else ".")

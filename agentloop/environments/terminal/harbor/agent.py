@@ -27,7 +27,6 @@ from agentloop.types import Author, Closes, EnvironmentFailed, Status, Task
 from occupancy.record.errors import InputError
 
 from ..episode import Rules, TerminalEpisode
-from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Ran
 from ..tasks.task import Place, TerminalTask
 from ..terminus.elsewhere import open_screen_elsewhere
@@ -104,9 +103,8 @@ class StudentThenTeacher(_Ours):
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Play the episode; tokens and the trajectory are written at every turn, whatever ends it."""
         told = Trajectory(self.logs_dir / "trajectory.json", instruction, context)
-        env = TerminalEpisode(
-            _task(instruction, environment), Rules(self._turns, self._mode, self._template, Limits())
-        )
+        rules = Rules(self._turns, self._mode, self._template)
+        env = TerminalEpisode(_task(instruction, environment), rules)
         try:
             history = await start(env, seed=self._seed)
             for author, spec, policy, most in self._parts(instruction):
@@ -175,7 +173,7 @@ class _Container:
 
 def _task(instruction: str, environment: BaseEnvironment) -> TerminalTask:
     @asynccontextmanager
-    async def opened(limits: Limits, mode: str) -> AsyncIterator[Place]:
+    async def opened(mode: str) -> AsyncIterator[Place]:
         async def later() -> float:
             return 0.0  # Harbor's verifier runs after the agent; this number goes nowhere
 

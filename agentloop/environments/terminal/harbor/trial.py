@@ -23,7 +23,6 @@ from agentloop.types import EnvironmentFailed
 from occupancy.importers.results.harbor import read_result
 from occupancy.record.errors import InputError, install_command
 
-from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Ran
 from ..tasks.folders import Folder, read_folder
 from ..tasks.task import GradeFailed, Place, TerminalTask
@@ -94,7 +93,7 @@ class HarborTasks:
         """A task, ready to be played."""
         folder = self._folders[task_id]
 
-        def opened(limits: Limits, mode: str) -> AbstractAsyncContextManager[Place]:
+        def opened(mode: str) -> AbstractAsyncContextManager[Place]:
             return open_trial(self._harbor, folder, mode=mode, timeout_factor=self._timeout_factor)
 
         return TerminalTask(self.tasks[task_id], folder.instruction, opened, settings=folder.settings)

@@ -47,9 +47,14 @@ class Layers:
     """Folders under /usr alone, where it is not part of `root`."""
 
     def on_top(self, upper: Layers) -> Layers:
-        """The same layers with those of `upper` above them."""
+        """The same layers with those of `upper` above them; `usr` counts where it is apart here."""
         usr = (*upper.usr, *self.usr) if self.usr else ()
         return replace(self, root=(*upper.root, *self.root), usr=usr)
+
+
+def layers_in(folder: Path) -> Layers:
+    """The layers `root` and `usr` in a folder, to be laid `on_top` of others."""
+    return Layers((folder / "root",), (folder / "usr",))
 
 
 def find_bubblewrap() -> Path:

@@ -28,7 +28,7 @@ from agentloop.processes import ended
 from agentloop.types import EnvironmentFailed
 
 from . import limits as limits_of
-from .launch import Layers, Start, check_machine, is_root, launch_command, map_users
+from .launch import Layers, Start, check_machine, is_root, launch_command, layers_in, map_users
 from .limits import Limits, make_group
 from .system_calls import call_filter
 
@@ -62,12 +62,8 @@ class Sandbox:
     """An open sandbox; made by `open_sandbox`."""
 
     def __init__(self, start: Start, process: asyncio.subprocess.Process, pid: int) -> None:
-        self.folder, self.layers, self.limits, self.group = (
-            start.folder,
-            start.layers,
-            start.limits,
-            start.group,
-        )
+        self.folder, self.layers = start.folder, start.layers
+        self.limits, self.group = start.limits, start.group
         self._process, self.pid = process, pid
         """`pid` is the first process of the sandbox, as the machine counts."""
         self._namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
@@ -196,14 +192,11 @@ class Sandbox:
         """
         await self.halt(signal.SIGSTOP)
         try:
-            copied = {}
             for mount, written in self.written.items():
-                copied[mount] = folder / ("usr" if mount == "/usr" else "root")
-                await self._copy(written, copied[mount])
+                await self._copy(written, folder / ("usr" if mount == "/usr" else "root"))
         finally:
             self.resume()
-        usr = (copied["/usr"],) if "/usr" in copied else ()
-        return self.layers.on_top(Layers((copied["/"],), usr))
+        return self.layers.on_top(layers_in(folder))
 
     async def _copy(self, source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from occupancy.record.errors import DataError, InputError
 from ...cache import cache_folder
 from ..sandbox.changes import before
 from ..sandbox.images import Image, give_to_sandboxes, network_layer
-from ..sandbox.launch import VARIABLES, Layers
+from ..sandbox.launch import VARIABLES, Layers, layers_in
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import open_sandbox
 
@@ -135,7 +135,7 @@ async def build(
             await _Build(folder, image.layers, context, limits, online).run(steps)
         layers = image.layers
         for place in sorted(filter(Path.is_dir, folder.iterdir()), key=lambda place: int(place.name)):
-            layers = layers.on_top(_layer(place, bool(image.layers.usr)))
+            layers = layers.on_top(layers_in(place))
         return Built(layers, done.read_text(), (folder / "path").read_text())
 
 
@@ -251,7 +251,7 @@ class _Build:
             await sandbox.halt()
             place = self.folder / self._name()
             await sandbox.snapshot(place)
-            self.layers = self.layers.on_top(_layer(place, bool(self.layers.usr)))
+            self.layers = self.layers.on_top(layers_in(place))
 
     @contextmanager
     def _layer(self) -> Iterator[Path]:
@@ -261,7 +261,7 @@ class _Build:
             (made / layers).mkdir(parents=True)
         yield made
         give_to_sandboxes(made)
-        self.layers = self.layers.on_top(_layer(made, bool(self.layers.usr)))
+        self.layers = self.layers.on_top(layers_in(made))
 
     def _folder(self, made: Path, path: str, *, like: str = "") -> Path:
         """Where a new layer has a folder, in the mode of the layers below, or of `like` where it is new."""
@@ -313,10 +313,6 @@ def content_hash(folder: Path) -> str:
         elif path.is_file():
             digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _layer(place: Path, usr: bool) -> Layers:
-    return Layers((place / "root",), (place / "usr",) if usr else ())
 
 
 @asynccontextmanager

@@ -49,13 +49,7 @@ class FolderTasks:
     """The tasks of one folder of folders; a `TaskSet`."""
 
     def __init__(
-        self,
-        place: Path,
-        image: Image,
-        *,
-        limits: Limits,
-        benchmark: str = "",
-        network: str = "",
+        self, place: Path, image: Image, *, limits: Limits, benchmark: str = "", network: str = ""
     ) -> None:
         self._network, self._image, self._limits = networks(network), image, limits
         self.folders, self.tasks, self.version = read_folder(place, benchmark)
@@ -96,7 +90,7 @@ class FolderTasks:
         return TerminalTask(
             self.tasks[task_id],
             folder.instruction,
-            in_sandbox(start, grade),
+            in_sandbox(start, grade, limits=self._limits),
             agent_s=folder.agent_s,
             settings=folder.settings,
         )
@@ -130,7 +124,9 @@ def networks(spec: str) -> tuple[str, ...]:
 
 def read_folder(place: Path, benchmark: str = "") -> tuple[Mapping[str, Folder], Mapping[str, Task], str]:
     """The tasks in the subfolders of a folder, by name, as folders and as tasks, and their version."""
-    found = [read_task(path) for path in sorted(place.iterdir()) if path.is_dir() and is_task(path)]
+    files = ("task.toml", "task.yaml")
+    paths = [path for path in sorted(place.iterdir()) if any((path / file).is_file() for file in files)]
+    found = [read_task(path) for path in paths]
     if not found:
         raise InputError(f"tasks={place}: no folder with a task.yaml or a task.toml in it")
     folders = {folder.place.name: folder for folder in found}
@@ -138,16 +134,9 @@ def read_folder(place: Path, benchmark: str = "") -> tuple[Mapping[str, Folder],
     return folders, tasks, f"{benchmark or place.name}-{content_hash(place)}"
 
 
-def is_task(place: Path) -> bool:
-    """Whether a folder is a task of one of the two formats."""
-    return (place / "task.toml").is_file() or (place / "task.yaml").is_file()
-
-
 def read_task(place: Path) -> Folder:
     """A task's folder; DataError where something that it needs is missing or is none."""
-    if (place / "task.toml").is_file():
-        return _harbor(place)
-    return _terminal_bench(place)
+    return _harbor(place) if (place / "task.toml").is_file() else _terminal_bench(place)
 
 
 def _harbor(place: Path) -> Folder:

@@ -96,7 +96,7 @@ class NaturalLanguageToBash:
         return TerminalTask(
             self.tasks[task_id],
             INSTRUCTION.format(query=line.query),
-            in_sandbox(start, grade, solved),
+            in_sandbox(start, grade, solved, limits=self._limits),
             reference=line.gold,
             expected=expected,
         )
@@ -143,23 +143,14 @@ def expected_of(one: Expected, other: Expected, *, began: float, ended: float) -
     return replace(one, stable=tuple(sorted(stable)))
 
 
-def result_of(sandbox: Sandbox, printed: str | None) -> Expected:
-    """What an episode left: changed files, what its last command line printed, and files written as they
-    were.
-
-    Nothing inside may run meanwhile.
-    """
-    found = find_changes(sandbox)
+async def _result(sandbox: Sandbox, printed: str | None) -> Expected:
+    """What an episode left, where nothing inside runs: files, and what its last command line printed."""
+    found = await asyncio.to_thread(find_changes, sandbox)
     changed, written = (
         {path: told for path, told in part.items() if not path.startswith(SCRATCH)}
         for part in (found.changed, found.written)
     )
     return Expected(changed, None if printed is None else normalised(printed), written=written)
-
-
-async def _result(sandbox: Sandbox, printed: str | None) -> Expected:
-    """`result_of` in a thread: many files take a while."""
-    return await asyncio.to_thread(result_of, sandbox, printed)
 
 
 def solves(result: Expected, expected: Expected) -> bool:

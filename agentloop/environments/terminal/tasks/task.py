@@ -63,8 +63,8 @@ class TerminalTask:
 
     task: Task
     instruction: str
-    open: Callable[[Limits, str], AbstractAsyncContextManager[Place]]
-    """Starts an episode within limits; the text says how commands are waited for, settled or timed."""
+    open: Callable[[str], AbstractAsyncContextManager[Place]]
+    """Starts an episode; the text says how commands are waited for, settled or timed."""
     reference: str = ""
     """A command that solves it, for scripted policies; empty where there is none."""
     expected: Callable[[], Awaitable[Expected]] | None = None
@@ -78,17 +78,20 @@ def in_sandbox(
     start: Callable[[], Awaitable[tuple[Layers, str]]],
     grade: Callable[[Sandbox, Screen], Awaitable[float]],
     solved: Callable[[Sandbox, Screen], Awaitable[bool]] | None = None,
-) -> Callable[[Limits, str], AbstractAsyncContextManager[Place]]:
+    *,
+    limits: Limits | None = None,
+) -> Callable[[str], AbstractAsyncContextManager[Place]]:
     """How a task is opened in a local sandbox.
 
     Args:
         start: file system of the start state, and the folder that the terminal starts in.
         grade: `Place.grade`.
         solved: `Place.solved`.
+        limits: of the sandbox.
     """
 
     @asynccontextmanager
-    async def opened(limits: Limits, mode: str) -> AsyncIterator[Place]:
+    async def opened(mode: str) -> AsyncIterator[Place]:
         layers, cwd = await start()
         async with open_sandbox(layers, limits=limits, cwd=cwd) as sandbox:
             screen = await open_screen(sandbox, mode=mode, cwd=cwd)

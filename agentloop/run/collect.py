@@ -78,17 +78,18 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
     """The run in `folder`, new or begun, and all its units."""
     units = units_of(settings, environments)
     tasks = list(dict.fromkeys(unit.key.task_id for unit in units))
-    info = settings.to_info() | {
-        "environment": environments.version,
-        "n_tasks": len(tasks),
-        "task_hash": task_hash(tasks),
-        "n_units": len(units),
-    }
+    counts = {"n_tasks": len(tasks), "task_hash": task_hash(tasks), "n_units": len(units)}
+    return open_folder(folder, settings, environments, **counts), units
+
+
+def open_folder(folder: str | Path, settings: Settings, environments: Environments, **counts: Any) -> Run:
+    """The run in `folder`, new or begun with these settings; `counts` are compared too."""
+    info = settings.to_info() | {"environment": environments.version} | counts
     servers = {f"{role}_server": address for role, address in settings.served_by.items() if address}
     asked = {"env": settings.env, "env_set": dict(settings.env_set)} if settings.env else {}
     run = open_or_create(Path(folder), settings.recipe, info, made_with=servers | asked)
     refuse_lost_ledger(run)
-    return run, units
+    return run
 
 
 def units_of(settings: Settings, environments: Environments) -> list[Unit]:

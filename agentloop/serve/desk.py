@@ -141,8 +141,7 @@ class Desk:
             raise Refused(404, "unknown_episode", f"episode {key[:80]!r} is not known: it has made no call")
         if not session.caught_up.is_set():
             raise STOPPED.again()
-        if session in (waiting := self.tasks[session.task_id].waiting):
-            waiting.remove(session)
+        if session in self.tasks[session.task_id].waiting:
             self.end(session, NEEDLESS)
             return False
         self._is_back(session)
@@ -173,7 +172,6 @@ class Desk:
         if known.active == 0:
             for session in list(known.waiting):
                 self.end(session, self.refuse or NEEDLESS)
-            known.waiting.clear()
 
     def refuse_further(self, refuse: Refused) -> None:
         """Take no further episode: units that wait for one end without it, or after SPENT are given up."""
@@ -181,7 +179,6 @@ class Desk:
         for known in self.tasks.values():
             for session in list(known.waiting):
                 self.end(session, refuse)
-            known.waiting.clear()
             while known.seats:
                 _, future = known.seats.pop(0)
                 if refuse is SPENT:
@@ -193,6 +190,8 @@ class Desk:
         """End an episode of the harness, and forget all but that it was."""
         session.end(over)
         self._is_back(session)
+        if session in (waiting := self.tasks[session.task_id].waiting):
+            waiting.remove(session)
         for key in [session.key, *session.also]:
             if self.sessions.pop(key, None) is not None:
                 self.ended[key] = over

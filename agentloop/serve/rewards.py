@@ -100,8 +100,8 @@ class Trials:
         for file in sorted(set(self._folder.glob("*/*/result.json")) - self._read):
             try:
                 result = json.loads(file.read_bytes())
-            except (OSError, ValueError):
-                continue  # it is being written
+            except (OSError, ValueError, RecursionError):
+                continue  # it is being written, or no result
             self._read.add(file)
             yield f"{file.parent.name}__agent", end_of_trial(mapping(result))
 

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from agentloop.run.algorithm import play_unit
-from agentloop.run.collect import keys_of, metered, refuse_budget, refuse_recipe
-from agentloop.run.folder import never_began, open_or_create, place, units_done
+from agentloop.run.collect import keys_of, metered, open_folder, refuse_budget, refuse_recipe
+from agentloop.run.folder import never_began, place, units_done
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Committer, Progress
 from agentloop.serve.desk import CLOSED, OVER, SPENT, STOPPED, Desk, Harness, Seat
@@ -57,9 +57,7 @@ async def serve(
     settings = setup.settings
     refuse_recipe(settings, setup.environments)
     refuse_budget(setup)
-    info = settings.to_info() | {"environment": setup.environments.version}
-    named = {f"{role}_server": address for role, address in settings.served_by.items() if address}
-    run = open_or_create(Path(folder), settings.recipe, info, made_with=named | {"env": settings.env})
+    run = open_folder(folder, settings, setup.environments)
     with metered(run, setup, every_call=True) as paid, closing(Journal(run.folder)) as journal:
         noted = replace(paid, student=_Noted(paid.student), teacher=_Noted(paid.teacher))
         return await _Serving(run, noted, serving, journal, progress).until_done(answer)

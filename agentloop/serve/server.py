@@ -31,6 +31,8 @@ from occupancy.record.rows import storable
 if TYPE_CHECKING:
     from aiohttp import web
 
+    Handler = Callable[[web.Request], Awaitable[Any]]
+
 Say = Callable[[str], None]
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _TASK = re.compile(r"[\w./:@+=,-]{1,200}")
@@ -51,20 +53,18 @@ def application(desk: Desk, serving: Serving, *, say: Say) -> web.Application:
             told.add(name)
             say(f"the harness asks for a {name}: turns are sampled as --student and --teacher say")
 
-    def handled(handler: Callable[[web.Request], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[Any]]:
-        async def handle(request: web.Request) -> Any:
-            try:
-                _admit(request, serving.access_key)
-                return await handler(request)
-            except Refused as refused:
-                status, code, why = refused.status, refused.code, str(refused)
-            except Unreadable as error:
-                status, code, why = error.status, "unreadable", str(error)
-            headers = {"Retry-After": "5"} if status in (429, 503) else {}
-            body = {"message": " ".join(why.split()), "type": "fewsteps", "code": code}
-            return aio.json_response({"error": body}, status=status, headers=headers)
-
-        return handle
+    async def refusals(request: web.Request, handler: Handler) -> Any:
+        """Around every handler: who is not admitted, and what is refused, gets an error as JSON."""
+        try:
+            _admit(request, serving.access_key)
+            return await handler(request)
+        except Refused as refused:
+            status, code, why = refused.status, refused.code, str(refused)
+        except Unreadable as error:
+            status, code, why = error.status, "unreadable", str(error)
+        headers = {"Retry-After": "5"} if status in (429, 503) else {}
+        body = {"message": " ".join(why.split()), "type": "fewsteps", "code": code}
+        return aio.json_response({"error": body}, status=status, headers=headers)
 
     async def reward(request: web.Request) -> Any:
         used = desk.end_of(_key(request), _read_end(await body_of(request)))
@@ -89,16 +89,16 @@ def application(desk: Desk, serving: Serving, *, say: Say) -> web.Application:
         desk.refuse_further(CLOSED)
         return aio.json_response(desk.status())
 
-    app: web.Application = aio.Application(client_max_size=MOST_BYTES)
+    app: web.Application = aio.Application(client_max_size=MOST_BYTES, middlewares=[aio.middleware(refusals)])
     for start in ("", "/v1", "/episodes/{key}", "/episodes/{key}/v1"):
-        app.router.add_post(f"{start}/chat/completions", handled(_turns(calls, desk, asked_in_vain)))
-        app.router.add_post(f"{start}/responses", handled(_turns(responses, desk, asked_in_vain)))
-        app.router.add_get(f"{start}/models", handled(models))
-    app.router.add_post("/episodes/{key}/reward", handled(reward))
-    app.router.add_get("/episodes/{key}", handled(episode))
-    app.router.add_get("/status", handled(status))
-    app.router.add_post("/close", handled(close))
-    app.router.add_route("*", "/{rest:.*}", handled(_unknown))
+        app.router.add_post(f"{start}/chat/completions", _turns(calls, desk, asked_in_vain))
+        app.router.add_post(f"{start}/responses", _turns(responses, desk, asked_in_vain))
+        app.router.add_get(f"{start}/models", models)
+    app.router.add_post("/episodes/{key}/reward", reward)
+    app.router.add_get("/episodes/{key}", episode)
+    app.router.add_get("/status", status)
+    app.router.add_post("/close", close)
+    app.router.add_route("*", "/{rest:.*}", _unknown)
     return app
 
 
@@ -113,7 +113,7 @@ async def answering(desk: Desk, serving: Serving, *, say: Say = lambda line: Non
         await runner.cleanup()
 
 
-def _turns(form: Any, desk: Desk, asked_in_vain: Say) -> Callable[[web.Request], Awaitable[Any]]:
+def _turns(form: Any, desk: Desk, asked_in_vain: Say) -> Handler:
     """The handler of calls in a form, which is a module: `calls` or `responses`."""
     aio = web_of("agents")
 

@@ -72,8 +72,9 @@ def test_trials_of_harbor_say_their_rewards_once(tmp_path: Path) -> None:
     assert end_of_trial(result(None)) == Failed("the trial has no reward")
     trials, file = Trials(tmp_path, print), tmp_path / "job" / "a__1" / "result.json"
     file.parent.mkdir(parents=True)
-    file.write_text("{")
-    assert list(trials.new()) == []
+    for unreadable in ("{", "[" * 100_000):
+        file.write_text(unreadable)
+        assert list(trials.new()) == []
     file.write_text(json.dumps(result({"reward": 1})))
     assert list(trials.new()) == [("a__1__agent", one)]
     assert list(trials.new()) == []

@@ -13,6 +13,7 @@ pytest.importorskip("aiohttp")
 from corridor_harness import Reader, served, setup_of
 from toy_runs import attempts, rows, run_of
 
+from occupancy.record.errors import DataError
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
 
@@ -48,6 +49,15 @@ def test_the_rows_are_those_of_collect(tmp_path: Path, recipe: Any) -> None:
             for name in ("policy", "prefix_policy", "teacher", "messages"):
                 row.pop(name, None)
         assert ours == theirs, table
+
+
+def test_a_run_that_has_lost_its_ledger_is_not_served(tmp_path: Path) -> None:
+    """A budget would be counted from nothing again."""
+    serve_all(tmp_path, setup_of(RECIPE), {"corridor/0": 2})
+    for file in tmp_path.glob("ledger.sqlite*"):
+        file.unlink()
+    with pytest.raises(DataError, match="restore the ledger"):
+        serve_all(tmp_path, setup_of(RECIPE), {"corridor/0": 2})
 
 
 def test_a_pilot_has_hand_backs_and_demonstrations(tmp_path: Path) -> None:

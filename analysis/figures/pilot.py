@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.figures.results import tokens
+from analysis.figures.results import K_label, tokens
 from occupancy.figures import conventions_figure
 from occupancy.record.drawing import FAINT, INK, looks, panels, styled
 
@@ -30,12 +30,9 @@ def handback_figure(depth: pd.DataFrame, switch: pd.DataFrame) -> Figure:
     order = depth.sort_values("K")
     places = np.arange(len(order))
     left.errorbar(places, order["value"], order["se"], ms=5, capsize=3, **look)
-    left.set_xticks(places, ["∞" if np.isinf(K) else f"{K:g}" for K in order["K"]])
-    left.set(
-        xlabel="K teacher turns, then the student (∞: the teacher alone)",
-        ylabel="success, ± 1 SE by task",
-        title="Hand-backs: U_K",
-    )
+    left.set_xticks(places, map(K_label, order["K"]))
+    left.set(ylabel="success, ± 1 SE by task", title="Hand-backs: U_K")
+    left.set_xlabel("K teacher turns, then the student (∞: the teacher alone)")
     at = np.arange(len(switch))
     right.errorbar(at, switch["value"], switch["se"], ms=5, capsize=3, **look)
     bins = zip(switch["first"], switch["last"], switch["contexts"], strict=True)
@@ -59,13 +56,8 @@ def by_turn_figure(frame: pd.DataFrame) -> Figure:
     axis.stackplot(table.index, table[states].T.to_numpy(), labels=states, colors=colours, alpha=0.75, lw=0)
     alive = frame.drop_duplicates("turn").set_index("turn")["alive"]
     axis.plot(alive.index, alive, color=INK, lw=1.6, ls="--", label="still playing")
-    axis.set(
-        xlabel="turn t",
-        ylabel="fraction",
-        title="Occupancy by turn",
-        ylim=(0, 1),
-        xlim=(1, max(2, table.index.max())),
-    )
+    axis.set(xlabel="turn t", ylabel="fraction", title="Occupancy by turn")
+    axis.set(xlim=(1, max(2, table.index.max())), ylim=(0, 1))
     axis.locator_params(axis="x", integer=True)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
     return figure
@@ -81,16 +73,11 @@ def coverage_figure(frame: pd.DataFrame) -> Figure:
     figure, (axis,) = panels(width=5.2)
     for look, (source, rows) in zip(looks(), frame.groupby("source", sort=False), strict=False):
         line = rows.sort_values("size")
-        axis.errorbar(
-            line["size"], line["covered"], line["se"], ms=4, lw=1.2, capsize=2, label=str(source), **look
-        )
+        x, y, label = line["size"], line["covered"], str(source)
+        axis.errorbar(x, y, line["se"], ms=4, lw=1.2, capsize=2, label=label, **look)
     axis.axhline(1, color=FAINT, lw=0.8)
-    axis.set(
-        xscale="log",
-        xlabel="contexts in the training set",
-        ylabel="fraction of the student's contexts covered",
-        title="Coverage, ± 1 SE by task",
-    )
+    axis.set(xscale="log", xlabel="contexts in the training set", title="Coverage, ± 1 SE by task")
+    axis.set_ylabel("fraction of the student's contexts covered")
     tokens(axis)
     axis.set_ylim(0, 1.02)
     axis.legend(loc="best")

@@ -24,7 +24,8 @@ MEASURES = {
     "money": "money",
 }
 """What each axis counts."""
-BEST, KEPT, REST = COLOURS[0], COLOURS[5], "#8795a1"
+BEST, KEPT = COLOURS[0], COLOURS[5]
+CLASSES = {"recommended": BEST, "not excluded at 90 %": KEPT, "excluded": "#8795a1"}
 
 
 def plan_figure(plan: Plan, file: str | Path) -> Path:
@@ -75,26 +76,15 @@ def _cost(axes: Axes, plan: Plan) -> None:
 
 def _answer(axes: Axes, plan: Plan) -> None:
     rows = list(reversed(shown(plan)))
-    named = set()
+    recommended, kept, excluded = CLASSES
+    named = set[str]()
     for at, c in enumerate(rows):
-        chosen, kept = c == plan.recommended, c in plan.not_worse
-        colour, word = (
-            (BEST, "recommended")
-            if chosen
-            else (KEPT, "not excluded at 90 %")
-            if kept
-            else (REST, "excluded")
-        )
-        axes.plot(
-            [c.low, c.high],
-            [at, at],
-            color=colour,
-            linewidth=7 if chosen else 4,
-            solid_capstyle="butt",
-            label=None if word in named else word,
-        )
+        chosen = c == plan.recommended
+        what = recommended if chosen else kept if c in plan.not_worse else excluded
+        label, width = "" if what in named else what, 7 if chosen else 4
+        axes.hlines(at, c.low, c.high, color=CLASSES[what], linewidth=width, label=label)
         axes.plot(c.pass_at_1, at, "D" if chosen else "o", color=INK, markersize=6 if chosen else 4)
-        named.add(word)
+        named.add(what)
     axes.set_yticks(range(len(rows)), [_label(c) for c in rows])
     axes.get_yticklabels()[rows.index(plan.recommended)].set_fontweight("bold")
     lead = "buy" if plan.status == "ranked" else "no preference; best guess"

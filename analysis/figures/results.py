@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.drawing import INK, looks, panels, styled
@@ -24,25 +25,10 @@ def cost_figure(frame: pd.DataFrame) -> Figure:
     for axis, (cost, title) in zip(axes, titles.items(), strict=True):
         for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
             line = rows.sort_values(cost)
-            axis.errorbar(
-                line[cost],
-                line["pass_at_1"],
-                line["cluster_se"],
-                fmt="none",
-                ecolor=look["color"],
-                lw=1,
-                capsize=3,
-            )
-            axis.errorbar(
-                line[cost],
-                line["pass_at_1"],
-                line["evaluation_se"],
-                fmt="none",
-                ecolor=look["color"],
-                lw=3.5,
-                alpha=0.45,
-            )
-            axis.plot(line[cost], line["pass_at_1"], lw=1.2, ms=5, label=str(arm), **look)
+            x, y, bar = line[cost], line["pass_at_1"], {"fmt": "none", "ecolor": look["color"]}
+            axis.errorbar(x, y, line["cluster_se"], lw=1, capsize=3, **bar)
+            axis.errorbar(x, y, line["evaluation_se"], lw=3.5, alpha=0.45, **bar)
+            axis.plot(x, y, lw=1.2, ms=5, label=str(arm), **look)
         axis.set(xscale="log", xlabel=title)
         tokens(axis)
     axes[0].set(ylabel="pass@1", title="What teacher tokens brought")
@@ -64,25 +50,12 @@ def rates_figure(frame: pd.DataFrame) -> Figure:
         places = [arms.index(arm) for arm in rows["arm"]]
         low, high = rows["low"].fillna(rows["rate"]), rows["high"].fillna(rows["rate"])
         error = ((rows["rate"] - low).clip(0), (high - rows["rate"]).clip(0))
-        axis.errorbar(
-            rows["rate"],
-            places,
-            xerr=error,
-            fmt=look["marker"],
-            color=look["color"],
-            capsize=3,
-            label=f"pass@{k}",
-        )
+        axis.errorbar(rows["rate"], places, xerr=error, ls="", capsize=3, label=f"pass@{k}", **look)
     axis.set_yticks(range(len(arms)), arms)
-    ks = sorted(set(frame["k"]))
-    names = ", ".join(f"pass@{k}" for k in ks)
-    axis.set(
-        xlabel=f"{names}, 95 % interval by task",
-        title="Evaluations",
-        xlim=(0, 1),
-        ylim=(-0.6, len(arms) - 0.4),
-    )
-    if len(ks) > 1:
+    names = [f"pass@{k}" for k in sorted(set(frame["k"]))]
+    axis.set(xlabel=f"{', '.join(names)}, 95 % interval by task", title="Evaluations")
+    axis.set(xlim=(0, 1), ylim=(-0.6, len(arms) - 0.4))
+    if len(names) > 1:
         axis.legend(loc="best")
     return figure
 
@@ -102,22 +75,10 @@ def learning_figure(curves: pd.DataFrame, trainings: pd.DataFrame | None = None)
         axis.plot(line["tokens"], line["pass_at_1"], color=look["color"], label=str(arm))
         if trainings is not None:
             made = trainings[trainings["arm"] == arm]
-            axis.errorbar(
-                made["tokens"],
-                made["pass_at_1"],
-                made["se"],
-                fmt=look["marker"],
-                ms=4,
-                color=look["color"],
-                capsize=2,
-                lw=0.8,
-            )
-    axis.set(
-        xscale="log",
-        xlabel="teacher tokens trained on",
-        ylabel="pass@1",
-        title="Learning curves, 90 % bands; points: trainings ± 1 SE",
-    )
+            x, y = made["tokens"], made["pass_at_1"]
+            axis.errorbar(x, y, made["se"], ls="", ms=4, capsize=2, lw=0.8, **look)
+    axis.set_title("Learning curves, 90 % bands; points: trainings ± 1 SE")
+    axis.set(xscale="log", xlabel="teacher tokens trained on", ylabel="pass@1")
     tokens(axis)
     axis.legend(loc="best")
     return figure
@@ -134,15 +95,10 @@ def best_K_figure(frame: pd.DataFrame) -> Figure:
     figure, (axis,) = panels(width=5.2)
     for look, (budget, rows) in zip(looks(), frame.groupby("budget"), strict=False):
         line = rows.assign(place=rows["K"].map(order.index)).sort_values("place")
-        _with_errors(axis, line, "place", look, f"{budget:,.0f}")
-        top = line["pass_at_1"].to_numpy().argmax()
-        axis.plot(line["place"].iloc[top], line["pass_at_1"].iloc[top], ms=10, **look)
-    axis.set_xticks(
-        range(len(order)), [f"{K:g}" if float(K) < float("inf") else "∞" for K in map(float, order)]
-    )
-    axis.set(
-        xlabel="K, teacher turns at each context", ylabel="pass@1", title="Best K by budget (large marker)"
-    )
+        _with_best(axis, line, "place", look, f"{budget:,.0f}")
+    axis.set_xticks(range(len(order)), map(K_label, order))
+    axis.set_title("Best K by budget (large marker)")
+    axis.set(xlabel="K, teacher turns at each context", ylabel="pass@1")
     axis.legend(loc="best", title="budget, teacher tokens")
     return figure
 
@@ -156,10 +112,7 @@ def mixing_figure(frame: pd.DataFrame) -> Figure:
     """
     figure, (axis,) = panels(width=5.2)
     for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
-        line = rows.sort_values("r")
-        _with_errors(axis, line, "r", look, str(arm))
-        top = line["pass_at_1"].to_numpy().argmax()
-        axis.plot(line["r"].iloc[top], line["pass_at_1"].iloc[top], ms=10, **look)
+        _with_best(axis, rows.sort_values("r"), "r", look, str(arm))
     axis.set(xlabel="r, on-policy fraction of the tokens trained on", ylabel="pass@1", title="Mixing ratio")
     axis.legend(loc="best")
     return figure
@@ -177,28 +130,13 @@ def prediction_figure(frame: pd.DataFrame) -> Figure:
     for look, (arm, rows) in zip(looks(), frame.groupby("arm", sort=False), strict=False):
         below = (rows["predicted"] - rows["low"]).clip(0)
         above = (rows["high"] - rows["predicted"]).clip(0)
-        axis.errorbar(
-            rows["measured"],
-            rows["predicted"],
-            (below, above),
-            rows["se"],
-            fmt=look["marker"],
-            ms=5,
-            color=look["color"],
-            lw=1,
-            label=str(arm),
-        )
-    ends = [
-        min(frame["low"].min(), frame["measured"].min()),
-        max(frame["high"].max(), frame["measured"].max()),
-    ]
+        x, y = rows["measured"], rows["predicted"]
+        axis.errorbar(x, y, (below, above), rows["se"], ls="", ms=5, lw=1, label=str(arm), **look)
+    ends = [frame[["low", "measured"]].min().min(), frame[["high", "measured"]].max().max()]
     axis.plot(ends, ends, color=INK, lw=0.8, ls="--")
-    inside = ((frame["low"] <= frame["measured"]) & (frame["measured"] <= frame["high"])).sum()
-    axis.set(
-        xlabel="measured pass@1, ± 1 SE",
-        ylabel="predicted pass@1, 90 % band",
-        title=f"Predicted and measured: {inside} of {len(frame)} inside their band",
-    )
+    inside = frame["measured"].between(frame["low"], frame["high"]).sum()
+    axis.set_title(f"Predicted and measured: {inside} of {len(frame)} inside their band")
+    axis.set(xlabel="measured pass@1, ± 1 SE", ylabel="predicted pass@1, 90 % band")
     axis.legend(loc="best")
     return figure
 
@@ -226,22 +164,15 @@ def calibration_figure(frame: pd.DataFrame, *, bins: int = 8) -> Figure:
             axis.plot(middle["predicted"], middle["J"], lw=0, ms=5, label=str(family), **look)
         low, high = here[["predicted", "J"]].min().min(), here[["predicted", "J"]].max().max()
         axis.plot([low, high], [low, high], color=INK, lw=0.8, ls="--")
-        axis.set(
-            xlabel="predicted pass@1, mean of a bin", title=f"Budget: {multiple:g} times the pilot's cost"
-        )
+        axis.set_title(f"Budget: {multiple:g} times the pilot's cost")
+        axis.set_xlabel("predicted pass@1, mean of a bin")
     axes[0].set_ylabel("true pass@1: mean and 90 % of candidates")
     axes[0].legend(loc="best")
-    inside = frame.assign(inside=(frame["low"] <= frame["J"]) & (frame["J"] <= frame["high"]))
+    inside = frame.assign(inside=frame["J"].between(frame["low"], frame["high"]))
     for look, (multiple, rows) in zip(looks(), inside.groupby("multiple"), strict=False):
-        held = rows.groupby("family", sort=False)["inside"].mean()
-        axes[-1].plot(
-            held.to_numpy(),
-            [families.index(f) for f in held.index],
-            lw=0,
-            ms=6,
-            label=f"{float(str(multiple)):g} times the pilot's cost",
-            **look,
-        )
+        held = rows.groupby("family", sort=False)["inside"].mean().reindex(families)
+        label = f"{float(str(multiple)):g} times the pilot's cost"
+        axes[-1].plot(held.to_numpy(), range(len(families)), lw=0, ms=6, label=label, **look)
     axes[-1].axvline(0.9, color=INK, lw=0.8, ls="--")
     axes[-1].set_yticks(range(len(families)), families)
     axes[-1].set(xlim=(0, 1.02), xlabel="fraction of bands that hold the truth", title="Nominal: 90 %")
@@ -267,11 +198,18 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _with_errors(axis: Any, line: pd.DataFrame, x: str, look: dict[str, Any], label: str) -> None:
+def K_label(K: float) -> str:
+    """K on an axis."""
+    return "∞" if isinf(K) else f"{K:g}"
+
+
+def _with_best(axis: Any, line: pd.DataFrame, along: str, look: dict[str, Any], label: str) -> None:
+    """A line with its errors or its band; its highest point is large."""
+    x, y = line[along], line["pass_at_1"]
     if "se" in line:
-        axis.errorbar(
-            line[x], line["pass_at_1"], line["se"], fmt="none", ecolor=look["color"], lw=1, capsize=2
-        )
+        axis.errorbar(x, y, line["se"], fmt="none", ecolor=look["color"], lw=1, capsize=2)
     else:
-        axis.fill_between(line[x], line["low"], line["high"], color=look["color"], alpha=0.1, lw=0)
-    axis.plot(line[x], line["pass_at_1"], lw=1.2, ms=4, label=label, **look)
+        axis.fill_between(x, line["low"], line["high"], color=look["color"], alpha=0.1, lw=0)
+    axis.plot(x, y, lw=1.2, ms=4, label=label, **look)
+    best = y.to_numpy().argmax()
+    axis.plot(x.iloc[best], y.iloc[best], ms=10, **look)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,33 +27,20 @@ def spending_figure(frame: pd.DataFrame) -> Figure:
     """
     runs = list(dict.fromkeys(frame["run"]))[::-1]
     spent = frame[frame["tokens"] > 0]
-    kinds = [
-        (kind, [use for use in uses if (spent["use"] == use).any()])
-        for kind, uses in (("Output", OUTPUT), ("Prompt", PROMPT))
-    ]
-    shown = [(kind, uses) for kind, uses in kinds if uses] or kinds[:1]
-    figure, axes = panels(
-        len(shown), height=1.9 + 0.45 * len(runs), width=5.2 if len(shown) > 1 else 7.5, sharey=True
-    )
+    output, prompt = ([use for use in uses if (spent["use"] == use).any()] for uses in (OUTPUT, PROMPT))
+    shown = [("Output", output), ("Prompt", prompt)] if prompt else [("Output", output)]
+    width = 5.2 if prompt else 7.5
+    figure, axes = panels(len(shown), height=1.9 + 0.45 * len(runs), width=width, sharey=True)
     for axis, (kind, uses) in zip(axes, shown, strict=True):
         table = spent.pivot_table(index="run", columns="use", values="tokens", aggfunc="sum")
         table = table.reindex(index=runs, columns=uses).fillna(0)
         left = np.zeros(len(runs))
         for colour, hatch, use in zip(COLOURS, HATCHES, uses, strict=False):
-            axis.barh(
-                runs,
-                table[use],
-                left=left,
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                lw=0.5,
-                label=use,
-                height=0.6,
-            )
+            fill: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "lw": 0.5}
+            axis.barh(runs, table[use], left=left, height=0.6, label=use, **fill)
             left += table[use].to_numpy()
         axis.xaxis.set_major_formatter(lambda value, _: short(value))
-        missing = "" if kinds[1][1] else " (prompt tokens: none reported)"
+        missing = "" if prompt else " (prompt tokens: none reported)"
         axis.set(xlabel=f"{kind.lower()} tokens of the teacher", title=f"{kind} tokens{missing}")
         axis.grid(axis="y", visible=False)
         axis.set_ylim(-0.6, len(runs) - 0.4)
@@ -78,8 +65,7 @@ def loss_figure(frame: pd.DataFrame) -> Figure:
         held = line.dropna(subset=["held_out"]) if "held_out" in line else line[:0]
         axis.plot(held["step"], held["held_out"], lw=1.2, ms=5, ls="--", **look)
     axis.locator_params(axis="x", integer=True)
-    axis.set(
-        xlabel="optimizer step", ylabel="nats a target", title="Losses of trainings (marked: held-out tasks)"
-    )
+    axis.set_title("Losses of trainings (marked: held-out tasks)")
+    axis.set(xlabel="optimizer step", ylabel="nats a target")
     axis.legend(loc="best")
     return figure

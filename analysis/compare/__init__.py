@@ -1,4 +1,4 @@
-"""Comparing evaluations: `scores` reads attempts, `paired` computes differences, `commands` the command.
+"""Comparing evaluations: `scores` reads attempts, `paired` computes differences, `telling` says them.
 
 from analysis.compare import compare
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
 
-from occupancy.record.show import add_json, show, table
+from analysis.compare.telling import shown
+from occupancy.record.errors import InputError
+from occupancy.record.show import add_json, show
 from occupancy.record.specs import Few, Share, option
-
-if TYPE_CHECKING:
-    from analysis.compare.paired import Comparison, Difference
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,18 +39,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 def _compare(given: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from analysis.compare.arms import arms_of, check_arms
-    from occupancy.runs import open_run
-
-    arms = arms_of(given.evaluations)
-    check_arms(arms, given.baseline)
-    for folders in arms.values():
-        for folder in folders:
-            open_run(folder)
-    from analysis.compare.paired import compare  # takes seconds: after everything that can be refused
+    from analysis.compare.paired import compare
 
     found = compare(
-        arms,
+        arms_of(given.evaluations),
         k=(1, *given.k),
         success_at=given.success_at,
         scored=given.scored,
@@ -66,56 +57,23 @@ def _compare(given: argparse.Namespace) -> int:
     return 0
 
 
-def shown(found: Comparison) -> Iterator[Any]:
-    """The comparison for a person: a sentence a difference, then both tables, within 80 columns."""
-    from analysis.compare.paired import said
-
-    letters = {arm: _letter(at) for at, arm in enumerate(dict.fromkeys(rate.arm for rate in found.rates))}
-    named = {arm: f"{arm} ({letter})" for arm, letter in letters.items()}
-    for d in found.differences:
-        yield said(d, named)
-    yield ""
-    heads = ("", "pass@", "rate", "95 %", "SE", "tasks", "attempts", "trainings")
-    yield table("success", heads, (_rate(rate, letters) for rate in found.rates), left=("",))
-    heads = ("", "points", "95 %", "SE", "p", "p (Holm)", "could see", "tasks")
-    yield table("paired differences", heads, (_row(d, letters) for d in found.differences), left=("",))
-    yield (
-        "Errors are clustered by task. could see: smallest difference found in 80 % of\n"
-        "repetitions, at 5 % over all differences together."
-    )
-    if any(r.interval == "wilson" for r in found.rates) or any(
-        d.interval == "newcombe" for d in found.differences
-    ):
-        yield (
-            "Where all tasks of an evaluation agree, its interval is Wilson's with tasks as\n"
-            "trials, and that of a difference from it Newcombe's."
-        )
-    yield from found.cautions
+def arms_of(given: Sequence[str]) -> dict[str, list[str]]:
+    """Name of each arm -> its folders, of texts [NAME=]EVAL[,EVAL…]."""
+    arms = dict[str, list[str]]()
+    for text in given:
+        name, folders = _arm(text)
+        if name in arms:
+            raise InputError(f"{name} is given twice: expected every evaluation once, or a NAME= for each")
+        arms[name] = folders
+    return arms
 
 
-def _letter(at: int) -> str:
-    return chr(ord("A") + at) if at < 26 else f"A{at - 25}"
-
-
-def _rate(rate: Any, letters: dict[str, str]) -> Sequence[object]:
-    between = "-" if rate.low is None else f"{rate.low:.3f}-{rate.high:.3f}"
-    se = "-" if rate.se is None else f"{rate.se:.3f}"
-    counts = rate.tasks, rate.attempts, rate.trainings
-    return (letters[rate.arm], rate.k, f"{rate.rate:.3f}", between, se, *counts)
-
-
-def _row(d: Difference, letters: dict[str, str]) -> Sequence[object]:
-    points = (d.se, d.detectable)
-    se, seen = ("-" if x is None else f"{100 * x:.1f}" for x in points)
-    between = "-" if d.low is None or d.high is None else f"{100 * d.low:+.1f} to {100 * d.high:+.1f}"
-    p, adjusted = ("-" if x is None else "<.001" if x < 0.001 else f"{x:.3f}" for x in (d.p, d.p_holm))
-    return (
-        f"{letters[d.b]}-{letters[d.a]}",
-        f"{100 * d.difference:+.1f}",
-        between,
-        se,
-        p,
-        adjusted,
-        seen,
-        d.tasks,
-    )
+def _arm(text: str) -> tuple[str, list[str]]:
+    """Name and folders. "=" and "," may be part of a folder's name (lr=1e-5): what exists decides."""
+    named = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter == "="]
+    for name, folders in ((text, text), *named):
+        for each in ([folders], folders.split(",")):
+            if all(Path(folder).exists() for folder in each):
+                return name, each
+    name, folders = named[0] if named else (text, text)
+    return name, folders.split(",")

@@ -1,27 +1,19 @@
 """Differences of success between arms, paired by task, and pass@k: with errors, and what could not be seen.
 
-Every number is a mean over tasks. For task q, arm a has x_aq, its success rate, averaged over its trainings.
-The difference of arms a and b is the mean of d_q = x_bq - x_aq over the tasks of both, and its variance has
-two parts:
+Every number is a mean over tasks; docs/compare.md has the formulas and their sources. The variance of a
+difference has two parts: that of tasks, clustered by underlying task, and where an arm has several trainings
+that of their seeds, max(0, s^2 / S - V). s^2 is the variance of the S trainings' means, and
+V = sum r^2 / (S C (S - 1) (C - 1)) what tasks and attempts contribute to s^2 / S, with r the residuals of a
+two-way table of trainings by C tasks (analysis of variance, random effects).
 
-    tasks       clustered by underlying task, over the d_q (Cochran 1977, section 6.3; Miller 2024, section 4)
-    trainings   where an arm has S > 1 trainings, max(0, s^2 / S - V): s^2 the variance of their means, and
-                V = sum r^2 / (S C (S - 1) (C - 1)) what tasks and attempts contribute to s^2 / S, with r the
-                residuals of a two-way table of trainings by C tasks (analysis of variance, random effects)
-
-Intervals are Student's t, with Satterthwaite's degrees of freedom where both parts count. Where every task
-has the same difference its error is 0 and says nothing: the interval is then Newcombe's (1998, method 10),
-from Wilson's intervals with the tasks as trials, and the p-value that of a sign-flip test. Where all tasks
-of one arm agree, the error of the difference is that of the other arm alone: the interval is Newcombe's too,
-from Wilson's interval of the one arm and the t interval of the other, and the p-value the larger one of t and
-of that interval. With one task neither exists. P-values are adjusted for all differences of the comparison
-together by Holm's method (1979).
+Where all tasks of one arm agree, the error of a difference is that of the other arm alone, and where every
+difference is the same it is 0: there Newcombe's interval takes the place of Student's t.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import nan, sqrt
 from pathlib import Path
@@ -32,8 +24,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from agentloop.run.evaluate import RESIDUE, interval, wilson
-from analysis.compare.arms import check_arms
 from analysis.compare.scores import Source, read_scores
+from analysis.compare.telling import said
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.shows import Shown, Shows
 from occupancy.statistics.clusters import clustered_ratio
@@ -117,21 +109,6 @@ class Comparison(Shows):
         return pd.DataFrame([asdict(rate) for rate in self.rates])
 
 
-def said(d: Difference, names: dict[str, str]) -> str:
-    """A difference as a sentence."""
-    a, b = names[d.a], names[d.b]
-    if d.low is None or d.high is None or d.p_holm is None or d.detectable is None:
-        return f"{b} against {a}: {100 * d.difference:+.1f} points on one task, without an error: add tasks."
-    between = f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
-    if d.found:
-        more = "more" if d.difference > 0 else "less"
-        return f"{b} succeeds {more} often than {a}: {100 * d.difference:+.1f} points {between}."
-    return (
-        f"No difference found between {a} and {b}: {100 * d.difference:+.1f} points {between}. "
-        f"A difference below {100 * d.detectable:.1f} points would often be missed."
-    )
-
-
 def compare(
     arms: Mapping[str, Source | Sequence[Source]] | Sequence[str | Path],
     *,
@@ -160,7 +137,10 @@ def compare(
         0.5
     """
     named = arms if isinstance(arms, Mapping) else {str(folder): folder for folder in arms}
-    check_arms(named, baseline)
+    if len(named) < 2:
+        raise InputError(f"{len(named)} evaluation to compare: expected at least two different ones")
+    if baseline is not None and baseline not in named:
+        raise InputError(f"baseline {baseline!r}: expected one of {', '.join(named)}")
     return compare_scores(read_scores(named, success_at=success_at), k=k, scored=scored, baseline=baseline)
 
 
@@ -179,7 +159,7 @@ def compare_scores(
     clusters = dict(zip(used["task_id"], used["cluster_id"], strict=True))
     found = [_difference(tables[a], tables[b], (a, b), clusters, len(pairs)) for a, b in pairs]
     adjusted = holm([d.p for d in found])
-    differences = tuple(Difference(**asdict(d) | {"p_holm": p}) for d, p in zip(found, adjusted, strict=True))
+    differences = tuple(replace(d, p_holm=p) for d, p in zip(found, adjusted, strict=True))
     cautions += [
         f"{d.b} against {d.a} is over the {d.tasks} tasks of both: {d.only_a} tasks of {d.a} alone and "
         f"{d.only_b} of {d.b} alone are left out."

@@ -43,13 +43,13 @@ def read_scores(
         if not trainings:
             raise InputError(f"arm {arm!r} has no evaluation: expected a folder, or several")
         for training, source in enumerate(trainings):
-            if not isinstance(source, str | Path | Mapping):
+            if isinstance(source, Mapping):
+                rows, at = list(_of_rewards(source, arm)), 1.0 if success_at is None else success_at
+            elif not isinstance(source, str | Path):
                 raise InputError(
                     f"arm {arm!r} has {source!r}: expected the folder of an evaluation, or "
                     f"{{task_id: [rewards]}}"
                 )
-            if isinstance(source, Mapping):
-                rows, at = list(_of_rewards(source, arm)), 1.0 if success_at is None else success_at
             else:
                 if twice := used.get(Path(source).resolve()):
                     raise InputError(f"{source} is given twice, in {twice} and {arm}: expected it once")
@@ -60,13 +60,14 @@ def read_scores(
             frame = pd.DataFrame(rows)
             frame = frame.assign(arm=arm, training=training, success=(frame["score"] >= at).astype(float))
             frames.append(frame[list(COLUMNS)])
-    if len(set(said.values())) > 1:
-        (one, of_one), (other, of_other) = _two_that_differ(said)
-        raise DataError(
-            f"{one} was evaluated in {of_one[0]!r} with success at R >= {of_one[1]:g}, {other} in "
-            f"{of_other[0]!r} with success at R >= {of_other[1]:g}: compare evaluations of one environment, "
-            f"and give --success-at if only the thresholds differ"
-        )
+    for other, of_other in said.items():
+        one, of_one = next(iter(said.items()))
+        if of_one != of_other:
+            raise DataError(
+                f"{one} was evaluated in {of_one[0]!r} with success at R >= {of_one[1]:g}, {other} in "
+                f"{of_other[0]!r} with success at R >= {of_other[1]:g}: compare evaluations of one "
+                f"environment, and give --success-at if only the thresholds differ"
+            )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -98,17 +99,6 @@ def _of_rewards(rewards: Mapping[str, Sequence[float]], arm: str) -> Iterator[di
             raise DataError(
                 f"arm {arm!r} has {scores!r} for task {task!r}: expected a list of rewards from 0 to 1"
             )
+        of_task = {"task_id": str(task), "cluster_id": str(task), "no_data": False, "missing": 0}
         for attempt, score in enumerate(scores):
-            yield {
-                "task_id": str(task),
-                "cluster_id": str(task),
-                "attempt": attempt,
-                "score": float(score),
-                "no_data": False,
-                "missing": 0,
-            }
-
-
-def _two_that_differ(said: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    first = next(iter(said.items()))
-    return [first, next(item for item in said.items() if item[1] != first[1])]
+            yield of_task | {"attempt": attempt, "score": float(score)}

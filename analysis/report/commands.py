@@ -31,15 +31,13 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _report(given: argparse.Namespace) -> int:
     from analysis.report.page import report, save_figures
-    from occupancy.record.pages import new_page
 
-    out = new_page(given.out)
     if given.figures is not None and Path(given.figures).is_file():
         raise InputError(f"--figures {given.figures!r}: expected the name of a folder")
-    found = report(given.folders, out, budget=given.budget, pool=given.pool, title=given.title)
+    found = report(given.folders, given.out, budget=given.budget, pool=given.pool, title=given.title)
     if given.figures is not None:
         save_figures(found, given.figures)
-    told = {"out": given.out, "bytes": out.stat().st_size, "decision": list(found.decision)}
+    told = {"out": given.out, "bytes": Path(given.out).stat().st_size, "decision": list(found.decision)}
     told |= {"figures": [one.title for one in found.evidence], "left_out": list(found.left_out)}
     left_out = [f"left out: {line}" for line in found.left_out]
     show(given, told, "\n".join([*found.decision, *left_out, "", f"page {given.out}"]))

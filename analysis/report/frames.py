@@ -72,7 +72,7 @@ def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
     kind = "rollout" if (episodes["kind"] == "rollout").any() else "demo"
     chosen = episodes[(episodes["kind"] == kind) & episodes["status"].isin(COUNTED)]
     turns = run.read("turns", columns=["episode_id", "t", "text"]).to_pandas()
-    turns = turns[turns["episode_id"].isin(chosen["episode_id"])].sort_values(["episode_id", "t"])
+    turns = turns.merge(chosen, on="episode_id").sort_values(["episode_id", "t"])
     if turns.empty:
         raise DataError(f"{run.folder} has no whole rollout or demonstration: there are no contexts to count")
     done = turns["text"].str.rpartition("</think>")[2]
@@ -80,31 +80,30 @@ def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
     word = called.fillna(done.str.split(n=1).str[0]).fillna("(empty)").str.slice(0, 24)
     last = ("after " + word).groupby(turns["episode_id"]).shift().fillna("start")
     common = [name for name in last.value_counts().index if name != OTHERS][:SHOWN]
-    names = [*common, OTHERS]
-    state = last.map({name: at for at, name in enumerate(common)}).fillna(len(common)).astype(int)
-    lengths = turns.groupby("episode_id", sort=True).size()
-    cluster = chosen.set_index("episode_id")["cluster_id"].loc[lengths.index]
-    batch = Trajectories(
-        np.concatenate([[0], lengths.cumsum()]),
-        state.to_numpy(),
-        pd.factorize(cluster)[0],
-        n_states=len(names),
+    turns["state"] = last.map({name: at for at, name in enumerate(common)}).fillna(len(common)).astype(int)
+    return _batch(turns, len(common) + 1), [*common, OTHERS]
+
+
+def _batch(turns: pd.DataFrame, n_states: int) -> Trajectories:
+    """Turns in order of episode_id and t, with cluster_id and state, as trajectories."""
+    episodes = turns.groupby("episode_id")
+    return Trajectories(
+        np.concatenate([[0], episodes.size().cumsum()]),
+        turns["state"].to_numpy(),
+        pd.factorize(episodes["cluster_id"].first())[0],
+        n_states=n_states,
     )
-    return batch, names
 
 
 def conventions(batch: Trajectories, names: list[str]) -> pd.DataFrame:
     """Frame of `conventions_figure`: occupancies under pooled and trajectory-uniform weights."""
-    rows = []
-    for convention, said in (("pooled", "pooled"), ("trajectory", "trajectory-uniform")):
+    parts = []
+    for said, convention in (("pooled", "pooled"), ("trajectory-uniform", "trajectory")):
         law = occupancy(batch, convention=convention)
-        se = np.zeros(len(names)) if law.standard_error is None else law.standard_error
-        rows += [
-            {"state": name, "convention": said, "probability": float(p), "se": float(e)}
-            for name, p, e in zip(names, law.probability, se, strict=True)
-            if p > 0
-        ]
-    return pd.DataFrame(rows)
+        se = 0.0 if law.standard_error is None else law.standard_error
+        part = pd.DataFrame({"state": names, "convention": said, "probability": law.probability, "se": se})
+        parts.append(part[part["probability"] > 0])
+    return pd.concat(parts)
 
 
 def by_turn(batch: Trajectories, names: list[str]) -> pd.DataFrame:
@@ -144,14 +143,7 @@ def covered(run: Run, *, seed: int = 0) -> pd.DataFrame:
         if not len(states) or own.empty:
             continue
         order = np.random.default_rng(seed).permutation(states)
-        lengths = own.groupby("episode_id").size()
-        cluster = own.drop_duplicates("episode_id").set_index("episode_id")["cluster_id"].loc[lengths.index]
-        batch = Trajectories(
-            np.concatenate([[0], lengths.cumsum()]),
-            own["state"].to_numpy(),
-            pd.factorize(cluster)[0],
-            n_states=int(turns["state"].max()) + 1,
-        )
+        batch = _batch(own, int(turns["state"].max()) + 1)
         for size in np.unique(np.geomspace(min(10, len(states)), len(states), 6).astype(int)):
             part = coverage(batch, order[:size], convention="pooled")
             se = 0.0 if part.standard_error is None else float(part.standard_error)
@@ -206,8 +198,8 @@ def losses(folders: dict[str, Path]) -> pd.DataFrame:
             check_entries(entry, {}, of=f"a line of {file}")
             if "loss" in entry:
                 check_entries(entry, {"step": Size, "loss": float}, of=f"a line of {file}")
-                step = {"step": entry["step"], "loss": entry["loss"], "held_out": np.nan}
-                own.append({"training": name} | step)
+                step = {"training": name, "step": entry["step"], "loss": entry["loss"], "held_out": np.nan}
+                own.append(step)
             elif own and entry.get("held_out") is not None:
                 check_entries(entry["held_out"], {"nll": float}, of=f"held_out in a line of {file}")
                 own[-1]["held_out"] = entry["held_out"]["nll"]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from analysis.compare.paired import Comparison, compare, said
+from analysis.compare.paired import Comparison, compare
+from analysis.compare.telling import said
 from analysis.figures import pilot as pilot_figures
 from analysis.figures import results, spending
 from analysis.figures.plan import plan_figure_of
@@ -31,6 +32,11 @@ from occupancy.runs import Run, open_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+T = TypeVar("T")
+RATE = ("pass_at_1", "low", "high")
+"""Entries of a prediction."""
 
 
 @dataclass(frozen=True)
@@ -104,18 +110,7 @@ def read_sources(folders: Sequence[str | Path]) -> Sources:
 def report_of(
     folders: Sequence[str | Path], *, budget: float | None = None, pool: int | None = None
 ) -> Report:
-    """Everything that can be said of the folders.
-
-    Args:
-        folders: Run folders of any kind, trainings and studies.
-        budget: Teacher tokens. With a pilot among the folders the report holds its plan; with another run,
-            the pilot to buy first.
-        pool: Tasks that the budget can be spread over.
-
-    Raises:
-        InputError: A budget without exactly one pilot or run.
-        DataError: A folder that cannot be read or is of no kind that is reported.
-    """
+    """What can be said of the folders; arguments and errors as of `analysis.report.page.report`."""
     sources = read_sources(folders)
     planned, designed = None, tuple[str, ...]()
     if budget is not None:
@@ -127,29 +122,34 @@ def report_of(
     evaluated = {name: run.folder for name, run in sources.evaluations.items()}
     compared = compare(evaluated) if len(evaluated) > 1 else None
     verdicts = {name: _verdict(folder / "verdict.json") for name, folder in sources.studies.items()}
-    evidence, left_out = [], []
-    for name, make in _figures(sources, planned, compared, verdicts):
+    left_out: list[str] = []
+
+    def made(name: str, make: Callable[..., T], *given: Any) -> Iterator[T]:
         try:
-            evidence.append(make())
+            yield make(*given)
         except DataError as error:
             left_out.append(f"{name}: {error}")
-    studies = []
-    for folder in sources.studies.values():
-        try:
-            with reading(folder / "verdict.md", then="write it anew with `fewsteps study`"):
-                studies.append((folder / "verdict.md").read_text("utf-8"))
-        except DataError as error:
-            left_out.append(f"the verdict in words: {error}")
+
+    every = _figures(sources, planned, compared, verdicts)
+    evidence = tuple(figure for one in every for figure in made(*one))
+    words = [made("the verdict in words", _words, folder) for folder in sources.studies.values()]
+    studies = tuple(text for found in words for text in found)
     return Report(
         (*designed, *_decision(sources, planned, compared, verdicts, silent=bool(designed))),
-        tuple(evidence),
+        evidence,
         compared,
         planned,
         tuple(_run(name, run) for name, run in (sources.runs | sources.evaluations).items()),
         tuple(_versions(sources)),
         tuple(left_out),
-        tuple(studies),
+        studies,
     )
+
+
+def _words(study: Path) -> str:
+    """The verdict of a study as Markdown."""
+    with reading(study / "verdict.md", then="write it anew with `fewsteps study`"):
+        return (study / "verdict.md").read_text("utf-8")
 
 
 def _verdict(file: Path) -> dict[str, Any]:
@@ -160,8 +160,7 @@ def _verdict(file: Path) -> dict[str, Any]:
     for arm in found["arms"]:
         kinds = {"arm": str, "budget": int, "predicted": Mapping[str, Any], "pass_at_1": rate}
         check_entries(arm, kinds | {"se": NotNegative | None}, of=f"an arm of {file}")
-        told = dict.fromkeys(("pass_at_1", "low", "high"), rate)
-        check_entries(arm["predicted"], told, of=f"an arm's prediction in {file}")
+        check_entries(arm["predicted"], dict.fromkeys(RATE, rate), of=f"an arm's prediction in {file}")
     return found | {"decided": _decided(found, str(file))}
 
 
@@ -172,16 +171,16 @@ def _decided(verdict: dict[str, Any], file: str) -> str:
     regret = regrets.get(str(verdict.get("target")))
     if regret is None or primary.get("measured") is None:
         return ""
-    check_entries(primary, {"said": str}, of=f"primary of {file}")
-    check_entries(primary.get("predicted"), {"a": str, "b": str}, of=f"the primary prediction of {file}")
-    numbers = (
-        (primary["predicted"], ("expected",)),
-        (primary["measured"], ("difference", "se", "low", "high")),
-        (regret, ("regret", "low", "high")),
+    number = float | None
+    parts: tuple[tuple[Any, dict[str, Any]], ...] = (
+        (primary, {"said": str}),
+        (primary.get("predicted"), {"a": str, "b": str, "expected": number}),
+        (primary["measured"], dict.fromkeys(("difference", "se", "low", "high"), number)),
+        (regret, dict.fromkeys(("regret", "low", "high"), number)),
     )
-    for found, names in numbers:
-        check_entries(found, dict.fromkeys(names, float | None), of=f"primary or regret of {file}")
-    missing = any(found[name] is None for found, names in numbers for name in names)
+    for found, kinds in parts:
+        check_entries(found, kinds, of=f"primary or regret of {file}")
+    missing = any(found[name] is None for found, kinds in parts for name in kinds)
     return "" if missing else decided(primary, regret)
 
 
@@ -229,24 +228,24 @@ def _decision(
 
 def _figures(
     sources: Sources, planned: Plan | None, compared: Comparison | None, verdicts: dict[str, Any]
-) -> Iterator[tuple[str, Any]]:
-    """Name and maker of every figure that the folders may have data for."""
+) -> Iterator[tuple[Any, ...]]:
+    """Name, maker and its arguments of every figure that the folders may have data for."""
     if planned is not None:
-        yield "plan", lambda: _plan(planned)
+        yield "plan", _plan, planned
     if compared is not None:
-        yield "evaluations", lambda: _rates(compared)
+        yield "evaluations", _rates, compared
     for name, verdict in verdicts.items():
-        yield f"{name}: predictions", lambda name=name, verdict=verdict: _predictions(name, verdict)
+        yield f"{name}: predictions", _predictions, name, verdict
     for name, run in sources.pilots.items():
-        yield f"{name}: hand-backs", lambda name=name, run=run: _handbacks(name, run)
-        yield f"{name}: coverage", lambda name=name, run=run: _coverage(name, run)
+        yield f"{name}: hand-backs", _handbacks, name, run
+        yield f"{name}: coverage", _coverage, name, run
     for name, run in sources.runs.items():
-        yield f"{name}: occupancy by turn", lambda name=name, run=run: _by_turn(name, run)
-        yield f"{name}: conventions", lambda name=name, run=run: _conventions(name, run)
+        yield f"{name}: occupancy by turn", _by_turn, name, run
+        yield f"{name}: conventions", _conventions, name, run
     if sources.runs:
-        yield "teacher tokens", lambda: _spending(sources.runs)
+        yield "teacher tokens", _spending, sources.runs
     if sources.trainings:
-        yield "losses", lambda: _losses(sources.trainings)
+        yield "losses", _losses, sources.trainings
 
 
 def _plan(planned: Plan) -> Evidence:
@@ -267,23 +266,16 @@ def _rates(compared: Comparison) -> Evidence:
 
 
 def _predictions(name: str, verdict: dict[str, Any]) -> Evidence:
+    columns = ["arm", "predicted", "low", "high", "measured", "se"]
     rows = [
-        {
-            "arm": f"{arm['budget']:,} teacher tokens",  # names of all arms would fill the figure
-            "predicted": arm["predicted"]["pass_at_1"],
-            "low": arm["predicted"]["low"],
-            "high": arm["predicted"]["high"],
-            "measured": arm["pass_at_1"],
-            "se": arm["se"],
-        }
+        # Names of all arms would fill the figure.
+        (f"{arm['budget']:,} teacher tokens", *map(arm["predicted"].get, RATE), arm["pass_at_1"], arm["se"])
         for arm in verdict["arms"]
     ]
-    if not rows:
-        raise DataError("no arm was evaluated")
-    table = pd.DataFrame(rows).dropna(subset=["predicted", "low", "high", "measured"]).fillna({"se": 0.0})
+    table = pd.DataFrame(rows, columns=columns).dropna(subset=columns[:-1]).fillna({"se": 0.0})
     if table.empty:
         raise DataError("no arm has both a prediction and a measurement")
-    inside = int(((table["low"] <= table["measured"]) & (table["measured"] <= table["high"])).sum())
+    inside = table["measured"].between(table["low"], table["high"]).sum()
     alt = f"Predicted against measured pass@1 of {len(table)} arms; {inside} lie inside their 90 % band."
     return Evidence(f"{name}: predicted and measured", results.prediction_figure(table), alt)
 
@@ -317,10 +309,9 @@ def _coverage(name: str, run: Run) -> Evidence:
 
 def _by_turn(name: str, run: Run) -> Evidence:
     batch, names = frames.contexts_of(run)
+    figure = pilot_figures.by_turn_figure(frames.by_turn(batch, names))
     alt = f"Fractions of contexts by what was done last, turn by turn, over {len(batch):,} episodes."
-    return Evidence(
-        f"{name}: occupancy by turn", pilot_figures.by_turn_figure(frames.by_turn(batch, names)), alt
-    )
+    return Evidence(f"{name}: occupancy by turn", figure, alt)
 
 
 def _conventions(name: str, run: Run) -> Evidence:

@@ -8,25 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.compare.paired import Comparison
+from analysis.compare.telling import DIFFERENCE_HEADS, RATE_HEADS, difference_row, rate_row
 from analysis.page import HEADS, candidate_row, marks, pixels, png
 from analysis.plan.answer import shown
 from analysis.report.gather import Report, report_of
 from occupancy.record.drawing import FORMATS, save
-from occupancy.record.errors import InputError, own_version
-from occupancy.record.pages import render, write
-
-RATE_HEADS = ("evaluation", "pass@1", "95 % interval", "SE by task", "tasks", "attempts")
-DIFFERENCE_HEADS = (
-    "difference",
-    "points",
-    "95 % interval",
-    "SE",
-    "p",
-    "p (Holm)",
-    "smallest visible",
-    "tasks",
-)
+from occupancy.record.errors import own_version
+from occupancy.record.pages import new_page, render, write
 
 
 def report(
@@ -48,24 +36,25 @@ def report(
         title: Of the page.
 
     Raises:
-        InputError: A budget without exactly one pilot or run, or `out` is in no folder.
+        InputError: A budget without exactly one pilot or run, or `out` cannot be written.
         DataError: A folder that cannot be read or is of no kind that is reported.
     """
-    out = Path(out)
-    if not out.parent.is_dir():
-        raise InputError(f"{out} cannot be written: expected {out.parent} to be a folder; make it first")
+    out = new_page(out)
     found = report_of(folders, budget=budget, pool=pool)
     candidates = [] if found.plan is None else shown(found.plan)
+    compared = found.comparison
+    rates = [rate_row(rate, rate.arm) for rate in compared.rates] if compared else []
+    pairs = compared.differences if compared else ()
     page = render(
         Path(__file__).with_name("report.html"),
         title=title,
         folders=[str(folder) for folder in folders],
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         report=found,
-        rate_heads=RATE_HEADS,
-        rates=_rates(found.comparison),
-        difference_heads=DIFFERENCE_HEADS,
-        differences=_differences(found.comparison),
+        rate_heads=("evaluation", *RATE_HEADS[1:]),
+        rates=rates,
+        difference_heads=("difference", *DIFFERENCE_HEADS[1:]),
+        differences=[difference_row(d, f"{d.b} minus {d.a}") for d in pairs],
         candidate_heads=HEADS,
         candidates=[candidate_row(c) for c in candidates],
         marks=marks(candidates, found.plan) if found.plan else [],
@@ -89,39 +78,6 @@ def save_figures(found: Report, folder: str | Path) -> list[Path]:
         for name, one in zip(numbered, found.evidence, strict=True)
         for suffix in FORMATS
     ]
-
-
-def _rates(compared: Comparison | None) -> list[tuple[Any, ...]]:
-    rates = () if compared is None else compared.rates
-    return [
-        (r.arm, f"{r.rate:.3f}", _between(r.low, r.high), _number(r.se), f"{r.tasks:,}", f"{r.attempts:,}")
-        for r in rates
-    ]
-
-
-def _differences(compared: Comparison | None) -> list[tuple[Any, ...]]:
-    return [
-        (
-            f"{d.b} minus {d.a}",
-            f"{100 * d.difference:+.1f}",
-            _between(d.low, d.high, points=True),
-            _number(d.se, points=True),
-            *("< 0.001" if p is not None and p < 0.001 else _number(p) for p in (d.p, d.p_holm)),
-            _number(d.detectable, points=True),
-            f"{d.tasks:,}",
-        )
-        for d in (() if compared is None else compared.differences)
-    ]
-
-
-def _number(value: float | None, *, points: bool = False) -> str:
-    return "-" if value is None else f"{100 * value:.1f}" if points else f"{value:.3f}"
-
-
-def _between(low: float | None, high: float | None, *, points: bool = False) -> str:
-    if low is None or high is None:
-        return "-"
-    return f"{100 * low:+.1f} to {100 * high:+.1f}" if points else f"{low:.3f} to {high:.3f}"
 
 
 def _blocks(markdown: str) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from agentloop.run.episode import NO_DATA
 from agentloop.run.evaluate import Evaluation, evaluate, summarise_evaluation
 from analysis.cli import main
 from analysis.compare import compare
-from analysis.compare.arms import arms_of
+from analysis.compare.commands import arms_of
 from analysis.compare.paired import compare_scores, holm, pass_at_k
 from analysis.compare.scores import read_scores
 from occupancy.record.errors import DataError, InputError

@@ -1,0 +1,74 @@
+"""A comparison in words: a sentence for each difference, and the rows of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any
+
+from occupancy.record.show import table
+
+if TYPE_CHECKING:
+    from analysis.compare.paired import Comparison, Difference, Rate
+
+RATE_HEADS = ("", "pass@", "rate", "95 %", "SE", "tasks", "attempts", "trainings")
+DIFFERENCE_HEADS = ("", "points", "95 %", "SE", "p", "p (Holm)", "could see", "tasks")
+Row = tuple[object, ...]
+
+
+def said(d: Difference, names: Mapping[str, str]) -> str:
+    """A difference as a sentence."""
+    a, b = names[d.a], names[d.b]
+    if d.low is None or d.high is None or d.p_holm is None or d.detectable is None:
+        return f"{b} against {a}: {100 * d.difference:+.1f} points on one task, without an error: add tasks."
+    between = f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"
+    if d.found:
+        more = "more" if d.difference > 0 else "less"
+        return f"{b} succeeds {more} often than {a}: {100 * d.difference:+.1f} points {between}."
+    return (
+        f"No difference found between {a} and {b}: {100 * d.difference:+.1f} points {between}. "
+        f"A difference below {100 * d.detectable:.1f} points would often be missed."
+    )
+
+
+def shown(found: Comparison) -> Iterator[Any]:
+    """The comparison for a person: a sentence a difference, then both tables, within 80 columns."""
+    arms = dict.fromkeys(rate.arm for rate in found.rates)
+    letters = {arm: _letter(at) for at, arm in enumerate(arms)}
+    named = {arm: f"{arm} ({letter})" for arm, letter in letters.items()}
+    for d in found.differences:
+        yield said(d, named)
+    yield ""
+    yield table("success", RATE_HEADS, (rate_row(r, letters[r.arm]) for r in found.rates), left=("",))
+    rows = (difference_row(d, f"{letters[d.b]}-{letters[d.a]}") for d in found.differences)
+    yield table("paired differences", DIFFERENCE_HEADS, rows, left=("",))
+    yield (
+        "Errors are clustered by task. could see: smallest difference found in 80 % of\n"
+        "repetitions, at 5 % over all differences together."
+    )
+    methods = {rate.interval for rate in found.rates} | {d.interval for d in found.differences}
+    if methods & {"wilson", "newcombe"}:
+        yield (
+            "Where all tasks of an evaluation agree, its interval is Wilson's with tasks as\n"
+            "trials, and that of a difference from it Newcombe's."
+        )
+    yield from found.cautions
+
+
+def rate_row(rate: Rate, name: str) -> Row:
+    """A rate as cells under RATE_HEADS."""
+    between = "-" if rate.low is None else f"{rate.low:.3f}-{rate.high:.3f}"
+    se = "-" if rate.se is None else f"{rate.se:.3f}"
+    return (name, rate.k, f"{rate.rate:.3f}", between, se, rate.tasks, rate.attempts, rate.trainings)
+
+
+def difference_row(d: Difference, name: str) -> Row:
+    """A difference as cells under DIFFERENCE_HEADS, in points."""
+    between = "-" if d.low is None or d.high is None else f"{100 * d.low:+.1f} to {100 * d.high:+.1f}"
+    se, seen = ("-" if x is None else f"{100 * x:.1f}" for x in (d.se, d.detectable))
+    p, adjusted = ("-" if x is None else "<.001" if x < 0.001 else f"{x:.3f}" for x in (d.p, d.p_holm))
+    return (name, f"{100 * d.difference:+.1f}", between, se, p, adjusted, seen, d.tasks)
+
+
+def _letter(at: int) -> str:
+    return ascii_uppercase[at] if at < 26 else f"A{at - 25}"

@@ -5,36 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b, file_digest
+from pathlib import Path
+from typing import Any
 
+from occupancy.importers import FORMATS, formats_of, read_episodes
 from occupancy.record.errors import InputError
-from occupancy.record.show import add_json, show
+from occupancy.record.show import add_json, progress, show
 from occupancy.record.specs import Few, option
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from occupancy.importers.episodes import ImportSettings
-
-FORMATS = (
-    "alpaca",
-    "atif",
-    "chat",
-    "claude-code",
-    "codex",
-    "inspect",
-    "mini-swe-agent",
-    "openhands",
-    "sharegpt",
-    "swe-agent",
-    "tau-bench",
-    "trl",
-    "verifiers",
-    "verl",
-    "verl-rollouts",
-)
 _DATA = re.compile(r"\.(jsonl?|parquet|arrow|eval|traj)(\.(gz|zst))?$")
 """Names of data files, in a folder."""
 _ABOUT = ("dataset_info.json", "dataset_dict.json", "state.json", "result.json", "config.json", "lock.json")
@@ -43,94 +22,93 @@ _ABOUT = ("dataset_info.json", "dataset_dict.json", "state.json", "result.json",
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Mount `import` on the command line."""
-    add = commands.add_parser(
+    parser = commands.add_parser(
         "import",
         help="recorded conversations of other tools as a run folder",
         description="Write recorded conversations as a run folder. Who made each turn is taken from the file "
         "or from --author and --author-of, never guessed; a file that cannot be read whole is refused, with "
         "the line and the reason.",
     )
-    add.add_argument("files", nargs="+", metavar="FILE", help="plain, .gz or .zst; a folder: its data files")
-    add.add_argument(
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="plain, .gz or .zst; a folder: its data files")
+    add(
         "--format",
         default="auto",
         choices=("auto", *FORMATS),
         metavar="NAME",
         help=f"{', '.join(FORMATS)} (default: seen in each file's first record)",
     )
-    add.add_argument("--out", required=True, metavar="RUN", help="a new folder")
-    add.add_argument(
-        "--author", choices=("student", "teacher"), default="", help="author of turns that name none"
-    )
-    add.add_argument(
+    add("--out", required=True, metavar="RUN", help="a new folder")
+    add("--author", choices=("student", "teacher"), default="", help="author of turns that name none")
+    add(
         "--author-of",
         action="append",
         default=[],
         metavar="MODEL=AUTHOR",
         help="author of turns that name a model (may repeat)",
     )
-    add.add_argument(
+    add(
         "--task",
         default="task_id",
         metavar="FIELD",
         help="field with the task's name, A.B inside another (default: task_id); 'line': a task a record",
     )
-    add.add_argument(
+    add(
         "--reward",
         default="",
         metavar="FIELD",
         help="field or Inspect scorer with R in [0, 1] (default: 'reward', where it is); 'none': no rewards",
     )
-    add.add_argument(
+    add(
         "--thinking",
         choices=("keep", "drop"),
         default="keep",
         help="reasoning beside a turn's text: keep it as <think>..</think> in the turn (default), or drop it",
     )
-    add.add_argument(
+    add(
         "--token-ids",
         action="store_true",
         help="keep the sampled ids of turns (verifiers): the student's tokenizer made them",
     )
-    add.add_argument(
-        "--T-max",
-        type=option(Few),
-        default=None,
-        metavar="TURNS",
-        help="horizon (default: longest episode)",
-    )
-    add.add_argument(
-        "--environment", default="", help="what was played in, for the record (default: the format)"
-    )
-    add_json(add)
-    add.set_defaults(handler=_import)
+    add("--T-max", type=option(Few), metavar="TURNS", help="horizon (default: longest episode)")
+    add("--environment", default="", help="what was played in, for the record (default: the format)")
+    add_json(parser)
+    parser.set_defaults(handler=_import)
 
 
 def _import(given: argparse.Namespace) -> int:
-    from occupancy.importers import formats_of, read_episodes
+    from occupancy.importers.episodes import ImportSettings
     from occupancy.importers.write import write_run
     from occupancy.record.drafts import new_folder
 
     left_out: Counter[str] = Counter()
     out, files = new_folder(given.out, or_empty=True), _files(given.files, left_out)
     formats = formats_of(files, given.format)
-    with _bar(files, quiet=given.json) as progress:
-        settings = _settings(given, progress, left_out)
-        environment = given.environment or f"imported {', '.join(sorted(set(formats.values())))}"
-        info = {
-            "kind": "import",
-            "formats": formats,
-            "environment": environment,
-            "files": {str(file): _digest(file) for file in files},
-            "settings": {
-                "author": settings.author,
-                "models": dict(settings.models),
-                "task": settings.task,
-                "reward": settings.reward,
-                "thinking": settings.thinking,
-                "token_ids": settings.token_ids,
-            },
-        }
+    told: dict[str, Any] = {
+        "author": given.author,
+        "models": _models(given.author_of),
+        "task": given.task,
+        "reward": given.reward,
+        "thinking": given.thinking,
+        "token_ids": given.token_ids,
+    }
+    environment = given.environment or f"imported {', '.join(sorted(set(formats.values())))}"
+    info = {
+        "kind": "import",
+        "formats": formats,
+        "environment": environment,
+        "files": {str(file): _digest(file) for file in files},
+        "settings": told,
+    }
+    read, size = 0, sum(file.stat().st_size for file in files)
+    with progress("import, MB") as advance:
+
+        def count(more: int) -> None:
+            nonlocal read
+            read += more
+            advance(read >> 20, size >> 20)
+
+        settings = ImportSettings(**told, progress=count, left_out=left_out)
         episodes = read_episodes(formats, settings=settings)
         run, held = write_run(out, episodes, environment=environment, info=info, T_max=given.T_max)
     report = {
@@ -145,7 +123,7 @@ def _import(given: argparse.Namespace) -> int:
         "kinds": dict(held.kinds),
         "authors": dict(held.authors),
         "T_max": run.recipe.T_max,
-        "left_out": dict(settings.left_out),
+        "left_out": dict(left_out),
     }
     show(given, report, _text(report))
     return 0
@@ -153,8 +131,6 @@ def _import(given: argparse.Namespace) -> int:
 
 def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
     """The files that are named; of a folder its data files, in order."""
-    from pathlib import Path
-
     from occupancy.importers.results.harbor import trajectories_alone
 
     found: list[Path] = []
@@ -170,56 +146,21 @@ def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
     return found
 
 
-@contextmanager
-def _bar(files: list[Path], *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar over the bytes of the files, on standard error; none where that is no terminal."""
-    import sys
-
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    total = sum(file.stat().st_size for file in files if file.is_file())
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("import", total=total)
-        yield lambda read: bar.advance(task, read)
-
-
-def _settings(
-    given: argparse.Namespace, progress: Callable[[int], None] | None, left_out: Counter[str]
-) -> ImportSettings:
-    from occupancy.importers.episodes import ImportSettings
-
+def _models(items: list[str]) -> dict[str, str]:
+    """Author by model, of MODEL=AUTHOR texts."""
     models = {}
-    for item in given.author_of:
+    for item in items:
         model, equals, author = item.rpartition("=")
         if not equals or not model:
             raise InputError(f"--author-of {item!r}: expected MODEL=student or MODEL=teacher")
         models[model] = author
-    return ImportSettings(
-        author=given.author,
-        models=models,
-        task=given.task,
-        reward=given.reward,
-        thinking=given.thinking,
-        token_ids=given.token_ids,
-        progress=progress,
-        left_out=left_out,
-    )
+    return models
 
 
 def _digest(file: Path) -> str:
     """16 hex digits of the file's BLAKE2b."""
-    from hashlib import blake2b
-
-    digest = blake2b(digest_size=8)
     with file.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return file_digest(handle, lambda: blake2b(digest_size=8)).hexdigest()
 
 
 def _text(report: dict[str, Any]) -> str:

@@ -37,23 +37,11 @@ from occupancy.record.drafts import open_file, sync, sync_one, whole_folder, wri
 from occupancy.record.errors import DataError, InputError, RecipeError, RunError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
+from occupancy.record.rows import KEY
 from occupancy.record.shows import Shown, Shows
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
-_ORDER = (
-    "task_id",
-    "rollout",
-    "proposal",
-    "continuation",
-    "replicate",
-    "kind",
-    "K",
-    "training_id",
-    "attempt",
-    "t",
-)
-
-
+_ORDER = (*KEY, "kind", "K", "training_id", "attempt", "t")
 _PART = ("part", "schema_version", "rows")
 """What a part's list says of it; `rows` by table."""
 _BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
@@ -110,7 +98,7 @@ class Run(Shows):
             with reading(file, then="restore the file"):
                 footer = pq.read_metadata(file)
                 version = int((footer.metadata or {}).get(b"fewsteps", SCHEMA_VERSION))
-            _refuse_later(file, version)
+            _refuse_version(file, version)
             if rows not in (footer.num_rows, -1):
                 raise DataError(f"{file} has {footer.num_rows} rows, but {_LIST} says {rows}: restore it")
             found.append(file)
@@ -127,7 +115,7 @@ class Run(Shows):
         rows = rows if isinstance(rows, dict) else {"": None}
         if not all(isinstance(count, int) for count in (number, version, *rows.values())):
             raise DataError(f"{part / _LIST} has no {', '.join(_PART)} in whole numbers: restore the part")
-        _refuse_later(part, int(version or 0))
+        _refuse_version(part, version)
         if f"{number:06d}" != part.name:
             raise DataError(f"{part} is a copy of part {number:06d}: its rows would count twice; remove it")
         if lost := sorted(set(rows) - present):
@@ -182,9 +170,7 @@ class Run(Shows):
         """Like `commit`, for Arrow tables in the run's schemas."""
         parts = self.folder / "parts"
         if parts.is_symlink():
-            raise DataError(
-                f"{parts} is a symbolic link: nothing is written through links; name a new folder"
-            )
+            raise DataError(f"{parts} is a symbolic link: nothing is written through links; remove it")
         parts.mkdir(exist_ok=True)
         number = 1 + max((int(p.name) for p in parts.glob("[0-9]*")), default=-1)
         draft = parts / f".draft-{number:06d}"
@@ -198,7 +184,7 @@ class Run(Shows):
         listed = {"part": number, "schema_version": SCHEMA_VERSION, "rows": rows}
         (draft / _LIST).write_text(json.dumps(listed) + "\n", "utf-8")
         sync(draft)
-        os.rename(draft, parts / f"{number:06d}")
+        os.rename(draft, parts / f"{number:06d}")  # fails where another process has written this part
         sync_one(parts)  # the new name alone: earlier parts are on the disk
 
 
@@ -225,9 +211,7 @@ def only_writer(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunError(
-                f"{folder} is being written by another process: wait for it, or name a new folder"
-            ) from error
+            raise RunError(f"{folder} is being written by another process: wait, or name another") from error
         yield
 
 
@@ -237,9 +221,7 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
     folder.mkdir(parents=True, exist_ok=True)
     with only_writer(folder):
         if (folder / "run.json").exists():
-            raise DataError(
-                f"{folder} holds a run already: resume it with the same settings, or name a new folder"
-            )
+            raise DataError(f"{folder} holds a run already: resume it, or name a new folder")
         if any(item.name not in _BEGUN for item in folder.iterdir()):
             raise DataError(f"{folder} is not empty and holds no run: name a new folder")
         info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
@@ -268,23 +250,16 @@ def open_run(folder: str | Path) -> Run:
             f"`fewsteps import {folder} --out RUN`"
         )
     if not (folder / "run.json").is_file():
-        raise DataError(
-            f"{folder} is no run folder: it has no run.json; make one with `fewsteps collect --out {folder}`"
-        )
+        raise DataError(f"{folder} is no run folder: it has no run.json; `fewsteps collect --out` makes one")
     info = read_json(folder / "run.json", then="restore it, or collect anew")
     if not isinstance(info, dict):
         raise DataError(f"{folder}/run.json is no JSON object: restore it, or collect anew")
     for name, kind in _INFO.items():
         if not isinstance(info.get(name, kind()), kind):
             raise DataError(
-                f"{folder}/run.json has {name} = {info[name]!r}: expected a {kind.__name__}; restore it"
+                f"{folder}/run.json has {name}={info[name]!r}: expected {kind.__name__}; restore it"
             )
-    version = info.get("schema_version")
-    if version not in range(1, SCHEMA_VERSION + 1):
-        raise DataError(
-            f"{folder} has schema version {version!r}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; "
-            f"use the release that wrote it"
-        )
+    _refuse_version(folder, info.get("schema_version"))
     try:
         with reading(folder / "recipe.toml"):
             recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
@@ -304,9 +279,7 @@ def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for row in rows:
         if set(row) != set(wanted.names):
             missing, unknown = sorted(set(wanted.names) - set(row)), sorted(set(row) - set(wanted.names))
-            raise DataError(
-                f"a row of {name} lacks {missing} and has unknown {unknown}: see occupancy/record/tables.py"
-            )
+            raise DataError(f"a row of {name} lacks {missing}, has unknown {unknown}: see docs/formats.md")
     try:
         table = pa.Table.from_pylist(list(rows), schema=wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeError, OverflowError) as error:
@@ -348,9 +321,9 @@ def _refuse_cells(rows: pa.Table, table: str, where: object) -> None:
                 )
 
 
-def _refuse_later(where: Path, version: int) -> None:
-    if version > SCHEMA_VERSION:
+def _refuse_version(where: Path, version: object) -> None:
+    if version not in range(1, SCHEMA_VERSION + 1):
         raise DataError(
-            f"{where} has schema version {version}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; use "
-            f"the release that wrote it"
+            f"{where} has schema version {version!r}: this fewsteps reads versions 1 to {SCHEMA_VERSION}; "
+            f"use the release that wrote it"
         )

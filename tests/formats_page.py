@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from occupancy.record.tables import ADDED_TABLES, KEY, SCHEMA_VERSION, TABLES
+from occupancy.record.rows import KEY
+from occupancy.record.tables import ADDED_TABLES, SCHEMA_VERSION, TABLES
 
 
 def _later() -> str:

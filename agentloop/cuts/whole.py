@@ -15,8 +15,7 @@ from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
 from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, REPLAYS, K_text
-from occupancy.record.rows import Key, Row, trace_row
-from occupancy.record.tables import KEY
+from occupancy.record.rows import KEY, Key, Row, trace_row
 from occupancy.runs import Run
 
 

@@ -13,7 +13,7 @@ from agentloop.render.training_rows import render_trace
 from agentloop.render.types import LengthRule, Rendered, TraceMessage, read_messages
 from occupancy.record.errors import DataError
 from occupancy.record.finish import has_text, retained_tokens
-from occupancy.record.tables import KEY
+from occupancy.record.rows import KEY
 from occupancy.runs import Run, table_of
 
 if TYPE_CHECKING:

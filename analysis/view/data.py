@@ -17,7 +17,7 @@ from analysis.plan.report import finite
 from occupancy.record.errors import DataError
 from occupancy.record.prices import PICO
 from occupancy.record.reading import read_cell, reading
-from occupancy.record.tables import KEY
+from occupancy.record.rows import KEY
 from occupancy.runs import Run
 
 EPISODE = (

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.guess import format_of
 from occupancy.record.errors import DataError, InputError
-from occupancy.record.reading import reading
+
+if TYPE_CHECKING:
+    from occupancy.importers.episodes import ImportedEpisode, ImportSettings
 
 FORMATS = {
     "alpaca": "training_data.alpaca:read",
@@ -39,6 +40,9 @@ def formats_of(files: Iterable[str | Path], format: str = "auto") -> dict[str, s
     """The format of each file: the one given, or with `auto` the one seen in its first record."""
     if format != "auto" and format not in FORMATS:
         raise InputError(f"format {format!r}: expected auto or one of {', '.join(FORMATS)}")
+    from occupancy.importers.guess import format_of
+    from occupancy.record.reading import reading
+
     found = {}
     for file in map(Path, files):
         if not file.is_file():
@@ -48,17 +52,12 @@ def formats_of(files: Iterable[str | Path], format: str = "auto") -> dict[str, s
     return found
 
 
-def read_episodes(
-    formats: Mapping[str, str], *, settings: ImportSettings | None = None
-) -> Iterator[ImportedEpisode]:
-    """Episodes of files, in order; raises DataError with file, line and reason.
+def read_episodes(formats: Mapping[str, str], *, settings: ImportSettings) -> Iterator[ImportedEpisode]:
+    """Episodes of files with the formats from `formats_of`; DataError with file, line and reason."""
+    from occupancy.record.reading import reading
 
-    Args:
-        formats: format by file, as `formats_of` gives them.
-        settings: what the files do not say.
-    """
     for file, name in formats.items():
         module, _, function = FORMATS[name].partition(":")
         read = getattr(import_module(f"occupancy.importers.{module}"), function)
         with reading(file, then=f"expected a file of the format {name}"):
-            yield from read(Path(file), settings or ImportSettings())
+            yield from read(Path(file), settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +15,8 @@ REWARDS = ("reward", "R")
 """Fields that hold R where the settings name none."""
 NO_REWARD = "none"
 _TASKS = (
-    "instance_id",
-    "session_id",
-    "example_id",
-    "problem_id",
-    "question_id",
-    "task",
-    "id",
-    "uid",
-    "index",
+    *("instance_id", "session_id", "example_id", "problem_id", "question_id"),
+    *("task", "id", "uid", "index"),
 )
 """Fields that often name the task, for a hint."""
 
@@ -53,8 +46,6 @@ class ImportSettings:
         for author in (self.author, *self.models.values()):
             if author and author not in AUTHORS:
                 raise InputError(f"author {author!r}: expected one of {', '.join(AUTHORS)}")
-        if self.thinking not in ("keep", "drop"):
-            raise InputError(f"thinking {self.thinking!r}: expected keep or drop")
 
 
 @dataclass(frozen=True)
@@ -124,6 +115,11 @@ class ImportedEpisode:
         object.__setattr__(self, "prompt", tuple((role, storable(text)) for role, text in self.prompt))
 
 
+def models_of(turns: Iterable[ImportedTurn]) -> str:
+    """Names of the models that made the turns; empty where no turn names one."""
+    return ", ".join(sorted({turn.model for turn in turns if turn.model}))
+
+
 def author_of(named: Any, model: str, settings: ImportSettings, place: Place) -> str:
     """Author of a turn: what the turn says, else its model's, else the default; never a guess."""
     if named:
@@ -157,10 +153,8 @@ def reward_of(record: Mapping[str, Any], settings: ImportSettings, place: Place)
     """R of a record: the field that the settings name, else one of REWARDS where there is one."""
     if settings.reward == NO_REWARD:
         return None
-    if settings.reward:
-        return reward(field_of(record, settings.reward), f"field {settings.reward!r}", place)
-    name = next((name for name in REWARDS if record.get(name) is not None), None)
-    return None if name is None else reward(record[name], f"field {name!r}", place)
+    names = [settings.reward] if settings.reward else [n for n in REWARDS if record.get(n) is not None]
+    return reward(field_of(record, names[0]), f"field {names[0]!r}", place) if names else None
 
 
 def reward(value: Any, name: str, place: Place) -> float:

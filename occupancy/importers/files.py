@@ -7,9 +7,12 @@ the text that they were written in, for the arguments of tool calls.
 
 from __future__ import annotations
 
+import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +23,7 @@ LINE_MB = 64
 DOCUMENT_MB = 256
 """Largest file that is one JSON document, uncompressed."""
 _BLOCK = 1 << 20
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Progress = Callable[[int], None]
 """Called with the bytes of a file that were read since the last call, as they are on disk."""
@@ -90,6 +93,21 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def first_of(record: Mapping[str, Any], *names: str) -> Any:
+    """The first of these fields that is there and not null; None where none is."""
+    return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The record without these fields."""
+    return {name: value for name, value in record.items() if name not in names}
+
+
+def lines(*texts: str | None) -> str:
+    """The texts that are not empty, one below the other."""
+    return "\n".join(filter(None, texts))
+
+
 def json_text(value: Any) -> str:
     """A value as a JSON text in one line, numbers as they were read."""
     if isinstance(value, Number):
@@ -103,19 +121,16 @@ def json_text(value: Any) -> str:
 
 def json_records(file: Path, progress: Progress | None = None) -> Iterator[tuple[Any, Place]]:
     """Records of a file: a line each, or the items of one list, or one object over several lines."""
-    whole = Place(file, "whole file")
-    lines = _lines(file, progress)
-    first = next(lines, None)
+    whole, rest = Place(file, "whole file"), _lines(file, progress)
+    first = next(rest, None)
     if first is None:
         return
-    number, line = first
-    if not _is_document(line):
-        yield parse(line, Place(file, f"line {number}")), Place(file, f"line {number}")
-        for number, line in lines:
+    if not _is_document(first[1]):
+        for number, line in chain([first], rest):
             place = Place(file, f"line {number}")
             yield parse(line, place), place
         return
-    document = parse(_joined(line, lines, whole), whole)
+    document = parse(_joined(first[1], rest, whole), whole)
     if isinstance(document, list):
         for index, record in enumerate(document, start=1):
             yield record, Place(file, f"record {index}")
@@ -125,10 +140,9 @@ def json_records(file: Path, progress: Progress | None = None) -> Iterator[tuple
 
 def json_document(file: Path, progress: Progress | None = None) -> tuple[Any, Place]:
     """The value of a file that is one JSON document."""
-    whole = Place(file, "whole file")
-    lines = _lines(file, progress)
-    first = next(lines, (1, ""))
-    return parse(_joined(first[1], lines, whole), whole), whole
+    whole, rest = Place(file, "whole file"), _lines(file, progress)
+    _, first = next(rest, (1, ""))
+    return parse(_joined(first, rest, whole), whole), whole
 
 
 def json_objects(file: Path, progress: Progress | None = None) -> Iterator[tuple[dict[str, Any], Place]]:
@@ -158,7 +172,7 @@ def _joined(first: str, rest: Iterator[tuple[int, str]], whole: Place) -> str:
         size += len(line)
         if size > DOCUMENT_MB << 20:
             raise whole.refuse(
-                f"one JSON document of more than {DOCUMENT_MB} MB: write one record a line (JSON Lines)"
+                f"one document of more than {DOCUMENT_MB} MB: write one record a line (JSON Lines)"
             )
     return "\n".join(parts)
 
@@ -179,9 +193,8 @@ def _lines(file: Path, progress: Progress | None) -> Iterator[tuple[int, str]]:
                     yield number, text
                 rest.clear()
             rest += last
-            most = (
-                DOCUMENT_MB if number == 0 and rest.lstrip(b"\xef\xbb\xbf \t\r").startswith(b"[") else LINE_MB
-            )
+            is_list = number == 0 and rest.lstrip(b"\xef\xbb\xbf \t\r").startswith(b"[")
+            most = DOCUMENT_MB if is_list else LINE_MB
             if len(rest) > most << 20:
                 raise Place(file, f"line {number + 1}").refuse(
                     f"longer than {most} MB: expected one conversation a line (JSON Lines)"
@@ -215,13 +228,8 @@ def _plain(raw: BinaryIO, file: Path) -> Any:
 
     start = raw.read(4)
     raw.seek(0)
-    for magic, codec in _MAGIC.items():
-        if start.startswith(magic):
-            if codec == "gzip":
-                import gzip
-
-                return gzip.GzipFile(fileobj=raw)
-            return pa.CompressedInputStream(pa.PythonFile(raw, "r"), codec)
-    from contextlib import nullcontext
-
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=raw)
+    if start == _ZSTANDARD:
+        return pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
     return nullcontext(raw)

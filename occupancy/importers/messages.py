@@ -12,45 +12,24 @@ from dataclasses import replace
 from typing import Any
 
 from occupancy.importers.episodes import ImportedTurn, ImportSettings, author_of
-from occupancy.importers.files import Place, json_text, mapping, parse
+from occupancy.importers.files import Place, first_of, json_text, lines, listed, mapping, parse
 from occupancy.importers.speakers import with_roles
 from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.finish import read_finish
 from occupancy.record.usage import read_counts
 
 _TEXT = ("text", "input_text", "output_text", "summary_text")
-_IDS = (
-    "id",
-    "name",
-    "tool_call_id",
-    "call_id",
-    "type",
-    "object",
-    "function",
-    "phase",
-    "source",
-    "index",
-    "status",
-)
+_IDS = {
+    *("id", "name", "tool_call_id", "call_id", "type", "object", "function"),
+    *("phase", "source", "index", "status"),
+}
 """Fields of a message that only tie it to others."""
 _MASKS = ("weight", "loss", "loss_weight", "loss_mask", "loss_scale", "train", "trainable", "train_on_turn")
 """Fields that leave a turn out of training with 0 or false."""
 _KEPT = {
     *_MASKS,
-    "role",
-    "content",
-    "author",
-    "model",
-    "tool_calls",
-    "function_call",
-    "refusal",
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-    "usage",
-    "finish_reason",
-    "stop_reason",
-    "error",
+    *("role", "content", "author", "model", "tool_calls", "function_call", "refusal"),
+    *("reasoning_content", "reasoning", "thinking", "usage", "finish_reason", "stop_reason", "error"),
 }
 MEDIA = ("audio", "audios", "images", "videos", "image", "video")
 """Fields of what cannot be imported."""
@@ -87,7 +66,7 @@ def read_messages(
             turns.append(_turn(message, model, settings, here))
             continue
         said = content_text(message.get("content"), settings, here)
-        text = "\n".join(filter(None, (said, _error(message.get("error")))))
+        text = lines(said, _error(message.get("error")))
         role = "tool" if message["role"] == "user" and _tool_results(message) else message["role"]
         if turns:
             turns[-1] = replied(turns[-1], text, role)
@@ -102,7 +81,7 @@ def replied(turn: ImportedTurn, text: str, role: str = "user") -> ImportedTurn:
     """The turn with one more message of the reply; messages of several roles are a user's."""
     if not turn.observation:
         return replace(turn, observation=text, role=role)
-    said = "\n".join(filter(None, (turn.observation, text)))
+    said = lines(turn.observation, text)
     return replace(turn, observation=said, role=role if role == turn.role else "user")
 
 
@@ -134,7 +113,7 @@ def calls_of(calls: Any, place: Place) -> list[tuple[str, str]]:
         inner = call.get("function") or call.get("custom") or call
         name = inner if isinstance(inner, str) else inner.get("name") or inner.get("function_name")
         held = call if isinstance(inner, str) else inner
-        given = next((held[key] for key in ("arguments", "input") if held.get(key) is not None), None)
+        given = first_of(held, "arguments", "input")
         if not isinstance(name, str) or not name:
             raise place.refuse(f"a tool call has the name {name!r}: expected text")
         if call.get("custom"):
@@ -149,31 +128,27 @@ def usage_of(usage: Any, text: str) -> dict[str, Any]:
     Empty where the usage says nothing, contradicts itself, or has no tokens for a text that is there.
     """
     given = mapping(usage)
-
-    def first(*names: str) -> Any:
-        return next((given[name] for name in names if given.get(name) is not None), None)
-
-    prompt, read = first("prompt_tokens", "input_tokens"), given.get("cache_read_input_tokens")
+    prompt, read = first_of(given, "prompt_tokens", "input_tokens"), given.get("cache_read_input_tokens")
     created = given.get("cache_creation_input_tokens")
     if read is not None or created is not None:  # Anthropic counts what is cached beside the input
         parts = [part for part in (prompt, read, created) if part is not None]
         prompt = sum(parts) if all(isinstance(part, int | float) for part in parts) else None
-    details = {
+    output = {
         **mapping(given.get("output_tokens_details")),
         **mapping(given.get("completion_tokens_details")),
     }
     held = {**mapping(given.get("input_tokens_details")), **mapping(given.get("prompt_tokens_details"))}
-    cached = first("cached_tokens", "cached_input_tokens", "input_tokens_cache_read")
+    cached = first_of(given, "cached_tokens", "cached_input_tokens", "input_tokens_cache_read")
     cached = held.get("cached_tokens") if cached is None else cached
+    reasoning = output.get("reasoning_tokens") or first_of(
+        given, "reasoning_output_tokens", "reasoning_tokens"
+    )
     counts = read_counts(
         {
             "prompt_tokens": prompt,
-            "completion_tokens": first("completion_tokens", "output_tokens"),
+            "completion_tokens": first_of(given, "completion_tokens", "output_tokens"),
             "total_tokens": given.get("total_tokens") if read is None and created is None else None,
-            "completion_tokens_details": {
-                "reasoning_tokens": details.get("reasoning_tokens")
-                or first("reasoning_output_tokens", "reasoning_tokens")
-            },
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
             "prompt_tokens_details": {"cached_tokens": cached if read is None else read},
         }
     )
@@ -185,6 +160,11 @@ def usage_of(usage: Any, text: str) -> dict[str, Any]:
         "prompt_tokens": counts.prompt,
         "cached_tokens": counts.cached,
     }
+
+
+def choice_of(response: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first choice of a response of OpenAI's interface; empty where there is none."""
+    return mapping(next(iter(listed(response.get("choices"))), None))
 
 
 def finish_of(record: Mapping[str, Any]) -> str:
@@ -201,8 +181,7 @@ def with_tools(prompt: Prompt, tools: Any, place: Place) -> Prompt:
         return prompt
     if not isinstance(tools, Sequence):
         raise place.refuse(f"tools are a {type(tools).__name__}: expected a list")
-    listed = "\n".join(json_text(tool) for tool in tools)
-    block = f"<tools>\n{listed}\n</tools>"
+    block = lines("<tools>", *map(json_text, tools), "</tools>")
     if prompt and prompt[0][0] == "system":
         (role, text), *rest = prompt
         return ((role, "\n\n".join(filter(None, (text, block)))), *rest)
@@ -217,22 +196,20 @@ def count_left_out(message: Mapping[str, Any], settings: ImportSettings, place: 
         if name in MEDIA:
             raise place.refuse(f"{name}: only text can be imported")
         if name in _ELSEWHERE and not message.get("content"):
-            raise place.refuse(
-                f"what is said is in {name!r}: expected it in 'content', and calls in 'tool_calls'"
-            )
+            raise place.refuse(f"what is said is in {name!r}: expected it in 'content' and 'tool_calls'")
         settings.left_out[f"message field {name!r}"] += 1
 
 
 def _turn(message: Mapping[str, Any], model: str, settings: ImportSettings, place: Place) -> ImportedTurn:
     name = str(message.get("model") or model)
     text, calls, thought = _parts(message.get("content"), settings, place)
-    beside = next(
-        (message[k] for k in ("reasoning_content", "reasoning", "thinking") if message.get(k)), None
-    )
-    if beside is not None and settings.thinking == "keep":
-        thought = thought or _thought(beside, settings, place)
+    beside = message.get("reasoning_content") or message.get("reasoning") or message.get("thinking")
+    if beside and not thought and settings.thinking == "keep":
+        if isinstance(beside, Mapping):
+            beside = beside.get("content") or beside.get("text")
+        thought = content_text(beside, settings, place)
     if message.get("refusal"):
-        text = "\n".join(filter(None, (text, content_text(message["refusal"], settings, place))))
+        text = lines(text, content_text(message["refusal"], settings, place))
     calls += calls_of(message.get("tool_calls"), place)
     if message.get("function_call"):
         calls += calls_of([message["function_call"]], place)
@@ -246,12 +223,6 @@ def _turn(message: Mapping[str, Any], model: str, settings: ImportSettings, plac
         train=_trained(message, place),
         **usage_of(message.get("usage"), said),
     )
-
-
-def _thought(value: Any, settings: ImportSettings, place: Place) -> str:
-    if isinstance(value, Mapping):
-        value = value.get("content") or value.get("text")
-    return content_text(value, settings, place)
 
 
 def _trained(message: Mapping[str, Any], place: Place) -> bool:
@@ -288,14 +259,13 @@ def _parts(content: Any, settings: ImportSettings, place: Place) -> tuple[str, l
             separator = "\n" if texts else ""
             texts.append(separator + content_text(part.get("content"), settings, place))
         elif kind in ("thinking", "reasoning"):
-            thoughts.append(
-                str(next((part[k] for k in ("thinking", "reasoning", "text", "value") if part.get(k)), ""))
-            )
+            held = (part.get(name) for name in ("thinking", "reasoning", "text", "value"))
+            thoughts.append(str(next(filter(None, held), "")))
         elif kind == "redacted_thinking":
             settings.left_out["redacted thinking"] += 1
         else:
             raise place.refuse(f"content part of type {kind!r}: only text can be imported")
-    return "".join(texts), calls, "\n".join(filter(None, thoughts)) if settings.thinking == "keep" else ""
+    return "".join(texts), calls, lines(*thoughts) if settings.thinking == "keep" else ""
 
 
 def _part_text(part: Any, kind: str | None) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from occupancy.importers.episodes import ImportedEpisode, Origin
+from occupancy.importers.episodes import ImportedEpisode, Origin, models_of
 from occupancy.importers.seen import Seen
 from occupancy.record.rows import ContextHash, Key
 
@@ -40,13 +40,12 @@ class Parents:
         number = self._continued.get(parent.episode_id, 0)
         self._continued.put(parent.episode_id, number + 1)
         key = replace(parent, kind="continuation", proposal=parent.rollout, continuation=number)
-        names = [_name(episode, author) for author in ("teacher", "student")]
-        columns = {
-            "policy": names[0],
-            "teacher": names[0],
-            "prefix_policy": names[1],
-            "switch_turn": switch + 1,
-        }
+        teacher, student = (
+            models_of(turn for turn in episode.turns if turn.author == author) or f"imported {author}"
+            for author in ("teacher", "student")
+        )
+        named = {"policy": teacher, "teacher": teacher, "prefix_policy": student}
+        columns = {**named, "switch_turn": switch + 1}
         return replace(episode, origin=Origin(key, parent.episode_id, switch + 1, columns=columns))
 
 
@@ -56,8 +55,3 @@ def _contexts(episode: ImportedEpisode) -> Iterator[str]:
     for turn in episode.turns:
         yield context.context_id
         context.add(turn.text, turn.observation)
-
-
-def _name(episode: ImportedEpisode, author: str) -> str:
-    models = sorted({turn.model for turn in episode.turns if turn.author == author and turn.model})
-    return ", ".join(models) or f"imported {author}"

@@ -33,9 +33,8 @@ def episode_of(
     """
     system = record.get("system")
     before: Prompt = (("system", content_text(system, settings, place)),) if system else ()
-    prompt, turns = read_messages(
-        messages, settings, place, model=str(record.get("model") or ""), prompt=before
-    )
+    model = str(record.get("model") or "")
+    prompt, turns = read_messages(messages, settings, place, model=model, prompt=before)
     prompt = with_tools(prompt, record.get("tools") or record.get("functions"), place)
     if record.get("label") is False and "completion" in record and settings.reward != "label":
         raise place.refuse(
@@ -48,8 +47,7 @@ def episode_of(
         known = name in _USED or name in used or name in (settings.task, settings.reward)
         if not known and value not in (None, []) and not settings.task.startswith(f"{name}."):
             settings.left_out[f"record field {name!r}"] += 1
-    more.setdefault("task_id", None)
-    if more["task_id"] is None:
+    if "task_id" not in more:
         more["task_id"] = task_of(record, settings, place)
     if "R" not in more:
         more["R"] = reward_of(record, settings, place)

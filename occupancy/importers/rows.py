@@ -7,10 +7,10 @@ whose teacher went on after a turn that was cut has no trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportedTurn
+from occupancy.importers.episodes import ImportedEpisode, ImportedTurn, models_of
 from occupancy.importers.parents import Parents
 from occupancy.importers.seen import Seen
 from occupancy.record.errors import DataError
@@ -31,41 +31,31 @@ class Numbers:
 
     def key(self, episode: ImportedEpisode) -> Key:
         """The key of the next episode; the kind is `demo` where the teacher made all turns."""
-        if episode.origin is not None:
-            key = episode.origin.key
-            if key.episode_id in self._named:
-                raise DataError(_twice(episode, self._named.get(key.episode_id)))
-            self._named.put(key.episode_id, episode.where)
-            return key
         task, number = episode.task_id, episode.rollout
+        if episode.origin is not None:
+            self._take(episode.origin.key.episode_id, episode)
+            return episode.origin.key
         if number is None:
             number = self._counted.get(task, 0)
-            while _numbered(task, number) in self._named:
+            while f"{number} {task}" in self._named:
                 number += 1
             self._counted.put(task, number + 1)
         else:
-            name = _numbered(task, number)
-            if number < self._counted.get(task, 0) or name in self._named:
-                raise DataError(_twice(episode, self._named.get(name, "an earlier one")))
-            self._named.put(name, episode.where)
+            self._take(f"{number} {task}", episode, taken=number < self._counted.get(task, 0))
         if {turn.author for turn in episode.turns} == {"teacher"}:
             return Key("demo", task, continuation=number)
         return Key("rollout", task, rollout=number)
 
-
-def _numbered(task: str, number: int) -> str:
-    return f"{number} {task}"
-
-
-def _twice(episode: ImportedEpisode, earlier: str) -> str:
-    name = episode.origin.key.episode_id if episode.origin else f"rollout {episode.rollout}"
-    return (
-        f"{episode.where} and {earlier} are both {name} of task {episode.task_id!r}: the same episode twice?"
-    )
+    def _take(self, name: str, episode: ImportedEpisode, *, taken: bool = False) -> None:
+        if taken or name in self._named:
+            earlier = self._named.get(name, "an earlier one")
+            which = name if episode.origin else f"rollout {episode.rollout} of task {episode.task_id!r}"
+            raise DataError(f"{episode.where} and {earlier} are both {which}: the same episode twice?")
+        self._named.put(name, episode.where)
 
 
 def rows_of(
-    episodes: Sequence[ImportedEpisode],
+    episodes: Iterable[ImportedEpisode],
     *,
     environment: str,
     numbers: Numbers | None = None,
@@ -96,8 +86,7 @@ def output_tokens(turn: ImportedTurn) -> int:
 
 
 def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
-    models = sorted({turn.model for turn in episode.turns if turn.model})
-    name = ", ".join(models) or "imported"
+    name = models_of(episode.turns) or "imported"
     demo = key.kind == "demo"
     cells: dict[str, Any] = {
         "policy": name,
@@ -117,10 +106,7 @@ def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
         R=episode.R,
         status=episode.status,
         error=episode.error,
-        prompt=[
-            {"role": role, "content": text, "author": author}
-            for (role, text), author in zip(episode.prompt, _prompt_authors(episode), strict=True)
-        ],
+        prompt=[{"role": role, "content": text, "author": by} for role, text, by in _prompt(episode)],
         **cells,
     )
 
@@ -150,11 +136,10 @@ def _turns(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
 
 def _trace(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
     """The row of `traces`, where the episode has a turn to train on; the import's end names its recipe."""
-    authors = zip(episode.prompt, _prompt_authors(episode), strict=True)
-    messages: list[Row] = [_prompt_message(role, text, author) for (role, text), author in authors]
+    messages = [_message(role, text, by) for role, text, by in _prompt(episode)]
     own = {t: turn for t, turn in own_turns(episode) if turn.author == "teacher"}
-    targets = {t: turn for t, turn in own.items() if turn.train and is_target(turn.text, turn.finish_reason)}
     whole = [t for t, turn in own.items() if is_target(turn.text, turn.finish_reason)]
+    targets = {t: own[t] for t in whole if own[t].train}
     cut = [t for t, turn in own.items() if turn.finish_reason != "stop"]
     rejected = episode.origin is not None and not episode.origin.accepted
     if not targets or rejected or any(t < whole[-1] for t in cut):
@@ -162,26 +147,24 @@ def _trace(key: Key, episode: ImportedEpisode) -> Iterator[Row]:
     for t, turn in enumerate(episode.turns[: whole[-1]], start=1):
         said = {"role": "assistant", "content": turn.text, "author": turn.author, "train": t in targets}
         messages.append(said if turn.token_ids is None else said | {"token_ids": list(turn.token_ids)})
-        role = _ROLES.get(turn.role, turn.role)
-        messages.append({"role": role, "content": turn.observation, "author": "environment", "train": False})
+        messages.append(_message(turn.role, turn.observation, "environment"))
     yield trace_row(
         key,
         recipe_hash="",
         messages=messages[:-1],  # the reply to the last turn is in no context
         target_turns=len(targets),
-        C_tr=sum(
-            retained_tokens(turn.text, output_tokens(turn), turn.reasoning_tokens)
-            for turn in targets.values()
-        ),
+        C_tr=sum(retained_tokens(t.text, output_tokens(t), t.reasoning_tokens) for t in targets.values()),
     )
 
 
-def _prompt_message(role: str, text: str, author: str) -> Row:
-    """A message before turn 1; an answer shown there is an example, and is not trained on."""
+def _message(role: str, text: str, author: str) -> Row:
+    """A message that is no turn; an answer in a prompt is an example, and is not trained on."""
     author = "student" if role == "assistant" else author
     return {"role": _ROLES.get(role, role), "content": text, "author": author, "train": False}
 
 
-def _prompt_authors(episode: ImportedEpisode) -> Sequence[str]:
+def _prompt(episode: ImportedEpisode) -> Iterator[tuple[str, str, str]]:
+    """(role, text, author) of the messages before turn 1."""
     known = () if episode.origin is None else episode.origin.prompt_authors
-    return known if len(known) == len(episode.prompt) else ["task"] * len(episode.prompt)
+    authors = known if len(known) == len(episode.prompt) else ["task"] * len(episode.prompt)
+    return ((role, text, author) for (role, text), author in zip(episode.prompt, authors, strict=True))

@@ -87,7 +87,8 @@ def write_run(
                 staged.commit(rows)
             if not counted.episodes:
                 raise InputError("no conversation in the files: expected one at least")
-            recipe = _recipe(counted, T_max)
+            name = "pure-bc" if set(counted.kinds) == {"demo"} else "op-short"
+            recipe = preset(name, T_max=max(counted.longest, 1) if T_max is None else T_max)
             _finish(stage, recipe)
             with whole_folder(folder) as draft:
                 create_run(draft, recipe, info)
@@ -114,13 +115,6 @@ def _parts(episodes: Iterable[ImportedEpisode], T_max: int | None) -> Iterable[l
             part, size = [], 0
     if part:
         yield part
-
-
-def _recipe(counted: Imported, T_max: int | None) -> Recipe:
-    alone = set(counted.kinds) == {"demo"}
-    return preset(
-        "pure-bc" if alone else "op-short", T_max=max(counted.longest, 1) if T_max is None else T_max
-    )
 
 
 def _finish(stage: Path, recipe: Recipe) -> None:

@@ -48,9 +48,9 @@ class Columns:
     def require(self, present: Sequence[str], where: str, *, only: Sequence[str] | None = None) -> None:
         """Refuse a table without a needed column, or without one of `only`."""
         for name in self.needed if only is None else only:
-            if [*present].count(name) > 1:
-                raise DataError(f"{where} has {[*present].count(name)} columns {name!r}: rename one of them")
-            if name not in present:
+            if (many := [*present].count(name)) > 1:
+                raise DataError(f"{where} has {many} columns {name!r}: rename one of them")
+            if not many:
                 raise DataError(
                     f"{where} has no column {name!r}, only {', '.join(present)}: map names with "
                     f"--columns trajectory=..,state=..,task=.."
@@ -82,12 +82,7 @@ def ids_of(batch: Any, column: str, names: Names) -> Any:
     """Whole numbers as they are, texts by their number in `names`."""
     import pyarrow as pa
 
-    values = batch.column(column)
-    if values.null_count:
-        raise DataError(
-            f"column {column!r} has an empty cell in row {_first_null(values)} of a batch: fill it or leave "
-            f"the row out"
-        )
+    values = _full(batch, column)
     if pa.types.is_integer(values.type):
         return _plain(values)
     if not pa.types.is_dictionary(values.type):
@@ -98,9 +93,7 @@ def ids_of(batch: Any, column: str, names: Names) -> Any:
     try:
         texts = values.dictionary.to_pylist()
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"column {column!r} holds a text that is no UTF-8 ({error}): write it anew"
-        ) from error
+        raise DataError(f"column {column!r} holds a text that is no UTF-8 ({error}): fix it") from error
     return names.number(codes, texts)
 
 
@@ -108,17 +101,11 @@ def numbers_of(batch: Any, column: str) -> Any:
     """Numbers of a column without empty cells, in the float32 or float64 that holds them exactly."""
     import pyarrow as pa
 
-    values = batch.column(column)
-    if not (
-        pa.types.is_floating(values.type)
-        or pa.types.is_integer(values.type)
-        or pa.types.is_boolean(values.type)
-    ):
-        raise DataError(f"column {column!r} has type {values.type}: expected numbers")
-    if values.null_count:
-        raise DataError(f"column {column!r} has an empty cell in row {_first_null(values)} of a batch")
+    values = _full(batch, column)
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
+        raise DataError(f"column {column!r} has type {values.type}: expected numbers")
     return exact_floats(f"column {column!r}", _plain(values))
 
 
@@ -128,6 +115,10 @@ def _plain(values: Any) -> Any:
     return data[values.offset : values.offset + len(values)]
 
 
-def _first_null(values: Any) -> int:
-    empty: list[bool] = values.is_null().to_pylist()
-    return empty.index(True)
+def _full(batch: Any, column: str) -> Any:
+    """A column; one with an empty cell is refused."""
+    values = batch.column(column)
+    if values.null_count:
+        row = values.is_null().to_pylist().index(True)
+        raise DataError(f"column {column!r} has an empty cell in row {row} of a batch: fill it, or drop it")
+    return values

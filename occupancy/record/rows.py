@@ -27,6 +27,8 @@ Rows = dict[str, list[Row]]
 """Rows by table."""
 KINDS = ("rollout", "continuation", "demo", "handback", "evaluation")
 AUTHORS = ("student", "teacher")
+KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
+"""Columns that every table of episodes has."""
 UNRENDERED = dict.fromkeys(("token_ids", "row_starts", "targets", "target_tokens", "sequence_tokens"))
 """Columns of a trace that are filled when it is rendered."""
 
@@ -63,13 +65,7 @@ class Key:
 
     def columns(self) -> Row:
         """Cells of the key columns."""
-        return {
-            "task_id": self.task_id,
-            "rollout": self.rollout,
-            "proposal": self.proposal,
-            "continuation": self.continuation,
-            "replicate": self.replicate,
-        }
+        return {name: getattr(self, name) for name in KEY}
 
 
 def proposal_row(
@@ -120,31 +116,10 @@ def episode_row(
     seed: int = 0,
     wall_s: float = 0.0,
 ) -> Row:
-    """A row of `episodes`.
+    """A row of `episodes`; DataError where R is outside [0, 1], or a count is negative.
 
-    Args:
-        key: The episode.
-        policy: Who played from the switch on; in a hand-back, after the teacher.
-        environment: Name and version.
-        length: T, all turns, those before the switch included.
-        R: Terminal reward in [0, 1]; None where the episode has none.
-        cluster_id: What errors are clustered by; the task itself by default.
-        status: How the episode ended.
-        prompt: {role, content, author} of each message before turn 1; stored only without a parent.
-        parent: episode_id that the prefix comes from.
-        teacher: Who played the teacher's turns.
-        prefix_policy: Who played before the switch.
-        switch_turn: t', the first turn of the teacher; 0 without one.
-        K: Most teacher turns asked for.
-        teacher_turns: L, teacher turns played.
-        task_kind: Type of the task.
-        phi: Verdict of every continuation filter; None where it cannot be known.
-        error: What failed, in one line.
-        seed: Seed of the environment.
-        wall_s: Wall clock in seconds.
-
-    Raises:
-        DataError: R is outside [0, 1], or a count is negative.
+    The cluster is the task unless named. The prompt, {role, content, author} of each message before turn 1,
+    is stored only without a parent.
     """
     if min(length, switch_turn, K, teacher_turns) < 0:
         raise DataError(
@@ -200,7 +175,7 @@ def turn_row(
         raise DataError(f"turn {t} of {key.episode_id} has author {author!r}: expected student or teacher")
     if t < 1 or output_tokens < 0:
         raise DataError(
-            f"turn {t} of {key.episode_id} has {output_tokens} output tokens: expected t >= 1, tokens >= 0"
+            f"turn {t} of {key.episode_id} has {output_tokens} tokens: expected t >= 1, tokens >= 0"
         )
     return {
         "episode_id": key.episode_id,

@@ -17,11 +17,9 @@ import pyarrow as pa
 SCHEMA_VERSION = 3
 """`Column.since` and `ADDED_TABLES` record what a version added; older runs are read without it."""
 ADDED_TABLES = {"trained_turns": 2}
-KEY = ("task_id", "rollout", "proposal", "continuation", "replicate")
 
 _TEXT, _INT, _LONG, _REAL, _FLAG = pa.large_string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
 _INTS = pa.large_list(_INT)
-_SHARE, _AMOUNT = (0.0, 1.0), (0.0, 1e15)
 
 
 @dataclass(frozen=True)
@@ -49,28 +47,28 @@ def _key() -> tuple[Column, ...]:
     )
 
 
+def _reward(meaning: str) -> Column:
+    return Column("R", _REAL, meaning, nullable=True, within=(0.0, 1.0))
+
+
+def _amount(name: str, meaning: str, type: pa.DataType = _INT, *, nullable: bool = False) -> Column:
+    return Column(name, type, meaning, nullable, within=(0.0, 1e15))
+
+
 _EPISODE_ID = Column("episode_id", _TEXT, "the key as one text, unique in the run")
+_CLUSTER = Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed")
 
 TABLES: dict[str, tuple[Column, ...]] = {
     "proposals": (
         *_key(),
-        Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed"),
+        _CLUSTER,
         Column("recipe_hash", _TEXT, "recipe that proposed"),
         Column("t_prime", _INT, "drawn switch time t', from 1; 0 where none was drawn"),
-        Column(
-            "probability",
-            _REAL,
-            "of the drawn t' given tau; 0 if none was drawn or the teacher decided",
-            within=_AMOUNT,
+        _amount(
+            "probability", "of the drawn t' given tau; 0 if none was drawn or the teacher decided", _REAL
         ),
         Column("T", _INT, "length of the rollout before the switch, in turns"),
-        Column(
-            "R",
-            _REAL,
-            "terminal reward of that rollout; empty where it has none",
-            nullable=True,
-            within=_SHARE,
-        ),
+        _reward("terminal reward of that rollout; empty where it has none"),
         Column("psi", _TEXT, "JSON object: verdict of every prefix filter"),
         Column(
             "outcome",
@@ -83,7 +81,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "episodes": (
         _EPISODE_ID,
         *_key(),
-        Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors; never its seed"),
+        _CLUSTER,
         Column("task_kind", _TEXT, "type of the task, empty where the benchmark has none"),
         Column("kind", _TEXT, "rollout, continuation, demo, handback or evaluation"),
         Column("prefix_policy", _TEXT, "who made the turns before `switch_turn`"),
@@ -94,13 +92,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("K", _INT, "cap on teacher turns; 0 if there is none"),
         Column("teacher_turns", _INT, "teacher turns played, L"),
         Column("length", _INT, "T, all turns of the episode, prefix included"),
-        Column(
-            "R",
-            _REAL,
-            "terminal reward in [0, 1]; empty where the episode has none",
-            nullable=True,
-            within=_SHARE,
-        ),
+        _reward("terminal reward in [0, 1]; empty where the episode has none"),
         Column("status", _TEXT, "how the episode ended; agentloop.types.Status lists the words"),
         Column("error", _TEXT, "failure in one line; empty if there is none"),
         Column("phi", _TEXT, "JSON object: verdict of every continuation filter; null if unknown"),
@@ -120,30 +112,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("observation_hash", _TEXT, "16 hex digits of the observation's BLAKE2b"),
         Column("context_id", _TEXT, "16 hex digits of the BLAKE2b of h_{t-1}, the context before the turn"),
         Column("state_id", _LONG, "environment state before the turn, where there is one", nullable=True),
-        Column(
-            "student_tokens",
-            _INT,
-            "length under the student's tokenizer, if any",
-            nullable=True,
-            within=_AMOUNT,
-        ),
-        Column(
-            "output_tokens",
-            _INT,
-            "output tokens as the provider counts them, reasoning included",
-            within=_AMOUNT,
-        ),
-        Column("reasoning_tokens", _INT, "the part of them that is reasoning", within=_AMOUNT),
-        Column(
-            "prompt_tokens", _INT, "prompt tokens, where the provider says", nullable=True, within=_AMOUNT
-        ),
-        Column(
-            "cached_tokens",
-            _INT,
-            "the part of them read from a cache, likewise",
-            nullable=True,
-            within=_AMOUNT,
-        ),
+        _amount("student_tokens", "length under the student's tokenizer, if any", nullable=True),
+        _amount("output_tokens", "output tokens as the provider counts them, reasoning included"),
+        _amount("reasoning_tokens", "the part of them that is reasoning"),
+        _amount("prompt_tokens", "prompt tokens, where the provider says", nullable=True),
+        _amount("cached_tokens", "the part of them read from a cache, likewise", nullable=True),
         Column("counter", _TEXT, "what counted the tokens: the provider, or a named counter"),
         Column(
             "finish_reason",
@@ -165,11 +138,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("recipe_hash", _TEXT, "recipe that accepted the trace"),
         Column("messages", _TEXT, "JSON list of {role, content, author, train}: context, then continuation"),
         Column("target_turns", _INT, "teacher turns in the trace: the only ones trained on"),
-        Column(
+        _amount(
             "C_tr",
-            _LONG,
             "output tokens of those turns as the provider counts them, without reasoning that it kept apart",
-            within=_AMOUNT,
+            _LONG,
         ),
         Column("token_ids", _INTS, "ids of its training rows, end to end, once rendered", nullable=True),
         Column("row_starts", _INTS, "place in token_ids of each row's first id", nullable=True, since=2),
@@ -204,7 +176,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("task_id", _TEXT, "the task or question"),
         Column("cluster_id", _TEXT, "underlying task, the cluster of standard errors"),
         Column("attempt", _INT, "attempt at the task, from 0"),
-        Column("score", _REAL, "in [0, 1]", within=_SHARE),
+        Column("score", _REAL, "in [0, 1]", within=(0.0, 1.0)),
         Column("status", _TEXT, "how the episode ended"),
     ),
 }

@@ -14,10 +14,10 @@ from occupancy.importers.episodes import ImportSettings
 from occupancy.importers.rows import rows_of
 from occupancy.record.tables import schema
 
-TEACHER = ImportSettings(author="teacher")
+UNSAID, TEACHER = ImportSettings(), ImportSettings(author="teacher")
 
 
-def read_episodes(files, *, format, settings=None):
+def read_episodes(files, *, format, settings=UNSAID):
     return list(importers.read_episodes(formats_of(files, format), settings=settings))
 
 

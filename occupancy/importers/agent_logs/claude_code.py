@@ -6,16 +6,18 @@ the conversation begins anew, with the summary as its prompt: that is an episode
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.files import Place, json_objects, listed, mapping
+from occupancy.importers.files import Place, json_objects, listed, mapping, without
 from occupancy.importers.records import episode_of
 
 Entry = dict[str, Any]
+_NOT_SAID = ("container", "context_management", "stop_sequence", "diagnostics", "stop_details")
+"""Fields of a message that are no part of what was said."""
 
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
@@ -26,12 +28,10 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             settings.left_out["entry of a subagent"] += 1
         else:
             entries[str(entry.get("uuid") or number)] = (entry, place)
-    said = {
-        key: e for key, (e, _) in entries.items() if e.get("type") in ("user", "assistant") and "message" in e
-    }
+    speakers = ("user", "assistant")
+    said = {key: e for key, (e, _) in entries.items() if e.get("type") in speakers and "message" in e}
     if said and not any("parentUuid" in entry for entry in said.values()):  # the stream of `--print`
-        chain: list[str] = list(said)
-        for before, after in itertools.pairwise(chain):
+        for before, after in pairwise(list(said)):
             said[after]["parentUuid"] = before
     first: dict[str, str] = {}
     for key, (entry, _) in entries.items():  # the first entry of the conversation of each
@@ -44,9 +44,8 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         entry, place = entries[last]
         if messages[0].get("role") == "assistant":
             raise place.refuse("no user's message before the first turn: import the session's log instead")
-        task = str(entry.get("sessionId") or entry.get("session_id") or file.name.partition(".")[0]) + (
-            "" if number == 1 else f"/{number}"
-        )
+        session = entry.get("sessionId") or entry.get("session_id") or file.name.partition(".")[0]
+        task = f"{session}" if number == 1 else f"{session}/{number}"
         yield episode_of({}, messages, settings, Place(file, "whole file"), task_id=task, R=None)
 
 
@@ -67,23 +66,16 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
     A model's message is several entries with one id, and parallel calls hang their results beside the path.
     """
     ids = {_id(said[key]) for key in path & set(said)} - {None}
-    calls = {
-        str(p.get("id"))
-        for e in said.values()
-        if _id(e) in ids
-        for p in _blocks(e)
-        if p.get("type") == "tool_use"
-    }
+    made = [part for entry in said.values() if _id(entry) in ids for part in _blocks(entry, "tool_use")]
+    calls = {str(part.get("id")) for part in made}
     messages: list[Entry] = []
     begun: dict[Any, Entry] = {}
     for key, entry in said.items():
-        answers = any(
-            p.get("type") == "tool_result" and str(p.get("tool_use_id")) in calls for p in _blocks(entry)
-        )
+        answers = any(str(part.get("tool_use_id")) in calls for part in _blocks(entry, "tool_result"))
         if key not in path and _id(entry) not in ids and not answers:
             settings.left_out["entry of a branch that was left"] += 1
             continue
-        message = dict(mapping(entry["message"]))
+        message = without(mapping(entry["message"]), *_NOT_SAID)
         if entry.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
             settings.left_out["text of the program in place of a turn"] += 1
             continue
@@ -93,21 +85,19 @@ def _messages(path: set[str], said: Mapping[str, Entry], settings: ImportSetting
             continue
         before["content"] = [*_parts(before.get("content")), *_parts(message.get("content"))]
         before |= {name: message[name] for name in ("usage", "stop_reason") if message.get(name)}
-    for message in messages:
-        for name in ("container", "context_management", "stop_sequence", "diagnostics", "stop_details"):
-            message.pop(name, None)
     return messages
 
 
 def _id(entry: Entry) -> Any:
-    message = entry.get("message")
-    name = mapping(message).get("id")
-    return name if mapping(message).get("role") == "assistant" and isinstance(name, str) else None
+    message = mapping(entry.get("message"))
+    name = message.get("id")
+    return name if message.get("role") == "assistant" and isinstance(name, str) else None
 
 
-def _blocks(entry: Entry) -> list[Mapping[str, Any]]:
-    content = entry["message"].get("content") if isinstance(entry.get("message"), Mapping) else None
-    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+def _blocks(entry: Entry, kind: str) -> list[Mapping[str, Any]]:
+    """The blocks of a kind in an entry's message."""
+    parts = map(mapping, listed(mapping(entry.get("message")).get("content")))
+    return [part for part in parts if part.get("type") == kind]
 
 
 def _parts(content: Any) -> list[Any]:

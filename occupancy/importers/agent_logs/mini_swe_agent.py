@@ -12,7 +12,8 @@ from typing import Any
 
 from occupancy.importers.agent_logs.responses import Message, add_item, items_of
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_records, listed, mapping
+from occupancy.importers.files import Place, json_records, mapping, without
+from occupancy.importers.messages import choice_of
 from occupancy.importers.records import episode_of
 
 STATUSES = {
@@ -71,15 +72,10 @@ def _messages(given: list[Any], settings: ImportSettings, place: Place) -> list[
         elif message["role"] == "exit":
             messages.append({"role": "user", "content": message.get("content")})
         else:
-            plain = {
-                k: v
-                for k, v in message.items()
-                if k not in ("extra", "timestamp", "provider_specific_fields")
-            }
+            plain = without(message, "extra", "timestamp", "provider_specific_fields")
             response = extra.get("response")
             if message["role"] == "assistant" and isinstance(response, Mapping):
                 plain.setdefault("usage", response.get("usage"))
-                choice = mapping(next(iter(listed(response.get("choices"))), None))
-                plain.setdefault("finish_reason", choice.get("finish_reason"))
+                plain.setdefault("finish_reason", choice_of(response).get("finish_reason"))
             messages.append(plain)
     return messages

@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward, reward_of
-from occupancy.importers.files import Place, json_records, listed, mapping
-from occupancy.importers.messages import content_text
+from occupancy.importers.files import Place, first_of, json_records, listed, mapping, without
+from occupancy.importers.messages import choice_of, content_text
 from occupancy.importers.records import episode_of
 
 Message = dict[str, Any]
+_NOT_SAID = "provider_specific_fields"
 _SILENT = (
-    "agent_state_changed",
-    "change_agent_state",
-    "null",
-    "recall",
-    "think_observation",
-    "user_rejected",
+    *("agent_state_changed", "change_agent_state", "null"),
+    *("recall", "think_observation", "user_rejected"),
 )
 
 
@@ -72,22 +69,18 @@ def _completion(
     last = max(other.name for other in file.parent.glob(f"*{file.suffix}"))
     if last != file.name:
         raise place.refuse(f"a conversation has a completion for each turn: give the last alone, {last}")
-    choice = _choice(record["response"])
-    said = {**mapping(choice.get("message")), "finish_reason": choice.get("finish_reason")}
-    said["usage"] = record["response"].get("usage")
-    model = str(record["response"].get("model") or "")
-    tools = field_of(record, "kwargs.tools")
-    messages = [
-        {k: v for k, v in m.items() if k != "provider_specific_fields"} if isinstance(m, Mapping) else m
-        for m in (*record["messages"], said)
-    ]
-    return episode_of(
-        {"tools": tools, "model": model}, messages, settings, place, task_id=file.parent.name or name, R=None
-    )
+    said = (*record["messages"], _said(record["response"]))
+    messages = [without(m, _NOT_SAID) if isinstance(m, Mapping) else m for m in said]
+    facts = {"tools": field_of(record, "kwargs.tools"), "model": record["response"].get("model")}
+    return episode_of(facts, messages, settings, place, task_id=file.parent.name or name, R=None)
 
 
-def _choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
-    return mapping(next(iter(listed(response.get("choices"))), None))
+def _said(response: Mapping[str, Any]) -> Message:
+    """The message of a model's response."""
+    choice = choice_of(response)
+    said = without(mapping(choice.get("message")), _NOT_SAID) | {"role": "assistant"}
+    told = {"model": response.get("model"), "usage": response.get("usage")}
+    return said | told | {"finish_reason": choice.get("finish_reason")}
 
 
 def _messages(events: Sequence[Any], settings: ImportSettings, place: Place) -> tuple[list[Message], Any]:
@@ -130,17 +123,7 @@ def _add_v0(
         if str(response.get("id")) in responses:
             return
         responses.add(str(response.get("id")))
-        choice = _choice(response)
-        said = {k: v for k, v in mapping(choice.get("message")).items() if k != "provider_specific_fields"}
-        messages.append(
-            {
-                **said,
-                "role": "assistant",
-                "model": response.get("model"),
-                "usage": response.get("usage"),
-                "finish_reason": choice.get("finish_reason"),
-            }
-        )
+        messages.append(_said(response))
     elif kind == "message":
         messages.append({"role": "assistant", "content": field_of(event, "args.content")})
     else:
@@ -167,21 +150,12 @@ def _add_v1(
         name = str(event.get("llm_response_id"))
         if name not in responses or messages[-1].get("role") != "assistant":
             responses.add(name)
-            thought = event.get("reasoning_content")
-            messages.append(
-                {
-                    "role": "assistant",
-                    "content": event.get("thought"),
-                    "reasoning_content": thought,
-                    "tool_calls": [],
-                }
-            )
+            said = {"content": event.get("thought"), "reasoning_content": event.get("reasoning_content")}
+            messages.append({"role": "assistant", **said, "tool_calls": []})
         messages[-1]["tool_calls"] = [*listed(messages[-1].get("tool_calls")), call]
     elif kind in ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation"):
         held = mapping(event.get("observation")) or event
-        text = next(
-            (held[k] for k in ("content", "output", "text", "error") if held.get(k) is not None), None
-        )
+        text = first_of(held, "content", "output", "text", "error")
         messages.append({"role": "tool", "content": content_text(text, settings, here)})
     else:
         settings.left_out[f"event {kind!r}"] += 1

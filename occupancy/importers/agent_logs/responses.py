@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from occupancy.importers.episodes import ImportSettings
-from occupancy.importers.files import Place, listed
+from occupancy.importers.files import Place, lines, listed, mapping
 from occupancy.importers.messages import content_text
 
 Message = dict[str, Any]
@@ -23,31 +23,24 @@ def add_item(
     if kind == "message" and item.get("role") != "assistant":
         messages.append({"role": item.get("role"), "content": item.get("content")})
     elif kind.endswith("_output"):
-        messages.append(
-            {"role": "tool", "tool_call_id": item.get("call_id"), "content": _output(item.get("output"))}
-        )
+        reply = {"tool_call_id": item.get("call_id"), "content": _output(item.get("output"))}
+        messages.append({"role": "tool", **reply})
     elif kind == "message":
         _open(messages)["content"] += content_text(item.get("content"), settings, place)
     elif kind == "reasoning":
-        parts = [
-            part
-            for name in ("summary", "content")
-            for part in listed(item.get(name))
-            if isinstance(part, Mapping)
-        ]
+        parts = map(mapping, (*listed(item.get("summary")), *listed(item.get("content"))))
         thought = "\n".join(str(part["text"]) for part in parts if part.get("text"))
         if not thought:
             settings.left_out["encrypted reasoning"] += 1
             return
         message = _open(messages)
-        message["reasoning_content"] = "\n".join(filter(None, (message["reasoning_content"], thought)))
+        message["reasoning_content"] = lines(message["reasoning_content"], thought)
     elif kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
         _open(messages)["tool_calls"].append({"id": item.get("call_id"), "function": function})
     elif kind == "custom_tool_call":
-        _open(messages)["tool_calls"].append(
-            {"custom": {"name": item.get("name"), "input": item.get("input")}}
-        )
+        custom = {"name": item.get("name"), "input": item.get("input")}
+        _open(messages)["tool_calls"].append({"custom": custom})
     elif kind == "local_shell_call":
         _open(messages)["tool_calls"].append({"name": "local_shell", "arguments": item.get("action")})
     elif kind == "web_search_call":

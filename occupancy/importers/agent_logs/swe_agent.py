@@ -10,14 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import (
-    ImportedEpisode,
-    ImportedTurn,
-    ImportSettings,
-    author_of,
-    reward_of,
-)
-from occupancy.importers.files import Place, json_document, listed, mapping
+from occupancy.importers.episodes import ImportedEpisode, ImportedTurn, ImportSettings, author_of, reward_of
+from occupancy.importers.files import Place, json_document, lines, listed, mapping
 from occupancy.importers.messages import Prompt, calls_of, content_text
 from occupancy.record.calls import turn_text, with_thought
 
@@ -56,14 +50,10 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             raise here.refuse("no text under 'response': expected what the model wrote")
         _, calls, reply = said[number - 1] if aligned and number <= len(said) else ("", [], None)
         if not aligned and not step.get("tool_calls") and any(m.get("tool_calls") for m in history):
-            raise here.refuse(
-                "no tool_calls, and `history` has other turns: the step's action cannot be told"
-            )
+            raise here.refuse("no tool_calls, and `history` has other turns: the step's action is unknown")
         calls = calls_of(step.get("tool_calls"), here) or calls
-        thought = content_text(step.get("reasoning_content"), settings, here)
-        text = with_thought(
-            thought if settings.thinking == "keep" else "", turn_text(step["response"], calls)
-        )
+        thought = step.get("reasoning_content") if settings.thinking == "keep" else None
+        text = with_thought(content_text(thought, settings, here), turn_text(step["response"], calls))
         if reply is None:
             reply = content_text(step.get("observation"), settings, here)
         author = author_of(step.get("author"), "", settings, here)
@@ -92,7 +82,7 @@ def _history(
             said.append((text, calls_of(message.get("tool_calls"), here), None))
         elif said:
             before, calls, reply = said[-1]
-            said[-1] = (before, calls, "\n".join(filter(None, (reply, text))))
+            said[-1] = (before, calls, lines(reply, text))
         else:
             prompt.append((str(message.get("role")), text))
     return tuple(prompt), said

@@ -27,7 +27,7 @@ from occupancy.importers.episodes import (
     reward_of,
     task_of,
 )
-from occupancy.importers.files import Place, json_records, listed, mapping
+from occupancy.importers.files import Place, json_records, lines, listed, mapping
 from occupancy.importers.messages import calls_of, content_text, replied, usage_of, with_tools
 from occupancy.importers.results.harbor import NO_VERDICT, TrialResult, result_beside
 from occupancy.record.calls import turn_text, with_thought
@@ -36,15 +36,8 @@ from occupancy.record.rows import KINDS, Key
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
 _NUMBERS = ("rollout", "proposal", "continuation", "replicate")
 EPISODE_CELLS = (
-    "cluster_id",
-    "task_kind",
-    "prefix_policy",
-    "policy",
-    "teacher",
-    "switch_turn",
-    "K",
-    "environment",
-    "seed",
+    *("cluster_id", "task_kind", "prefix_policy", "policy", "teacher"),
+    *("switch_turn", "K", "environment", "seed"),
 )
 """Cells of `episodes` that an exported document names under `extra`, beside the key."""
 TURN_CELLS = ("counter", "parse_status", "state_id", "student_tokens", "logprob")
@@ -56,9 +49,7 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     trial = result_beside(file)
     for root, place in json_records(file, settings.progress):
         if isinstance(root, Mapping) and "trial_name" in root and "steps" not in root:
-            raise place.refuse(
-                "a Harbor result: give the trial's trajectory.json; the result beside it is read"
-            )
+            raise place.refuse("a Harbor result: give the trial's trajectory.json, and this is read too")
         yield from _trajectory(root, settings, place, None, trial)
 
 
@@ -79,9 +70,11 @@ def _trajectory(
         if not isinstance(step, Mapping) or step.get("source") not in ("system", "user", "agent"):
             source = step.get("source") if isinstance(step, Mapping) else step
             raise here.refuse(f"source {source!r}: expected system, user or agent")
-        text = turn_text(
-            content_text(step.get("message"), settings, here), calls_of(step.get("tool_calls"), here)
+        said, calls = (
+            content_text(step.get("message"), settings, here),
+            calls_of(step.get("tool_calls"), here),
         )
+        text = turn_text(said, calls)
         reply = _observation(step.get("observation"), settings, here)
         is_turn = step["source"] == "agent" and (origin is not None or not step.get("is_copied_context"))
         if is_turn and step.get("llm_call_count") != 0:
@@ -89,9 +82,8 @@ def _trajectory(
         elif turns:
             turns[-1] = replied(replied(turns[-1], text), reply, turns[-1].role)
         else:
-            role = str(
-                field_of(step, "extra.role") or ("assistant" if step["source"] == "agent" else step["source"])
-            )
+            by = "assistant" if step["source"] == "agent" else step["source"]
+            role = str(field_of(step, "extra.role") or by)
             prompt += [(role, text)] if text or origin is not None else []
             prompt += [("user", reply)] if reply else []
     if not turns and origin is None:
@@ -153,7 +145,7 @@ def _observation(observation: Any, settings: ImportSettings, place: Place) -> st
         if result is not None and not isinstance(result, Mapping):
             raise place.refuse(f"observation result {result!r}: expected an object")
         texts.append(content_text((result or {}).get("content"), settings, place))
-    return "\n".join(filter(None, texts))
+    return lines(*texts)
 
 
 def _origin(extra: Mapping[str, Any], steps: list[Any]) -> Origin | None:

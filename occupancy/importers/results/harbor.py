@@ -54,9 +54,8 @@ def read_result(result: Mapping[str, Any]) -> TrialResult:
         error = error or NO_VERDICT
     counted = [field_of(part, "agent_result.n_output_tokens") for part in (result, *steps)]
     numbers = [number for number in counted if isinstance(number, int) and not isinstance(number, bool)]
-    return TrialResult(
-        str(result.get("task_name") or ""), rewards, status, error, sum(numbers) if numbers else None
-    )
+    tokens = sum(numbers) if numbers else None
+    return TrialResult(str(result.get("task_name") or ""), rewards, status, error, tokens)
 
 
 def result_beside(file: Path) -> TrialResult | None:
@@ -86,7 +85,6 @@ def trajectories_alone(files: Iterable[Path], left_out: Counter[str]) -> list[Pa
 
 
 def _is_trial(folder: Path) -> bool:
-    alone = not any(
-        folder.glob("*/result.json")
-    )  # a job's folder has the same files, and its trials' folders
+    # The folder of a job has the same files, and below it those of its trials.
+    alone = not any(folder.glob("*/result.json"))
     return alone and (folder / "lock.json").is_file() and (folder / "config.json").is_file()

@@ -12,7 +12,7 @@ from typing import Any
 
 from occupancy.importers.episodes import NO_REWARD, ImportedEpisode, ImportSettings
 from occupancy.importers.files import DOCUMENT_MB, Place, json_document, listed, mapping, parse
-from occupancy.importers.messages import read_messages, usage_of
+from occupancy.importers.messages import choice_of, read_messages, usage_of
 from occupancy.record.finish import read_finish
 
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -143,20 +143,14 @@ def _attached(value: Any, attachments: Any, place: Place) -> Any:
 
 def _with_usage(turns: Any, sample: Mapping[str, Any]) -> Any:
     """Turns with the usage of their model calls, where the events hold one call a turn."""
-    events = sample.get("events")
-    outputs = [
-        event["output"]
-        for event in (events if isinstance(events, list) else ())
-        if isinstance(event, Mapping)
-        and event.get("event") == "model"
-        and isinstance(event.get("output"), Mapping)
-    ]
+    events = map(mapping, listed(sample.get("events")))
+    called = [event.get("output") for event in events if event.get("event") == "model"]
+    outputs = [output for output in called if isinstance(output, Mapping)]
     if len(outputs) != len(turns):
         return turns
     found = []
     for turn, output in zip(turns, outputs, strict=True):
-        choices = listed(output.get("choices")) or [{}]
-        reason = mapping(choices[0]).get("stop_reason")
+        reason = choice_of(output).get("stop_reason")
         end = turn.finish_reason if reason is None else read_finish(reason)
         found.append(replace(turn, finish_reason=end, **usage_of(output.get("usage"), turn.text)))
     return tuple(found)
@@ -172,9 +166,7 @@ def _score(scores: Any, scorer: str, place: Place) -> float | None:
     if not scorer:
         scores = mapping(scores)
         if len(scores) != 1:
-            raise place.refuse(
-                f"scores of {', '.join(scores)}: name the reward's scorer with --reward, or 'none'"
-            )
+            raise place.refuse(f"scores of {', '.join(scores)}: name the reward's with --reward, or 'none'")
         scorer = next(iter(scores))
     found = scores.get(scorer) if isinstance(scores, Mapping) else None
     if not isinstance(found, Mapping):

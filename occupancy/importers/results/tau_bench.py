@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_records, mapping
+from occupancy.importers.files import Place, json_records, mapping, without
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
 
@@ -25,6 +25,8 @@ ENDS = {
     "user_error": "environment_error",
 }
 _USED = ("traj", "info", "trial", "reward", "task_id")
+_NOT_SAID = ("turn_idx", "timestamp", "cost", "raw_data", "requestor", "error", "generation_time_seconds")
+"""Fields of a message that are no part of what was said."""
 
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
@@ -49,23 +51,11 @@ def _simulation(run: Any, model: str, settings: ImportSettings, place: Place) ->
         raise place.refuse(f"termination_reason {end!r}: expected one of {', '.join(ENDS)}")
     messages = []
     for message in run["messages"]:
-        if isinstance(message, Mapping) and (
-            message.get("requestor") == "user"
-            or (message.get("role") == "user" and message.get("tool_calls"))
-        ):
+        said = mapping(message)
+        if said.get("requestor") == "user" or (said.get("role") == "user" and said.get("tool_calls")):
             settings.left_out["tool use of the simulated user"] += 1
-            continue
-        dropped = (
-            "turn_idx",
-            "timestamp",
-            "cost",
-            "raw_data",
-            "requestor",
-            "error",
-            "generation_time_seconds",
-        )
-        plain = isinstance(message, Mapping)
-        messages.append({k: v for k, v in message.items() if k not in dropped} if plain else message)
+        else:
+            messages.append(without(said, *_NOT_SAID) if said else message)
     greeting = ""
     first = mapping(messages[0] if messages else None)
     if first.get("role") == "assistant" and not first.get("usage"):

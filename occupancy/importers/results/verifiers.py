@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of
-from occupancy.importers.files import Place, json_objects, listed, mapping, parse
+from occupancy.importers.files import Place, first_of, json_objects, listed, mapping, parse
 from occupancy.importers.records import episode_of
 
 _USED = ("prompt", "completion", "example_id", "id")
@@ -35,7 +35,7 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         messages = [*_said(record, "prompt", "user", place), *_said(record, "completion", "assistant", place)]
         named = None
         if settings.task != "line" and field_of(record, settings.task) is None:
-            named = next((record[k] for k in ("example_id", "id") if record.get(k) is not None), None)
+            named = first_of(record, "example_id", "id")
         more = {} if named is None else {"task_id": str(named)}
         yield episode_of(record, messages, settings, place, used=_USED, **more)
 
@@ -48,8 +48,7 @@ def _paths(trace: Mapping[str, Any], settings: ImportSettings, place: Place) -> 
     trains = mapping(trace.get("agent")).get("trainable") is not False
     turns = [_turn(node, settings, place.within(f"node {at}")) for at, node in enumerate(nodes)]
     seen: set[int] = set()
-    data = mapping(mapping(trace.get("task")).get("data"))
-    task = next((data[name] for name in ("name", "idx") if data.get(name) is not None), None)
+    task = first_of(mapping(field_of(trace, "task.data")), "name", "idx")
     errors = listed(trace.get("errors"))
     more: dict[str, Any] = {} if task is None or settings.task == "line" else {"task_id": str(task)}
     if errors:
@@ -61,7 +60,7 @@ def _paths(trace: Mapping[str, Any], settings: ImportSettings, place: Place) -> 
     for leaf in sorted(set(range(len(nodes))) - {parent for parent in parents if parent is not None}):
         path = _path(leaf, parents)
         record["tools"] = nodes[path[0]].get("tools") or trace.get("tools")
-        made_by = [at for at in path if mapping(nodes[at].get("message")).get("role") == "assistant"]
+        made_by = [at for at in path if field_of(nodes[at], "message.role") == "assistant"]
         if not made_by:
             settings.left_out["path without a turn"] += 1
             continue
@@ -82,9 +81,8 @@ def _turn(node: Mapping[str, Any], settings: ImportSettings, place: Place) -> di
     for name in _NOT_KEPT:
         if node.get(name):
             settings.left_out[f"node field {name!r}"] += 1
-    ids, mask, logprobs = (
-        _numbers(node.get(name), name, place) for name in ("token_ids", "mask", "logprobs")
-    )
+    read = ("token_ids", "mask", "logprobs")
+    ids, mask, logprobs = (_numbers(node.get(name), name, place) for name in read)
     start = mask.index(1) if 1 in mask else len(mask)
     if len(mask) != len(ids) or not all(mask[start:]):
         raise place.refuse("mask: expected one for each token id, which names the whole turn or nothing")
@@ -108,10 +106,10 @@ def _turn(node: Mapping[str, Any], settings: ImportSettings, place: Place) -> di
 
 def _numbers(given: Any, name: str, place: Place) -> list[Any]:
     numbers = listed(given)
-    whole = name == "token_ids"
-    if not all(
-        isinstance(n, int if whole else int | float) and (not whole or 0 <= n < 2**31) for n in numbers
-    ):
+    fits = all(isinstance(n, int | float) for n in numbers)
+    if name == "token_ids":
+        fits = all(isinstance(n, int) and 0 <= n < 2**31 for n in numbers)
+    if not fits:
         raise place.refuse(f"{name}: expected a list of numbers")
     return numbers
 

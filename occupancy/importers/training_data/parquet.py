@@ -36,14 +36,13 @@ def read_trl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         if {"instruction", "output"} <= set(row) or {"query", "response"} <= set(row):
             yield answer_of(row, settings, place)
             continue
-        if (messages := row.get("messages", row.get("trajectory"))) is not None:
-            pass
-        elif row.get("prompt") is not None and row.get("completion") is not None:
+        messages = row.get("messages", row.get("trajectory"))
+        if messages is None and row.get("prompt") is not None and row.get("completion") is not None:
             messages = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
-        else:
+        if messages is None:
             raise place.refuse(
-                f"columns {', '.join(row)}: expected messages, conversations, prompt and "
-                f"completion, or instruction and output"
+                f"columns {', '.join(row)}: expected messages, conversations, prompt and completion, or "
+                f"instruction and output"
             )
         yield episode_of(row, messages, settings, place, used=_TRL)
 
@@ -65,8 +64,7 @@ def read_verl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]
 
 
 def _responses(row: dict[str, Any], settings: ImportSettings, place: Place) -> Iterator[ImportedEpisode]:
-    prompt, responses = row["prompt"], row["responses"]
-    prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    prompt, responses = _messages(row["prompt"], "user"), row["responses"]
     responses = [responses] if isinstance(responses, str) else responses
     name = settings.reward or next((n for n in (*REWARDS, "score") if row.get(n) is not None), NO_REWARD)
     rewards = None if name == NO_REWARD else field_of(row, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.files import Place, json_objects
+from occupancy.importers.files import Place, json_objects, without
 from occupancy.importers.records import episode_of
 
 
@@ -29,8 +29,5 @@ def conversation_of(record: dict[str, Any], settings: ImportSettings, place: Pla
 def _message(item: Any, place: Place) -> dict[str, Any]:
     if not isinstance(item, dict):
         raise place.refuse(f"{item!r}: expected an object {{from, value}}")
-    message = {name: value for name, value in item.items() if name not in ("from", "value")}
-    return message | {
-        "role": item.get("from", item.get("role")),
-        "content": item.get("value", item.get("content")),
-    }
+    role, content = item.get("from", item.get("role")), item.get("value", item.get("content"))
+    return without(item, "from", "value") | {"role": role, "content": content}

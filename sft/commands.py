@@ -11,11 +11,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from occupancy.record.errors import InputError, MissingExtra, RunError
-from occupancy.record.show import Parser, add_json, command_line, say, show, table
+from occupancy.record.show import Parser, add_json, command_line, progress, say, show, table
 from occupancy.record.specs import Count, Size, option
 from occupancy.record.track import add_track
 
@@ -56,7 +56,7 @@ def run_training(arguments: argparse.Namespace) -> int:
     from occupancy.runs import open_run
     from sft.on_runs import train_on_runs
     from sft.rows import read_classes
-    from sft.screen import Screen, Step
+    from sft.screen import Step, notes
     from sft.settings import Settings, preset
     from sft.world import join
 
@@ -75,12 +75,13 @@ def run_training(arguments: argparse.Namespace) -> int:
     if first and (failures := said_of_failures([failed_traces(open_run(run)) for run in arguments.runs])):
         say(f"train: {failures}")
     with (
-        Screen() as screen,
+        progress("train") if first else nullcontext(lambda *_, **__: None) as advance,
         tracked(tracker, name=arguments.out, config=dataclasses.asdict(settings)) as track,
     ):
+        note = notes()
 
         def each(step: Step) -> None:
-            screen(step)
+            advance(step.step, step.steps, note=note(step))
             track(dataclasses.asdict(step))
 
         found = train_on_runs(
@@ -136,18 +137,15 @@ def _table(report: dict[str, Any]) -> Any:
         ("GPU seconds", f"{report['gpu_s']:.1f}"),
         ("r by tokens / by tasks", f"{report['data']['r_tokens']:.3f} / {report['data']['r_tasks']:.3f}"),
         ("final loss, nats a target", f"{report['final_loss']:.4f}"),
-        ("held-out NLL, nats a target", "nothing held out" if held is None else _change_of(held)),
     ]
-    if held is not None:
-        for depth, (nll, n) in held["by_depth"].items():
-            lines.append((f"  teacher turn {depth} ({n} targets)", f"{nll:.4f}"))
-        for name, (nll, n) in held["by_class"].items():
-            lines.append((f"  {name} ({n} targets)", f"{nll:.4f}"))
+    nll = "held-out NLL, nats a target"
+    if held is None:
+        lines.append((nll, "nothing held out"))
+    else:
+        lines.append((nll, f"{held['nll']:.4f} (before: {held['before']['nll']:.4f})"))
+        parts = {f"teacher turn {depth}": cell for depth, cell in held["by_depth"].items()} | held["by_class"]
+        lines += [(f"  {name} ({n} targets)", f"{mean:.4f}") for name, (mean, n) in parts.items()]
     return table(f"training {report['training_id']}", ("what", "value"), lines, left=("what",))
-
-
-def _change_of(held: dict[str, Any]) -> str:
-    return f"{held['nll']:.4f} (before: {held['before']['nll']:.4f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -11,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
 from occupancy.record.errors import InputError
 from sft.model import DevicePack
 from sft.packing import TrainingRows, make_batch
 from sft.world import World
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -35,22 +37,14 @@ class HeldOut:
 
 def split(rows: TrainingRows, *, share: float, seed: int) -> tuple[TrainingRows, TrainingRows]:
     """(rows to train on, rows held out); a cluster is on one side only, the same for any other data."""
-    kept, out = _sides(rows.clusters, share, seed)
-    if not kept:
+    digests = (hashlib.blake2b(f"{seed}:{c}".encode(), digest_size=8).digest() for c in rows.clusters)
+    limit = int(share * 2**64)
+    held = np.array([int.from_bytes(digest, "big") < limit for digest in digests], bool)
+    if held.all():
         raise InputError(
             f"held_out={share} leaves nothing of {len(rows)} rows to train on: lower it, or add tasks"
         )
-    return rows.take(kept), rows.take(out)
-
-
-def _sides(clusters: Sequence[str], share: float, seed: int) -> tuple[list[int], list[int]]:
-    limit = int(share * 2**64)
-    held: dict[str, bool] = {}
-    for cluster in set(clusters):
-        digest = hashlib.blake2b(f"{seed}:{cluster}".encode(), digest_size=8).digest()
-        held[cluster] = int.from_bytes(digest, "big") < limit
-    index = range(len(clusters))
-    return [i for i in index if not held[clusters[i]]], [i for i in index if held[clusters[i]]]
+    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
 
 
 @torch.no_grad()
@@ -69,10 +63,8 @@ def measure(
     """
     if not len(rows):
         raise InputError("no rows are held out: raise held_out, or add tasks")
-    deepest = int(rows.depth.max())
-    sums = torch.zeros(len(rows.class_names), deepest + 1, dtype=torch.float64, device=world.device)
-    counts = torch.zeros_like(sums)
-    turns = torch.zeros(2, len(rows), deepest + 1, dtype=torch.float64, device=world.device)
+    depths = int(rows.depth.max()) + 1
+    turns = torch.zeros(2, len(rows), depths, dtype=torch.float64, device=world.device)
     was_training = objective.training
     objective.eval()
     for start in range(0, len(rows), batch):
@@ -80,35 +72,35 @@ def measure(
         step = make_batch(rows, index, capacity=capacity, world=world.size)
         for pack in step.of_rank(world.rank, world.size):
             _, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), None)
-            cell = torch.from_numpy(pack.classes.astype(np.int64) * (deepest + 1) + pack.depth)
-            cell = cell.to(world.device)
-            turn = torch.from_numpy(pack.rows.astype(np.int64) * (deepest + 1) + pack.depth)
-            turn = turn.to(world.device)
-            nll = nll.double()
-            for total, place in ((sums, cell), (turns[0], turn)):
-                total.view(-1).index_add_(0, place, nll)
-            for total, place in ((counts, cell), (turns[1], turn)):
-                total.view(-1).index_add_(0, place, torch.ones_like(nll))
+            turn = torch.from_numpy(pack.rows.astype(np.int64) * depths + pack.depth).to(world.device)
+            both = torch.stack([nll.double(), torch.ones_like(nll, dtype=torch.float64)])
+            turns.view(2, -1).index_add_(1, turn, both)
     objective.train(was_training)
-    world.sum(sums, counts, turns)
-    by_turn = _by_turn(turns[0].cpu(), turns[1].cpu(), rows.episodes) if rows.episodes else ()
-    return dataclasses.replace(_report(sums.cpu(), counts.cpu(), rows.class_names), by_turn=by_turn)
+    world.sum(turns)
+    sums, counts = turns.cpu().numpy()
+    return _report(sums, counts, rows)
 
 
-def _by_turn(
-    sums: Tensor, counts: Tensor, episodes: tuple[str, ...]
-) -> tuple[tuple[str, int, float, int], ...]:
-    places = counts.nonzero().tolist()
-    return tuple((episodes[i], j, float(sums[i, j] / counts[i, j]), int(counts[i, j])) for i, j in places)
+def _report(sums: Array, counts: Array, rows: TrainingRows) -> HeldOut:
+    """From the summed NLL and the number of targets of every teacher turn, [n, depths] each."""
+    owner = np.repeat(np.arange(len(rows)), rows.lengths)[rows.targets]
+    classes = np.zeros(counts.shape, np.int64)
+    classes[owner, rows.depth[rows.targets]] = rows.classes[rows.targets]
+    names, (row, depth) = rows.episodes, counts.nonzero()
+    total, targets = sums[row, depth], counts[row, depth]
 
+    def means(group: Array) -> dict[int, tuple[float, int]]:
+        nll, n = np.bincount(group, total), np.bincount(group, targets)
+        return {int(g): (float(nll[g] / n[g]), int(n[g])) for g in np.flatnonzero(n)}
 
-def _report(sums: Tensor, counts: Tensor, names: tuple[str, ...]) -> HeldOut:
-    def cells(axis: int) -> dict[int, tuple[float, int]]:
-        s, n = sums.sum(axis), counts.sum(axis)
-        return {j: (float(s[j] / n[j]), int(n[j])) for j in range(len(n)) if n[j]}
-
-    by_class = {names[c]: cell for c, cell in cells(1).items()}
-    return HeldOut(float(sums.sum() / counts.sum()), int(counts.sum()), cells(0), by_class)
+    turns = zip(row, depth, total / targets, targets, strict=True)
+    return HeldOut(
+        nll=float(total.sum() / targets.sum()),
+        targets=int(targets.sum()),
+        by_depth=means(depth),
+        by_class={rows.class_names[c]: cell for c, cell in means(classes[row, depth]).items()},
+        by_turn=tuple((names[i], int(j), float(nll), int(n)) for i, j, nll, n in turns) if names else (),
+    )
 
 
 def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:

@@ -114,8 +114,6 @@ class Pack:
     """[M]"""
     depth: NDArray[np.int16]
     """[M]"""
-    classes: I32
-    """[M]"""
     rows: I32
     """[M] row that each target is of, as it was given to be packed."""
 
@@ -214,24 +212,7 @@ def make_pack(rows: TrainingRows, index: Sequence[int], *, pad_to: int = 0) -> P
         source=place - 1,
         labels=parts.ids[place].astype(np.int64),
         depth=parts.depth[place],
-        classes=parts.classes[place],
         rows=np.repeat(np.asarray(index, np.int32), parts.target_counts),
-    )
-
-
-def empty_pack(pad_to: int = 0) -> Pack:
-    """A pack without targets, for a GPU that has nothing to do while the others work."""
-    n = max(pad_to, 1)
-    none = np.empty(0, np.int64)
-    return Pack(
-        ids=np.zeros(n, np.int64),
-        positions=np.arange(n, dtype=np.int64),
-        bounds=np.asarray([0, n], np.int32),
-        source=none,
-        labels=none,
-        depth=none.astype(np.int16),
-        classes=none.astype(np.int32),
-        rows=none.astype(np.int32),
     )
 
 
@@ -295,9 +276,9 @@ def make_batch(
     lengths = rows.lengths[np.asarray(index, dtype=np.int64)]
     packs = []
     for b in dealt(even_bins(lengths, capacity, world=world), lengths, world=world):
-        full = int(lengths[b].sum())
-        pad_to = -(-max(full, 1) // PAD) * PAD if pad else 0
-        packs.append(make_pack(rows, [index[k] for k in b], pad_to=pad_to) if b else empty_pack(pad_to))
+        # A GPU that has nothing to do while the others work gets one id, or a whole PAD of them.
+        full = max(int(lengths[b].sum()), 1)
+        packs.append(make_pack(rows, [index[k] for k in b], pad_to=-(-full // PAD) * PAD if pad else full))
     targets = sum(len(p.labels) for p in packs)
     if not targets:
         raise DataError("a batch has no target: the loss would be divided by zero")

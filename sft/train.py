@@ -12,9 +12,10 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +148,10 @@ def _train(job: _Job) -> Trained:
     model = load(job.base, settings, hub=job.hub)
     objective = prepare(model, settings, world)
     optimizer = make_optimizer(objective, settings)
-    kernel = attention.choose(settings.attention, world.device, _working_dtype(settings))
-    progress = _Progress()
-    if resumed:
-        progress = _progress_of(out, checkpoint.load_state(out, objective, optimizer, world))
+    dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
+    kernel = attention.choose(settings.attention, world.device, dtype)
+    loaded = checkpoint.load_state(out, objective, optimizer, world) if resumed else None
+    progress = _progress_of(out, loaded) if resumed else _Progress()
     steps = settings.epochs * math.ceil(len(trained_on) / settings.batch)
     log = _Log(job, steps=steps, kept=progress.step)
 
@@ -167,7 +168,17 @@ def _train(job: _Job) -> Trained:
     gc.collect()
     gc.freeze()
     while progress.epoch < settings.epochs:
-        for batch in _rest_of_epoch(trained_on, settings, progress, world):
+        epoch = batches(
+            trained_on,
+            batch=settings.batch,
+            capacity=settings.pack_tokens,
+            seed=settings.seed,
+            epoch=progress.epoch,
+            world=world.size,
+            # Compiled code is fastest with one shape.
+            pad=settings.kernels == "compile",
+        )
+        for batch in islice(epoch, progress.batch, None):
             started = time.monotonic()
             lr = rate(progress.step, steps, settings)
             nll, norm = optimizer_step(
@@ -188,12 +199,7 @@ def _train(job: _Job) -> Trained:
         progress.epoch += 1
         progress.batch = 0
         name = f"epoch-{progress.epoch:03d}"
-        entry = {
-            "checkpoint": name,
-            "epoch": progress.epoch,
-            "step": progress.step,
-            "held_out": measure(),
-        }
+        entry = {"checkpoint": name, "epoch": progress.epoch, "step": progress.step, "held_out": measure()}
         progress.measured.append(entry)
         if not job.only_result or _is_result(progress, settings):
             checkpoint.export(out / name, objective, job.tokenizer, world)
@@ -260,31 +266,10 @@ def data_hash(rows: TrainingRows) -> str:
     return digest.hexdigest()
 
 
-def _rest_of_epoch(
-    rows: TrainingRows, settings: Settings, progress: _Progress, world: World
-) -> Iterator[Batch]:
-    done = progress.batch
-    whole = batches(
-        rows,
-        batch=settings.batch,
-        capacity=settings.pack_tokens,
-        seed=settings.seed,
-        epoch=progress.epoch,
-        world=world.size,
-        # Compiled code is fastest with one shape.
-        pad=settings.kernels == "compile",
-    )
-    return (batch for k, batch in enumerate(whole) if k >= done)
-
-
-def _progress_of(out: Path, found: dict[str, Any]) -> _Progress:
+def _progress_of(out: Path, found: Any) -> _Progress:
     kinds = parameters(_Progress)
     check_entries(found, kinds, of=f"the progress of {out}")
     return _Progress(**{name: found[name] for name in kinds})
-
-
-def _working_dtype(settings: Settings) -> torch.dtype:
-    return torch.float32 if settings.precision == "fp32" else torch.bfloat16
 
 
 def _open(job: _Job) -> bool:

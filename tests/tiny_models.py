@@ -47,7 +47,7 @@ def random_rows(n: int, *, seed: int = 0, longest: int = 40, classes: int = 2) -
         rng.integers(2, VOCABULARY, len(targets)).astype(np.int32),
         targets,
         depth.astype(np.int16),
-        np.where(targets, rng.integers(0, classes, len(targets)), 0).astype(np.int32),
+        np.where(targets, (np.repeat(np.arange(n), lengths) + depth) % classes, 0).astype(np.int32),
         offsets.astype(np.int64),
         tuple(f"class{c}" for c in range(classes)),
         tuple(f"task{i // 2}" for i in range(n)),

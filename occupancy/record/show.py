@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import math
 import re
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -177,7 +179,7 @@ def table(
 
 @contextmanager
 def progress(name: str) -> Iterator[Advance]:
-    """A bar on standard error; without a terminal a line every EVERY_S seconds."""
+    """A bar on standard error; without a terminal a line every EVERY_S seconds; both with the time left."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     if not sys.stderr.isatty():
@@ -192,13 +194,18 @@ def progress(name: str) -> Iterator[Advance]:
 
 
 def _lines(name: str) -> Advance:
-    shown_at = time.monotonic()
+    shown_at, first = time.monotonic(), (0.0, math.inf)
 
     def advance(done: int, of: int | None, note: str = "") -> None:
-        nonlocal shown_at
-        if time.monotonic() - shown_at >= EVERY_S:
-            shown_at = time.monotonic()
-            whole = "" if of is None else f" of {of:,}"
-            say(f"{name}: {done:,}{whole}{', ' if note else ''}{note}")
+        nonlocal shown_at, first
+        now = time.monotonic()
+        first = min(first, (now, done), key=lambda seen: seen[1])
+        if now - shown_at >= EVERY_S:
+            shown_at = now
+            parts = [f"{done:,}" if of is None else f"{done:,} of {of:,}", note]
+            if of is not None and done > first[1]:
+                each = (now - first[0]) / (done - first[1])
+                parts.append(f"{timedelta(seconds=round((of - done) * each))} left")
+            say(f"{name}: {', '.join(filter(None, parts))}")
 
     return advance

@@ -13,7 +13,7 @@ from toy_world import Corridors, drunk, expert
 from agentloop.types import Answer, Ask, CallFailed, Task
 from analysis.cli import main
 from occupancy.record.recipe import preset
-from occupancy.record.show import printable, safe_console, table
+from occupancy.record.show import printable, progress, safe_console, table
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r[/bold][link=x] end"
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
@@ -34,6 +34,21 @@ def test_control_characters_are_visible_wherever_they_are() -> None:
     assert clean(out.getvalue())
     assert "[/bold]" in out.getvalue(), "and markup is text"
     assert printable("two\nlines\tand é") == "two\nlines\tand é"
+
+
+def test_progress_is_lines_with_the_time_left_or_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("occupancy.record.show.EVERY_S", 0.0)
+    for stream, expected in ((io.StringIO(), "train: 2 of 3, loss .5, 0:00:00 left\n"), (Terminal(), "2/3")):
+        monkeypatch.setattr("sys.stderr", stream)
+        with progress("train") as advance:
+            advance(1, 3, note="loss 1")
+            advance(2, 3, note="loss .5")
+        assert "loss .5" in stream.getvalue()
+        assert expected in stream.getvalue()
 
 
 class Evil(Corridors):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
@@ -23,7 +22,7 @@ from occupancy.record.recipe import preset
 from occupancy.runs import Run, only_writer
 from sft import commands
 from sft.rows import read_classes
-from sft.screen import Screen, Step
+from sft.screen import Step, notes
 from sft.train import train
 
 
@@ -186,29 +185,13 @@ def test_a_training_is_recorded_under_the_runs_own_lock(
     assert json.loads(told.out)["chosen"]
 
 
-def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
-    stream, now = io.StringIO(), [0.0]
-    screen = Screen(stream, every_s=10.0, clock=lambda: now[0])
+def test_the_speed_of_a_training_leaves_out_the_step_that_compiles() -> None:
+    now = [0.0]
+    note, said = notes(lambda: now[0]), []
     for step in range(1, 7):
-        screen(Step(step, 6, 1, 1 / step, 500))
+        said.append(note(Step(step, 6, 1, 1 / step, 500)))
         now[0] += 5.0
-    first, *_, last = stream.getvalue().splitlines()
-    assert "step 1 of 6" in first
-    assert stream.getvalue().count("\n") == 4
-    assert last == "train: step 6 of 6, epoch 1, loss 0.1667, 100 tokens/s, 0:00:00 left"
-
-
-def test_progress_is_a_bar_on_a_terminal() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    with Screen(stream) as screen:
-        for step in (1, 2, 3):
-            screen(Step(step, 3, 1, 0.5, 100))
-    assert "loss 0.5000" in stream.getvalue()
-    assert "3/3" in stream.getvalue()
+    assert (said[0], said[-1]) == ("epoch 1, loss 1.0000", "epoch 1, loss 0.1667, 100 tokens/s")
 
 
 @pytest.mark.parametrize("option", ["--save-every", "--turn-tokens"])

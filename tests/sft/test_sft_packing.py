@@ -76,7 +76,6 @@ def test_a_pack_keeps_each_document_apart(seed: int, pad_to: int) -> None:
         assert (pack.source[inside] + 1 - a).tolist() == np.flatnonzero(rows.targets[own]).tolist()
         assert pack.labels[inside].tolist() == rows.ids[own][rows.targets[own]].tolist()
         assert pack.depth[inside].tolist() == rows.depth[own][rows.targets[own]].tolist()
-        assert pack.classes[inside].tolist() == rows.classes[own][rows.targets[own]].tolist()
     assert len(pack.labels) == int(rows.target_counts[index].sum())
     assert len(pack.ids) == max(pad_to, int(rows.lengths[index].sum())) == int(pack.bounds[-1])
 

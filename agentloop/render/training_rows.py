@@ -9,8 +9,11 @@ sampled from.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -139,26 +142,24 @@ def _drafts(codec: Codec, numbered: Sequence[_Numbered], targets: frozenset[int]
 
 def _append_prompt(codec: Codec, draft: _Draft, text: str, between: Sequence[_Numbered], mark: str) -> None:
     """Append what the template wrote since the last turn; its authors are for the eye only."""
-    bounds: list[tuple[int, int, int, str]] = []
+    found: list[tuple[int, int, int, str]] = []
     cursor = 0
     for i, message in between:
         content = marked(codec, message.content, mark).strip()
         start = text.find(content, cursor) if content else -1
         if start >= 0:
             cursor = start + len(content)
-            bounds.append((start, cursor, i, message.author))
+            found.append((start, cursor, i, message.author))
+
+    def source(start: int) -> tuple[int, str]:
+        at = bisect_right(found, start, key=itemgetter(0)) - 1
+        return found[at][2:] if at >= 0 and start < found[at][1] else (-1, "template")
+
     encoded = encode(codec, text, mark)
-    base, k = len(draft.ids), 0
-    for n, start in enumerate(encoded.starts):
-        while k < len(bounds) and start >= bounds[k][1]:
-            k += 1
-        inside = k < len(bounds) and start >= bounds[k][0]
-        message_index, author = (bounds[k][2], bounds[k][3]) if inside else (-1, "template")
-        last = draft.spans[-1] if draft.spans else None
-        if n and last is not None and (last.message, last.author) == (message_index, author):
-            draft.spans[-1] = Span(last.start, base + n + 1, author, message_index)
-        else:
-            draft.spans.append(Span(base + n, base + n + 1, author, message_index))
+    stop = len(draft.ids)
+    for (index, author), run in groupby(map(source, encoded.starts)):
+        start, stop = stop, stop + sum(1 for _ in run)
+        draft.spans.append(Span(start, stop, author, index))
     draft.ids += encoded.ids
     draft.text += text
 

@@ -71,7 +71,7 @@ class _Serving:
         self._harness = Harness(setup.environments.version, setup.environments.T_max)
         self._committer = Committer(run, done=0, total=0, progress=progress)
         self._desk = Desk(journal, self._begin, serving)
-        self._playing: dict[asyncio.Task[None], Unit] = {}
+        self._playing: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._demos = setup.settings.demo_tasks if setup.settings.pilot else 0
@@ -123,7 +123,7 @@ class _Serving:
         while self._playing:
             for task in self._playing:
                 task.cancel()
-            await asyncio.wait(list(self._playing))
+            await asyncio.wait(self._playing)
 
     def _is_done(self, unit: Key) -> bool:
         return place(unit) in self._units_done
@@ -131,15 +131,16 @@ class _Serving:
     def _begin(self, task: Task, with_demo: bool) -> int:
         """Begin the units of a task that the run does not have yet; returns their number."""
         settings = self._setup.settings
-        keys = keys_of(settings, task.task_id, settings.recipe.n)
+        n = settings.n_of_task.get(task.task_id, settings.recipe.n)
+        keys = keys_of(settings, task.task_id, n)
         if with_demo or self._begun < self._demos:
             keys.append(Key("demo", task.task_id, continuation=0))
         self._begun += 1
         units = [Unit(key, task, next(self._orders)) for key in keys if not self._is_done(key)]
         for unit in units:
             playing = asyncio.create_task(self._play(unit))
-            self._playing[playing] = unit
-            playing.add_done_callback(self._playing.pop)
+            self._playing.add(playing)
+            playing.add_done_callback(self._playing.discard)
         return len(units)
 
     async def _play(self, unit: Unit) -> None:

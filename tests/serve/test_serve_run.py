@@ -51,6 +51,12 @@ def test_the_rows_are_those_of_collect(tmp_path: Path, recipe: Any) -> None:
         assert ours == theirs, table
 
 
+def test_single_tasks_have_proposals_of_their_own_number(tmp_path: Path) -> None:
+    serve_all(tmp_path, setup_of(RECIPE, n_of_task={"corridor/0": 3}), {"corridor/0": 2, "corridor/1": 3})
+    tasks = [row["task_id"] for row in rows(open_run(tmp_path), "proposals")]
+    assert {task: tasks.count(task) for task in tasks} == {"corridor/0": 3, "corridor/1": RECIPE.n}
+
+
 def test_a_run_that_has_lost_its_ledger_is_not_served(tmp_path: Path) -> None:
     """A budget would be counted from nothing again."""
     serve_all(tmp_path, setup_of(RECIPE), {"corridor/0": 2})

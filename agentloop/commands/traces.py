@@ -16,6 +16,7 @@ from occupancy.record.specs import Count, Size, option
 if TYPE_CHECKING:
     from agentloop.render import Codec, LengthRule
     from agentloop.render.traces import RunTrace
+    from occupancy.runs import Run
 
 STYLES = {
     "task": "cyan",
@@ -41,11 +42,11 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     look.add_argument("--status", metavar="WORD", help="only episodes that ended so, e.g. environment_error")
     look.add_argument("--trace", metavar="ID", help="episode_id of one; by default the first --limit")
     look.add_argument("--limit", type=option(Size), default=3, help="most traces to show, 0 = all")
-    look.set_defaults(handler=show_traces)
+    look.set_defaults(handler=_show)
     render = actions.add_parser("render", help="write the traces with their ids and targets as one file")
     _add_rendering(render)
     render.add_argument("--out", required=True, help="Parquet file in the format of the table traces")
-    render.set_defaults(handler=write_traces)
+    render.set_defaults(handler=_render)
 
 
 def _add_rendering(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -59,75 +60,69 @@ def _add_rendering(parser: argparse.ArgumentParser, *, required: bool = True) ->
     add_json(parser)
 
 
-def _rule(arguments: argparse.Namespace) -> LengthRule:
-    from agentloop.render import LengthRule, Overflow
+def _rendering(given: argparse.Namespace) -> tuple[Run, Codec, LengthRule]:
+    from agentloop.render import LengthRule, Overflow, load_codec
+    from occupancy.runs import open_run
 
-    return LengthRule(arguments.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
+    rule = LengthRule(given.row_tokens, given.turn_tokens, Overflow(given.overflow))
+    return open_run(given.run), load_codec(given.tokenizer, hub=given.hub), rule
 
 
-def write_traces(arguments: argparse.Namespace) -> int:
-    """Write the traces of a run, rendered, as one file; the run stays as it is."""
+def _render(given: argparse.Namespace) -> int:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from agentloop.render import load_codec
     from agentloop.render.traces import rendered_traces
     from occupancy.record.drafts import new_file, whole_file
-    from occupancy.runs import open_run
 
-    out = new_file(arguments.out, begins="par1", what="a Parquet file")
-    codec = load_codec(arguments.tokenizer, hub=arguments.hub)
-    table = rendered_traces(open_run(arguments.run), codec, rule=_rule(arguments))
+    out = new_file(given.out, begins="par1", what="a Parquet file")
+    run, codec, rule = _rendering(given)
+    table = rendered_traces(run, codec, rule=rule)
     with whole_file(out) as draft:
         pq.write_table(table, draft, compression="zstd")
-    report = {"out": arguments.out, "traces": len(table)}
+    report = {"out": given.out, "traces": len(table)}
     for name in ("C_tr", "target_tokens", "sequence_tokens"):
         report[name] = pc.sum(table[name]).as_py() or 0
     report["rows"] = len(pc.list_flatten(table["row_starts"]))
-    show(arguments, report, "\n".join(f"{name:<16} {value}" for name, value in report.items()))
+    show(given, report, "\n".join(f"{name:<16} {value}" for name, value in report.items()))
     return 0
 
 
-def show_traces(arguments: argparse.Namespace) -> int:
-    """Print the traces of a run, rendered where a tokenizer is given; or episodes of any kind."""
-    if arguments.tokenizer is None:
-        return _show_episodes(arguments)
-    if arguments.kind or arguments.status:
+def _show(given: argparse.Namespace) -> int:
+    if given.tokenizer is None:
+        return _show_episodes(given)
+    if given.kind or given.status:
         raise InputError(
             "--kind and --status choose episodes, --tokenizer shows traces: give one or the other"
         )
-    from agentloop.render import load_codec
     from agentloop.render.traces import count, render_run
-    from occupancy.runs import open_run
 
-    codec = load_codec(arguments.tokenizer, hub=arguments.hub)
-    traces = list(render_run(open_run(arguments.run), codec, rule=_rule(arguments)))
+    run, codec, rule = _rendering(given)
+    traces = list(render_run(run, codec, rule=rule))
     counts = dataclasses.asdict(count(traces))
-    if arguments.trace:
-        traces = [t for t in traces if t.episode_id == arguments.trace]
+    if given.trace:
+        traces = [trace for trace in traces if trace.episode_id == given.trace]
         if not traces:
-            raise InputError(
-                f"{arguments.run} has no accepted trace {arguments.trace!r}: see its table traces"
-            )
-    shown = [as_json(trace, codec) for trace in traces[: arguments.limit or None]]
-    show(arguments, {"counts": counts, "traces": shown}, lambda: _shown(shown, counts))
+            raise InputError(f"{given.run} has no accepted trace {given.trace!r}: see its table traces")
+    shown = [as_json(trace, codec) for trace in traces[: given.limit or None]]
+    show(given, {"counts": counts, "traces": shown}, lambda: _shown(shown, counts))
     return 0
 
 
-def _show_episodes(arguments: argparse.Namespace) -> int:
+def _show_episodes(given: argparse.Namespace) -> int:
     from agentloop.render.episodes import episodes_of
     from occupancy.runs import open_run
 
-    chosen = {"kind": arguments.kind, "status": arguments.status, "episode_id": arguments.trace}
-    found = episodes_of(open_run(arguments.run), **chosen, limit=arguments.limit)
+    chosen = {"kind": given.kind, "status": given.status, "episode_id": given.trace}
+    found = episodes_of(open_run(given.run), **chosen, limit=given.limit)
     if not found:
         asked = ", ".join(f"{name} {value!r}" for name, value in chosen.items() if value)
         raise InputError(
-            f"{arguments.run} has no episode with {asked}: see its table episodes"
+            f"{given.run} has no episode with {asked}: see its table episodes"
             if asked
-            else f"{arguments.run} has no accepted trace: name a --kind of {', '.join(KINDS)}"
+            else f"{given.run} has no accepted trace: name a --kind of {', '.join(KINDS)}"
         )
-    show(arguments, {"episodes": found}, lambda: _as_text(found))
+    show(given, {"episodes": found}, lambda: _as_text(found))
     return 0
 
 

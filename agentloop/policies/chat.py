@@ -99,7 +99,8 @@ class ChatPolicy:
                 self._secret.hidden(str(error)), kind=kind, retry=kind != "forbidden", billed=billed
             ) from None
         except CallFailed as error:
-            error.args = (self._secret.hidden(str(error)),)
+            error.message = self._secret.hidden(error.message)
+            error.args = (error.message,)
             raise
         # A key in several parts of a message comes together only in the turn; ids would spell it too.
         said = self._secret.hidden(answer.text)

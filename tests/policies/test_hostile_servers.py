@@ -14,15 +14,15 @@ from hostile_server import LOST, MODES, completion, hostile
 from toy_runs import attempts, rows, run_of
 from toy_world import Corridors, drunk
 
-from agentloop.http import open_session, post
+from agentloop.http import Response, open_session, post
 from agentloop.ledger.metered import ServerLost
 from agentloop.policies.by_name import open_policy
-from agentloop.policies.chat import read_answer, read_usage
+from agentloop.policies.chat import ChatPolicy, read_answer, read_usage
 from agentloop.policies.chat_spec import ChatSpec
 from agentloop.policies.secret import Secret
 from agentloop.render.traces import render_run
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
-from agentloop.types import Answer, Ask, CallFailed, Usage
+from agentloop.types import Answer, Ask, CallFailed, Message, Usage
 from occupancy.record.errors import RunError
 from occupancy.record.finish import read_finish, retained_tokens
 from occupancy.record.recipe import preset
@@ -232,6 +232,27 @@ def test_usage_of_zeros_keeps_a_budget(tmp_path: Path) -> None:
 def test_a_key_is_hidden_in_every_form(told: str) -> None:
     assert Secret(KEY).hidden(f"before {told} after") in ("before [key] after", "before Bearer [key] after")
     assert Secret("EMPTY").hidden("EMPTY") == "EMPTY", "no secret, and a word of answers"
+
+
+def test_a_key_that_comes_together_only_in_an_error_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk/proj/0a1B2c3D4e5F6g7H8i9J"
+    body = json.dumps({"error": {"message": f"wrong key {key}"}}).replace("/", "\\/").encode()
+
+    async def answered(*_: Any, **__: Any) -> Response:
+        return Response(200, body, "")
+
+    async def main() -> None:
+        policy = ChatPolicy(SPEC)
+        try:
+            await policy(Ask([Message("user", "go", "task")], 1, 0, env=None))
+        finally:
+            await policy.close()
+
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    monkeypatch.setattr("agentloop.policies.chat.post", answered)
+    with pytest.raises(CallFailed, match=r"wrong key \[key\]") as failed:
+        asyncio.run(main())
+    assert key not in repr(failed.value) + repr(failed.value.args)
 
 
 def test_base64_of_a_key_is_hidden() -> None:

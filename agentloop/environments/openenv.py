@@ -156,9 +156,7 @@ class OpenEnvServer(SeedTasks):
         url: http://HOST:PORT.
         workers: tasks that are open at once; the server has a limit of its own.
         T_max: most turns of an episode.
-        reward: see `Scale`, with `reward_at_0` and `reward_at_1`.
-        reward_at_0: see `Scale`.
-        reward_at_1: see `Scale`.
+        reward, reward_at_0, reward_at_1: see `Scale`.
         system: the system message; by default what the server says of itself and of its actions.
         reset: JSON object of further arguments of every reset.
         timeout_s: seconds for one answer of the server.

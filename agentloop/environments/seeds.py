@@ -60,13 +60,10 @@ class Scale:
 
     def told(self, system: str) -> str:
         """Part of a benchmark's version: what its scores mean, and a system message of the user's own."""
-        scale = (
-            ""
-            if (self.reward_at_0, self.reward_at_1) == (0, 1)
-            else f" {self.reward_at_0:g}..{self.reward_at_1:g}"
-        )
-        words = blake2b(system.encode(), digest_size=4).hexdigest()
-        return f"reward={self.reward}{scale}{f' system={words}' if system else ''}"
+        told = f"reward={self.reward}"
+        if (self.reward_at_0, self.reward_at_1) != (0, 1):
+            told += f" {self.reward_at_0:g}..{self.reward_at_1:g}"
+        return f"{told} system={blake2b(system.encode(), digest_size=4).hexdigest()}" if system else told
 
     def R(self, rewards: Sequence[float]) -> float:
         """R of an episode that is over; EnvironmentFailed where no step had a reward."""

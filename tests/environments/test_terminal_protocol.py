@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from terminal_machine import finished, host_image
 
 from agentloop.environments.terminal.episode import Rules, TerminalEpisode
-from agentloop.environments.terminal.sandbox.launch import Layers
 from agentloop.environments.terminal.sandbox.sandbox import Sandbox, open_sandbox
+from agentloop.environments.terminal.tasks.dockerfile import Built
 from agentloop.environments.terminal.tasks.task import TerminalTask, in_sandbox
 from agentloop.environments.terminal.terminus.prompts import Template, load_template
 from agentloop.environments.terminal.terminus.protocol import (
@@ -218,8 +218,8 @@ def golden(data_dir: Path) -> tuple[str, list[str], list[str]]:
     return messages[0], [*messages[1::2], last], [*messages[2::2], end]
 
 
-async def at_app() -> tuple[Layers, str]:
-    return host_image().layers, "/app"
+async def at_app() -> Built:
+    return Built(host_image().layers, "/app")
 
 
 async def never(sandbox: Sandbox, screen: Screen) -> float:

@@ -4,8 +4,7 @@
 `2.1.2`  `move X to Y`, "You arrive at desk 2.", `help`    the text of alfworld >= 0.4.0
 
 Both play the same worlds. Scores differ, so the grammar is part of every trajectory's environment version.
-The default is 2.1.1: it is the text inside the published game files, and the one that prompts and scores up
-to alfworld 0.3 were made with.
+The default is 2.1.1, with which prompts and scores up to alfworld 0.3 were made.
 """
 
 from __future__ import annotations

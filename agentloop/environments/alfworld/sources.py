@@ -67,8 +67,7 @@ class Packed:
 
     def index(self, split: str) -> dict[str, str]:
         """Task type of every game of a split; only the head of each line is looked at."""
-        heads = (self._head(split, line) for line in self._lines(split))
-        return dict(sorted(heads))
+        return dict(sorted(self._head(split, line) for line in self._lines(split)))
 
     def read(self, split: str, ids: Collection[str]) -> Iterator[Record]:
         """The named games; stops at the last of them."""

@@ -2,8 +2,7 @@
 
 Its faults are those of a small language model here: a lapse, a loop, the wrong receptacle, giving up. Rates
 rise with the number of failures among its last turns, so recovery is harder than keeping on, and a few
-good turns by a teacher lower them again. Everything is drawn from the turn's seed and read from the context:
-the same context and seed give the same turn.
+good turns by a teacher lower them again. The same context and seed give the same turn.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,16 +59,34 @@ def check_sandbox() -> list[Check]:
     """Everything that the local sandbox needs; the last one starts a terminal in one."""
     if sys.platform != "linux":
         return [_seen("Linux", False, sys.platform, "run terminal tasks on Linux, or in a Linux VM")]
-    found = [_kernel(), _namespaces(), _bubblewrap(), _tools(), _groups(), _filter(), *_programs(), _harbor()]
+    release, machine, lacking = platform.release(), platform.machine(), needed_tools()
+    numbers = tuple(int(n) for n in re.findall(r"\d+", release)[:2])
+    newer = f"use Linux {'.'.join(map(str, LEAST_KERNEL))} or newer"
+    tools = f"no {', '.join(lacking)}" if lacking else "unshare, mount, prlimit"
+    known = "use x86_64 or aarch64: no filter is written for other machines"
+    containers = (
+        "only for containers of Harbor (--env-set harbor=docker): docs/terminal.md says how to install it"
+    )
+    found = [
+        _seen("kernel", numbers >= LEAST_KERNEL, release, newer),
+        _namespaces(),
+        _looked_for("bubblewrap", find_bubblewrap, install_command("terminal")),
+        _seen("util-linux", not lacking, tools, "apt-get install util-linux mount"),
+        _groups(),
+        _seen("system call filter", bool(call_filter()), machine, known, needed=False),
+        *_programs(),
+        _looked_for("Harbor", lambda: find_harbor("docker").program, containers, needed=False),
+    ]
     if all(check.good for check in found if check.needed):
         found.append(_start())
     return found
 
 
-def _kernel() -> Check:
-    numbers = tuple(int(n) for n in re.findall(r"\d+", platform.release())[:2])
-    remedy = f"use Linux {'.'.join(map(str, LEAST_KERNEL))} or newer"
-    return _seen("kernel", numbers >= LEAST_KERNEL, platform.release(), remedy)
+def _looked_for(name: str, find: Callable[[], object], remedy: str, *, needed: bool = True) -> Check:
+    try:
+        return _seen(name, True, str(find()), needed=needed)
+    except FewstepsError:
+        return _seen(name, False, "not found", remedy, needed=needed)
 
 
 def _namespaces() -> Check:
@@ -86,19 +105,6 @@ def _namespaces() -> Check:
     return _seen("user namespaces", good, "allowed" if good else "none allowed", remedy)
 
 
-def _bubblewrap() -> Check:
-    try:
-        return _seen("bubblewrap", True, str(find_bubblewrap()))
-    except FewstepsError:
-        return _seen("bubblewrap", False, "not installed", install_command("terminal"))
-
-
-def _tools() -> Check:
-    missing = needed_tools()
-    found = f"no {', '.join(missing)}" if missing else "unshare, mount, prlimit"
-    return _seen("util-linux", not missing, found, "apt-get install util-linux mount")
-
-
 def _groups() -> Check:
     group = make_group(f"{os.getpid()}-doctor", Limits()) if is_root() else None
     if group is not None:
@@ -106,11 +112,6 @@ def _groups() -> Check:
         return _seen("control groups", True, "memory and processes are limited by sandbox")
     remedy = "run as root where control groups can be written: limits are per process otherwise"
     return _seen("control groups", False, "cannot be made", remedy, needed=False)
-
-
-def _filter() -> Check:
-    remedy = "use x86_64 or aarch64: no filter is written for other machines"
-    return _seen("system call filter", bool(call_filter()), platform.machine(), remedy, needed=False)
 
 
 def _programs() -> list[Check]:
@@ -126,16 +127,6 @@ def _programs() -> list[Check]:
         )
         for name, package in PROGRAMS.items()
     ]
-
-
-def _harbor() -> Check:
-    try:
-        return _seen("Harbor", True, find_harbor("docker").program, needed=False)
-    except FewstepsError:
-        remedy = (
-            "only for containers of Harbor (--env-set harbor=docker): docs/terminal.md says how to install it"
-        )
-        return _seen("Harbor", False, "not found", remedy, needed=False)
 
 
 def _start() -> Check:

@@ -1,10 +1,9 @@
-"""A student without a model, whose errors depend on the state of its episode: a whole study runs on a CPU.
+"""A student without a model: it searches and answers, and errs as a small language model does.
 
-Its faults are those of a small language model here: it searches with the whole question, follows a passage
-that is irrelevant, repeats a query, answers before it has read both passages, reads badly, forgets a
-tag. It can name the second paragraph only once it has read the first, unless the question names both.
-Turns that found nothing new raise its rates, so that recovery is harder than keeping on. Everything is drawn
-from the turn's seed and read from the episode: the same context and seed give the same turn.
+It searches with the whole question, follows a passage that is irrelevant, repeats a query, answers before it
+has read both passages, reads badly, forgets a tag. It can name the second paragraph only once it has read the
+first, unless the question names both. Turns that found nothing new raise its rates, so recovery is harder
+than keeping on. The same context and seed give the same turn.
 """
 
 from __future__ import annotations

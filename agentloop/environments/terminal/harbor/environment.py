@@ -24,10 +24,10 @@ from typing import Any
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
 
-from ..sandbox.images import HOST, network_layer, open_image
+from ..sandbox.images import HOST, open_image
 from ..sandbox.limits import Limits, sweep
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_inside, open_sandbox
-from ..tasks.dockerfile import Built, Step, build
+from ..tasks.dockerfile import Built, build
 from ..tasks.folders import BUILD, VERIFIER, networks
 from ..tasks.verifier import open_fork, verifiable
 
@@ -90,8 +90,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
             self.environment_dir,
             open_image(self._image),
             limits=self._limits,
-            salt="harbor",
-            before=(Step("WORKDIR", self.task_env_config.workdir or "/app"),),
+            workdir=self.task_env_config.workdir or "/app",
             network=BUILD in self._networks,
         )
         self._built = verifiable(built, of=self.environment_dir)
@@ -115,9 +114,8 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
         user: str | int | None = None,
     ) -> ExecResult:
         """Run a command; standard output and error come back together, as standard output."""
-        exports = [
-            f"export {name}={shlex.quote(value)}" for name, value in (self._merge_env(env) or {}).items()
-        ]
+        given = self._merge_env(env) or {}
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in given.items()]
         lines = [*exports, *([f"cd {shlex.quote(cwd)} || exit 1"] if cwd else []), command]
         shell = "/bin/bash --login"
         who = self._resolve_user(user)
@@ -173,7 +171,7 @@ class LocalSandbox(BaseEnvironment):  # type: ignore[misc]
     async def _fork(self) -> None:
         assert self._built is not None
         left = self._running()
-        online = network_layer() if VERIFIER in self._networks else None
+        online = VERIFIER in self._networks
         self._sandbox = await self._open.enter_async_context(
             open_fork(left, self._built, limits=self._limits, network=online)
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentloop.types import Answer, Ask, Author, Message, Policy, PolicyFailed, Usage
 from occupancy.importers.results.atif import VERSIONS
+from occupancy.record.drafts import write_whole
 from occupancy.record.errors import InputError
 
 VERSION = "ATIF-v1.7"
@@ -34,7 +35,10 @@ class Trajectory:
             self.write(ask.context)
             answer = await policy(ask)
             self._usage.append((name, answer.usage))
-            self._count()
+            used = [usage for _, usage in self._usage]
+            self._counts.n_output_tokens = sum(usage.output for usage in used)
+            self._counts.n_input_tokens = sum(usage.prompt or 0 for usage in used)
+            self._counts.n_cache_tokens = sum(usage.cached or 0 for usage in used)
             self.write((*ask.context, Message("assistant", answer.text, author)))
             return answer
 
@@ -58,16 +62,8 @@ class Trajectory:
             "agent": {"name": NAME, "version": "terminus-2", "extra": {"instruction": self._instruction}},
             "steps": [{"step_id": number, **step} for number, step in enumerate(steps, start=1)],
         }
-        made = self._file.with_suffix(".new")
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(json.dumps(document, ensure_ascii=False), "utf-8", "surrogateescape")
-        made.replace(self._file)
-
-    def _count(self) -> None:
-        used = [usage for _, usage in self._usage]
-        self._counts.n_output_tokens = sum(usage.output for usage in used)
-        self._counts.n_input_tokens = sum(usage.prompt or 0 for usage in used)
-        self._counts.n_cache_tokens = sum(usage.cached or 0 for usage in used)
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self._file, json.dumps(document))
 
 
 def _step(message: Message, name: str, usage: Usage) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Harbor:
     program: str
     environment: str
     """docker, another name that Harbor knows, or module:Class."""
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str]
 
     @property
     def version(self) -> str:
@@ -92,11 +93,8 @@ class HarborTasks:
     def open(self, task_id: str) -> TerminalTask:
         """A task, ready to be played."""
         folder = self._folders[task_id]
-
-        def opened(mode: str) -> AbstractAsyncContextManager[Place]:
-            return open_trial(self._harbor, folder, mode=mode, timeout_factor=self._timeout_factor)
-
-        return TerminalTask(self.tasks[task_id], folder.instruction, opened, settings=folder.settings)
+        opened = partial(open_trial, self._harbor, folder, timeout_factor=self._timeout_factor)
+        return TerminalTask(self.tasks[task_id], folder.instruction, opened)
 
 
 class Trial:
@@ -131,9 +129,6 @@ class Trial:
             await asyncio.wait_for(self._process.wait(), verifier_s + END_S)
         except TimeoutError:
             raise GradeFailed(f"Harbor did not end in {verifier_s + END_S:g} s") from None
-        return self._read_reward()
-
-    def _read_reward(self) -> float:
         results = sorted((self._folder / "jobs").glob("*/*/result.json"))
         if not results:
             raise GradeFailed(f"Harbor wrote no result: {self.said()}")
@@ -149,7 +144,7 @@ class Trial:
 
 @asynccontextmanager
 async def open_trial(
-    harbor: Harbor, task: Folder, *, mode: str, timeout_factor: float
+    harbor: Harbor, task: Folder, mode: str, *, timeout_factor: float
 ) -> AsyncIterator[Place]:
     """A task in a container of Harbor's; ended, with its container, when the block is left.
 

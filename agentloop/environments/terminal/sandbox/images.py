@@ -123,8 +123,8 @@ def network_layer() -> Layers:
     return Layers((_kept(f"network-{digest}-{_owner()}", fill),))
 
 
-def make_debian(folder: Path, *, suite: str = "bookworm") -> Image:
-    """Make a Debian root file system in `folder` with mmdebstrap; needs root, a network and two minutes.
+def make_debian(folder: Path) -> Image:
+    """Make a Debian 12 root file system in `folder` with mmdebstrap; needs root, a network and two minutes.
 
     Raises:
         InputError: the folder exists, or this is not root.
@@ -135,7 +135,7 @@ def make_debian(folder: Path, *, suite: str = "bookworm") -> Image:
     if not is_root() or shutil.which("mmdebstrap") is None:
         raise InputError("making an image needs root and mmdebstrap: apt-get install mmdebstrap")
     command = ["mmdebstrap", "--variant=minbase", '--aptopt=APT::Sandbox::User "root"']
-    command += [f"--include={','.join(PACKAGES.split())}", suite, str(folder)]
+    command += [f"--include={','.join(PACKAGES.split())}", "bookworm", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(folder, ignore_errors=True)
@@ -159,10 +159,9 @@ def _host() -> Image:
             if Path("/", name).is_dir():
                 (folder / name).symlink_to(f"usr/{name}")
         users = (user.split(":") for user in _USERS.split())
-        _write(folder, _FILES)
         lines = [f"{name}:x:{number}:{number}:{name}:{home}:{shell}\n" for name, number, home, shell in users]
         groups = [f"{name}:x:{number}:\n" for name, number in (g.split(":") for g in _GROUPS.split())]
-        _write(folder, {"etc/passwd": "".join(lines), "etc/group": "".join(groups)})
+        _write(folder, _FILES | {"etc/passwd": "".join(lines), "etc/group": "".join(groups)})
         for name in ("ld.so.cache", "ld.so.conf", "localtime", "debian_version", "os-release"):
             if (source := Path("/etc", name)).is_file():
                 shutil.copyfile(source, folder / "etc" / name)

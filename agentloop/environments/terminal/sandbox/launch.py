@@ -91,8 +91,10 @@ def launch_command(start: Start, *, info: int, ready: int | None, calls: int | N
     written = [f"{folder}/{name}" for name in ("u", "w", "uu", "uw")]
     # Bubblewrap may be where that user cannot look, so its folder is taken along.
     tool = f"{folder}/b"
+    size = f"size={limits.disk_mb}m,nr_inodes={limits.files}"
+    owner = "" if ready is None else f",uid={USER_BASE},gid={USER_BASE}"
     steps = [
-        f"mount -t tmpfs -o {_tmpfs_options(limits, shifted=ready is not None)} tmpfs {folder}",
+        f"mount -t tmpfs -o {size},mode=0755,nosuid,nodev{owner} tmpfs {folder}",
         f"mkdir {' '.join((*places.values(), *written, tool))}",
         f"mount --bind {_quoted(find_bubblewrap().parents[2])} {tool}",
         *(f"mount --bind {_quoted(path)} {place}" for path, place in places.items()),
@@ -114,11 +116,6 @@ def launch_command(start: Start, *, info: int, ready: int | None, calls: int | N
     ends += [] if ready is None else ["--userns-block-fd", str(ready)]
     ends += [] if calls is None else ["--seccomp", str(calls)]
     return ["/bin/sh", "-c", " && ".join(enter), "sandbox", *_options(start, places), *ends, "--", "/bin/sh"]
-
-
-def _tmpfs_options(limits: Limits, *, shifted: bool) -> str:
-    owner = f",uid={USER_BASE},gid={USER_BASE}" if shifted else ""
-    return f"size={limits.disk_mb}m,nr_inodes={limits.files},mode=0755,nosuid,nodev{owner}"
 
 
 def _options(start: Start, places: dict[Path, str]) -> list[str]:

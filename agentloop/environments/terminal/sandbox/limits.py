@@ -16,6 +16,8 @@ from agentloop.awake import awake_clock
 from occupancy.record.specs import Range, check
 
 PREFIX = "fewsteps-"
+REMOVE_S = 5.0
+"""Seconds that processes which are being ended may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Group:
                 return int((folder / "pids.current").read_text())
         return 0
 
-    def remove(self, *, wait_s: float = 5.0) -> None:
+    def remove(self) -> None:
         """Remove the groups; waits for processes that are being ended."""
         clock = awake_clock()
         for folder in self.folders:
@@ -59,7 +61,7 @@ class Group:
                 except FileNotFoundError:
                     break
                 except OSError:
-                    if clock() > wait_s:
+                    if clock() > REMOVE_S:
                         raise
                     time.sleep(0.002)
 

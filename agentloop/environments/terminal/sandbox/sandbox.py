@@ -69,11 +69,6 @@ class Sandbox:
         self._namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
 
     @property
-    def alive(self) -> bool:
-        """Whether its first process runs."""
-        return self._process.returncode is None and Path(f"/proc/{self.pid}/ns/pid").exists()
-
-    @property
     def root(self) -> Path:
         """The sandbox's file system as the machine sees it. Links in it lead anywhere: never follow one."""
         return Path(f"/proc/{self.pid}/root")
@@ -178,12 +173,6 @@ class Sandbox:
                     os.kill(pid, how)
             await asyncio.sleep(0.001)
 
-    def resume(self) -> None:
-        """Let stopped processes run again."""
-        for pid in self.pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
     async def snapshot(self, folder: Path) -> Layers:
         """Copy what was written to `folder` and return the layers of a fork.
 
@@ -195,7 +184,9 @@ class Sandbox:
             for mount, written in self.written.items():
                 await self._copy(written, folder / ("usr" if mount == "/usr" else "root"))
         finally:
-            self.resume()
+            for pid in self.pids():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
         return self.layers.on_top(layers_in(folder))
 
     async def _copy(self, source: Path, target: Path) -> None:
@@ -260,7 +251,6 @@ class Process:
 
     pid: int
     state: str
-    parent: int
     group: int
     terminal: int
     foreground: int
@@ -274,8 +264,8 @@ def process(pid: int) -> Process | None:
     except OSError:
         return None
     # Its name is in brackets and may hold anything.
-    state, parent, group, _, terminal, foreground, *_ = text.rpartition(")")[2].split()
-    return Process(pid, state, int(parent), int(group), int(terminal), int(foreground))
+    state, _, group, _, terminal, foreground, *_ = text.rpartition(")")[2].split()
+    return Process(pid, state, int(group), int(terminal), int(foreground))
 
 
 @asynccontextmanager

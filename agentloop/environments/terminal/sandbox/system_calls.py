@@ -77,10 +77,7 @@ def call_filter(machine: str = "") -> bytes:
     if machine not in _NUMBERS:
         return b""
     architecture, special, _ = _NUMBERS[machine]
-    refuse, missing = (
-        (_RETURN, 0, 0, _REFUSE | errno.EPERM),
-        (_RETURN, 0, 0, _REFUSE | errno.ENOSYS),
-    )
+    refuse, missing = ((_RETURN, 0, 0, _REFUSE | code) for code in (errno.EPERM, errno.ENOSYS))
     code = [
         (_LOAD, 0, 0, 4),
         (_EQUAL, 1, 0, architecture),

@@ -1,10 +1,8 @@
-"""A cheap student whose errors depend on where it is, so that a whole study runs without a model.
+"""A student without a model: it knows the reference command, and errs as a small language model does.
 
-It knows the reference command and errs as a small language model does: it forgets a part of the command,
-looks somewhere else, makes a file that nobody asked for, breaks the JSON, repeats itself, or says too early
-that it is done. Turns that brought nothing raise its rates, so that recovery is harder than keeping on.
-Everything is drawn from the turn's seed and read from the episode: the same context and seed give the same
-turn.
+It forgets a part of the command, looks somewhere else, makes a file that nobody asked for, breaks the JSON,
+repeats itself, or says too early that it is done. Turns that brought nothing raise its rates, so recovery is
+harder than keeping on. The same context and seed give the same turn.
 """
 
 from __future__ import annotations
@@ -97,11 +95,8 @@ def stumble(view: View, context: Sequence[Message], settings: StudentSettings, r
 def failures(context: Sequence[Message], *, memory: int) -> int:
     """How many of the last `memory` turns were no JSON, or repeated the one before."""
     turns = [message.content for message in context if message.role == "assistant"]
-    start = max(0, len(turns) - memory)
-    return sum(
-        bool(parse_turn(turns[i]).error) or (i > 0 and turns[i] == turns[i - 1])
-        for i in range(start, len(turns))
-    )
+    recent = [*zip([None, *turns], turns, strict=False)][-memory:]
+    return sum(turn == before or bool(parse_turn(turn).error) for before, turn in recent)
 
 
 def without_a_part(command: str, rng: random.Random) -> str:
@@ -114,7 +109,6 @@ def without_a_part(command: str, rng: random.Random) -> str:
         drop = rng.randrange(1, len(words)) if len(words) > 1 else 0
         shorter = " ".join(words[:drop] + words[drop + 1 :])
     # A quote or bracket without its partner would leave the shell waiting for more.
-    balanced = all(shorter.count(mark) % 2 == 0 for mark in "'\"`") and shorter.count("(") == shorter.count(
-        ")"
-    )
-    return shorter if shorter.strip() and balanced and not shorter.endswith("\\") else "ls"
+    balanced = all(shorter.count(mark) % 2 == 0 for mark in "'\"`")
+    closed = shorter.count("(") == shorter.count(")")
+    return shorter if shorter.strip() and balanced and closed and not shorter.endswith("\\") else "ls"

@@ -15,7 +15,7 @@ import shlex
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -97,13 +97,7 @@ def read_steps(text: str, *, of: str) -> list[Step]:
 
 
 async def build(
-    context: Path,
-    image: Image,
-    *,
-    limits: Limits,
-    salt: str = "",
-    before: Sequence[Step] = (),
-    network: bool = False,
+    context: Path, image: Image, *, limits: Limits, workdir: str = "/app", network: bool = False
 ) -> Built:
     """The start state that the Dockerfile in `context` describes, built once and kept in the cache.
 
@@ -111,20 +105,19 @@ async def build(
         context: folder of the Dockerfile, from which files are copied.
         image: what takes the place of FROM.
         limits: of every RUN; its time is `BUILD_S`.
-        salt: tells apart builds that differ in something else.
-        before: steps before those of the Dockerfile.
+        workdir: the working folder, where the Dockerfile names none.
         network: whether RUN has the machine's network.
 
     Raises:
         InputError: an instruction that is not supported, or a command that failed; its last words are told.
     """
     file = context / "Dockerfile"
-    steps = [*before, *(read_steps(file.read_text("utf-8"), of=str(file)) if file.exists() else [])]
-    digest = blake2b(
-        f"{FORMAT}\n{image.name}\n{salt}\n{network}\n{content_hash(context)}\n{before!r}".encode(),
-        digest_size=8,
-    )
-    folder = cache_folder("terminal") / f"built-{digest.hexdigest()}"
+    steps = [Step("WORKDIR", workdir)]
+    if file.exists():
+        steps += read_steps(file.read_text("utf-8"), of=str(file))
+    made_of = f"{FORMAT}\n{image.name}\n{network}\n{content_hash(context)}\n{workdir}"
+    digest = blake2b(made_of.encode(), digest_size=8).hexdigest()
+    folder = cache_folder("terminal") / f"built-{digest}"
     async with _alone(folder):
         done = folder / "cwd"
         if not done.exists():
@@ -146,7 +139,7 @@ class _Build:
         self, folder: Path, layers: Layers, context: Path, limits: Limits, network: Layers | None
     ) -> None:
         self.folder, self.layers, self.context, self.network = folder, layers, context, network
-        self.limits = replace(limits, command_s=BUILD_S)
+        self.limits = limits
         self.cwd, self.variables, self.arguments = "/", dict[str, str](), dict[str, str]()
 
     async def run(self, steps: Sequence[Step]) -> None:
@@ -241,7 +234,7 @@ class _Build:
         layers = self.layers.on_top(self.network) if self.network else self.layers
         online = self.network is not None
         async with open_sandbox(layers, limits=self.limits, cwd=self.cwd, network=online) as sandbox:
-            ran = await sandbox.run(f"{exports}set -e\n{command}", shell="/bin/bash")
+            ran = await sandbox.run(f"{exports}set -e\n{command}", shell="/bin/bash", timeout_s=BUILD_S)
             if ran.code:
                 said = ran.output.decode(errors="replace").strip()[-300:]
                 raise InputError(

@@ -16,12 +16,11 @@ from agentloop.types import Task
 from occupancy.record.errors import DataError, InputError, imported
 from occupancy.record.reading import reading
 
-from ..sandbox.images import Image, network_layer
-from ..sandbox.launch import Layers
+from ..sandbox.images import Image
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox
 from ..terminus.screen import Screen
-from .dockerfile import Built, Step, build, content_hash
+from .dockerfile import Built, build, content_hash
 from .task import TerminalTask, in_sandbox
 from .verifier import HARBOR, TERMINAL_BENCH, verifiable, verify
 
@@ -66,33 +65,20 @@ class FolderTasks:
         async def built() -> Built:
             harbor = folder.kind == HARBOR
             context = folder.place / "environment" if harbor else folder.place
-            # Terminal-Bench's folder holds tests and solution too, which no agent may see.
-            place = _table(folder.settings, "environment").get("workdir") if harbor else None
-            ready = (Step("WORKDIR", str(place or "/app")),)
-            made = await build(
-                context,
-                self._image,
-                limits=self._limits,
-                salt=folder.kind,
-                before=ready,
-                network=BUILD in self._network,
-            )
+            workdir = str((harbor and _table(folder.settings, "environment").get("workdir")) or "/app")
+            online = BUILD in self._network
+            made = await build(context, self._image, limits=self._limits, workdir=workdir, network=online)
             return verifiable(made, of=folder.place)
 
-        async def start() -> tuple[Layers, str]:
-            made = await built()
-            return made.layers, made.cwd
-
         async def grade(sandbox: Sandbox, screen: Screen) -> float:
-            online = network_layer() if VERIFIER in self._network else None
+            online = VERIFIER in self._network
             return await verify(sandbox, folder, await built(), limits=self._limits, network=online)
 
         return TerminalTask(
             self.tasks[task_id],
             folder.instruction,
-            in_sandbox(start, grade, limits=self._limits),
+            in_sandbox(built, grade, limits=self._limits),
             agent_s=folder.agent_s,
-            settings=folder.settings,
         )
 
 

@@ -9,18 +9,17 @@ or tell the time of day at which they were made, the other lines that both have 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 
 from agentloop.environments.task_specs import HOW_TO_GET, data_folder
 from agentloop.types import Task
-from occupancy.record.errors import DataError
+from occupancy.importers.files import json_objects
 from occupancy.record.reading import reading
 
 from ..sandbox.changes import find_changes
@@ -29,6 +28,7 @@ from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox, open_sandbox
 from ..terminus.screen import Screen, open_screen
+from .dockerfile import Built
 from .task import SCRATCH, Expected, TerminalTask, in_sandbox
 
 VERSION = "nl2bash-3"
@@ -90,8 +90,8 @@ class NaturalLanguageToBash:
             await sandbox.halt()
             return float(solves(await _result(sandbox, printed), await expected()))
 
-        async def start() -> tuple[Layers, str]:
-            return self._layers(line), "/"
+        async def start() -> Built:
+            return Built(self._layers(line), "/")
 
         return TerminalTask(
             self.tasks[task_id],
@@ -189,18 +189,13 @@ def find_data() -> Path:
 
 
 def _lines(file: Path) -> list[Line]:
+    names = [field.name for field in fields(Line)]
     found = []
     with reading(file, then=HOW_TO_GET["terminal"]):
-        lines = file.read_text("utf-8").splitlines()
-    for number, text in enumerate(lines, start=1):
-        try:
-            raw = json.loads(text)
-            line = Line(raw["id"], raw["fs"], raw["query"], raw["gold"], raw["usable"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(
-                f"{file}, line {number}: {error!r}; expected id, fs, query, gold, usable"
-            ) from None
-        found.append(line)
+        for row, place in json_objects(file):
+            if missing := [name for name in names if name not in row]:
+                raise place.refuse(f"no {missing[0]}: expected {', '.join(names)}")
+            found.append(Line(**{name: row[name] for name in names}))
     return found
 
 

@@ -1,8 +1,4 @@
-"""What a terminal task is, whatever its format: the words, the start state, and how it is graded.
-
-TerminalTask  one task, with how it is opened
-Place         where an open task is played
-"""
+"""What a terminal task is, whatever its format: the words, the start state, and how it is graded."""
 
 from __future__ import annotations
 
@@ -10,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from agentloop.types import EnvironmentFailed, Task
 
-from ..sandbox.launch import VARIABLES, Layers
+from ..sandbox.launch import VARIABLES
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox, open_sandbox
 from ..terminus.screen import Screen, open_screen
+from .dockerfile import Built
 
 HOME = VARIABLES["HOME"]
 SCRATCH = ("/tmp/", "/var/tmp/", f"{HOME}/.")
@@ -70,12 +66,10 @@ class TerminalTask:
     expected: Callable[[], Awaitable[Expected]] | None = None
     agent_s: float | None = None
     """Seconds after which an episode ends, and is graded as it is; None = no limit."""
-    settings: Mapping[str, Any] | None = None
-    """What its folder says beside that: time limits, difficulty."""
 
 
 def in_sandbox(
-    start: Callable[[], Awaitable[tuple[Layers, str]]],
+    start: Callable[[], Awaitable[Built]],
     grade: Callable[[Sandbox, Screen], Awaitable[float]],
     solved: Callable[[Sandbox, Screen], Awaitable[bool]] | None = None,
     *,
@@ -84,7 +78,7 @@ def in_sandbox(
     """How a task is opened in a local sandbox.
 
     Args:
-        start: file system of the start state, and the folder that the terminal starts in.
+        start: the start state.
         grade: `Place.grade`.
         solved: `Place.solved`.
         limits: of the sandbox.
@@ -92,9 +86,9 @@ def in_sandbox(
 
     @asynccontextmanager
     async def opened(mode: str) -> AsyncIterator[Place]:
-        layers, cwd = await start()
-        async with open_sandbox(layers, limits=limits, cwd=cwd) as sandbox:
-            screen = await open_screen(sandbox, mode=mode, cwd=cwd)
+        built = await start()
+        async with open_sandbox(built.layers, limits=limits, cwd=built.cwd) as sandbox:
+            screen = await open_screen(sandbox, mode=mode, cwd=built.cwd)
             asked = partial(solved, sandbox, screen) if solved else None
             yield Place(screen, partial(grade, sandbox, screen), sandbox, asked)
 

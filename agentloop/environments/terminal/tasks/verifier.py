@@ -16,7 +16,6 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from fnmatch import filter as matching
 from glob import escape
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from occupancy.record.errors import InputError
 
-from ..sandbox.images import give_to_sandboxes
+from ..sandbox.images import give_to_sandboxes, network_layer
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox, remove_copies, tail_inside
@@ -62,27 +61,24 @@ def verifiable(start: Built, *, of: Path) -> Built:
     return start
 
 
-async def verify(
-    sandbox: Sandbox, task: Folder, start: Built, *, limits: Limits, network: Layers | None
-) -> float:
+async def verify(sandbox: Sandbox, task: Folder, start: Built, *, limits: Limits, network: bool) -> float:
     """The reward of what is in a sandbox; ends every process in it first.
 
     Args:
         sandbox: the agent's.
         task: the task, with its verifier.
         start: the task's start state.
-        limits: of the verifier; its time is the task's own.
-        network: what a verifier with a network needs; None: it has none.
+        limits: of the verifier, but for its time, which is the task's own.
+        network: whether the verifier has the machine's network.
 
     Raises:
         GradeFailed: the verifier did not end in time, or gave no reward.
     """
-    given = replace(limits, command_s=task.verifier_s)
     harbor = task.kind == HARBOR
     script = "test.sh" if harbor else "run-tests.sh"
     with tempfile.TemporaryDirectory(prefix="fewsteps-tests-") as name:
         tests = _lay_tests(Path(name), task.place, script)
-        async with open_fork(sandbox, start, (tests,), limits=given, network=network) as fork:
+        async with open_fork(sandbox, start, (tests,), limits=limits, network=network) as fork:
             try:
                 # Scripts of Terminal-Bench read the folder of the tests from this variable.
                 command = f"TEST_DIR=/tests bash --login /tests/{script} > /{OUTPUT} 2>&1"
@@ -97,12 +93,7 @@ async def verify(
 
 @asynccontextmanager
 async def open_fork(
-    sandbox: Sandbox,
-    start: Built,
-    above: Sequence[Layers] = (),
-    *,
-    limits: Limits,
-    network: Layers | None,
+    sandbox: Sandbox, start: Built, above: Sequence[Layers] = (), *, limits: Limits, network: bool
 ) -> AsyncIterator[Sandbox]:
     """A sandbox for a verifier: the start state with what the agent left over it, apart from `PROTECTED`.
 
@@ -111,7 +102,7 @@ async def open_fork(
         start: the task's start state; programs on its Dockerfile's PATH are the task's own as well.
         above: layers over what the agent left, the topmost last.
         limits: of the fork.
-        network: what a verifier with a network needs; None: it has none.
+        network: whether it has the machine's network.
     """
     await sandbox.halt()
     folder = Path(tempfile.mkdtemp(prefix="fewsteps-verify-"))
@@ -120,9 +111,9 @@ async def open_fork(
         left = (await sandbox.snapshot(folder / "left")).root[0]
         await _without(left, (*PROTECTED, *_on_path(start.path, start.cwd)))
         layers = start.layers
-        for layer in (Layers((left,)), *above, *([network] if network else [])):
+        for layer in (Layers((left,)), *above, *([network_layer()] if network else [])):
             layers = layers.on_top(layer)
-        async with open_sandbox(layers, limits=limits, network=network is not None) as fork:
+        async with open_sandbox(layers, limits=limits, network=network) as fork:
             await fork.enter(start.cwd)  # the agent may have removed it
             yield fork
     finally:

@@ -100,15 +100,15 @@ def after_commands(parsed: Parsed, seen: str) -> str:
     return seen
 
 
-def shortened(output: str, *, most: int = MOST_BYTES) -> str:
-    """An output of at most `most` bytes of UTF-8: both ends of a longer one, and how much is left out."""
+def shortened(output: str) -> str:
+    """An output of at most `MOST_BYTES`: both ends of a longer one, and how much is left out."""
     data = output.encode("utf-8", "backslashreplace")
-    if len(data) <= most:
+    if len(data) <= MOST_BYTES:
         return output
-    half = most // 2
+    half = MOST_BYTES // 2
     head, tail = (part.decode("utf-8", "ignore") for part in (data[:half], data[-half:]))
     left = len(data) - len(head.encode()) - len(tail.encode())
-    return f"{head}\n[... output limited to {most} bytes; {left} interior bytes omitted ...]\n{tail}"
+    return f"{head}\n[... output limited to {MOST_BYTES} bytes; {left} interior bytes omitted ...]\n{tail}"
 
 
 def turn_text(analysis: str, plan: str, commands: list[tuple[str, float]], *, complete: bool = False) -> str:
@@ -121,26 +121,25 @@ def turn_text(analysis: str, plan: str, commands: list[tuple[str, float]], *, co
     return json.dumps(turn | ({"task_complete": True} if complete else {}), ensure_ascii=False, indent=1)
 
 
+class _Invalid(Exception):
+    """Why nothing of a turn can be played."""
+
+
 def _parse(text: str) -> Parsed:
-    content, warnings = _first_object(text)
-    if not content:
-        return Parsed(error="No valid JSON found in response", warnings=tuple(warnings))
+    warnings: list[str] = []
+    commands: list[Command] = []
+    complete, error = False, ""
     try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        shown = f"Content: {content!r}" if len(content) < 200 else f"Content preview: {content[:100]!r}..."
-        return Parsed(error=f"Invalid JSON: {error} | {shown}", warnings=tuple(warnings))
-    error_found = _check_fields(data, content, warnings)
-    if error_found:
-        return Parsed(error=error_found, warnings=tuple(warnings))
-    complete = data.get("task_complete", False)
-    if isinstance(complete, str):
-        complete = complete.lower() in ("true", "1", "yes")
-    commands, error_found = _commands(data["commands"], warnings)
-    if error_found and complete:
-        warnings.append(error_found)
-        error_found = ""
-    return Parsed(tuple(commands), bool(complete) and not error_found, error_found, tuple(warnings))
+        data = _read_object(text, warnings)
+        said = data.get("task_complete", False)
+        complete = said.lower() in ("true", "1", "yes") if isinstance(said, str) else bool(said)
+        commands = _commands(data["commands"], warnings)
+    except _Invalid as invalid:
+        error = str(invalid)
+    if error and complete:
+        warnings.append(error)
+        error = ""
+    return Parsed(tuple(commands), complete, error, tuple(warnings))
 
 
 def _first_object(text: str) -> tuple[str, list[str]]:
@@ -165,46 +164,52 @@ def _first_object(text: str) -> tuple[str, list[str]]:
     return "", ["No valid JSON object found"]
 
 
-def _check_fields(data: Any, content: str, warnings: list[str]) -> str:
+def _read_object(text: str, warnings: list[str]) -> dict[str, Any]:
+    content, around = _first_object(text)
+    warnings += around
+    if not content:
+        raise _Invalid("No valid JSON found in response")
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        shown = f"Content: {content!r}" if len(content) < 200 else f"Content preview: {content[:100]!r}..."
+        raise _Invalid(f"Invalid JSON: {error} | {shown}") from None
     if not isinstance(data, dict):
-        return "Response must be a JSON object"
-    missing = [name for name in FIELDS if name not in data]
-    if missing:
-        return f"Missing required fields: {', '.join(missing)}"
+        raise _Invalid("Response must be a JSON object")
+    if missing := [name for name in FIELDS if name not in data]:
+        raise _Invalid(f"Missing required fields: {', '.join(missing)}")
     warnings += [
         f"Field '{name}' should be a string" for name in FIELDS[:2] if not isinstance(data[name], str)
     ]
     if not isinstance(data["commands"], list):
-        return "Field 'commands' must be an array"
+        raise _Invalid("Field 'commands' must be an array")
     if not isinstance(data.get("task_complete", False), bool | str):
         warnings.append("Field 'task_complete' should be a boolean or string")
-    places = {name: re.search(rf'"{name}"\s*:', content) for name in FIELDS}
-    known = [name for name in FIELDS if places[name]]
-    found = sorted(known, key=lambda name: places[name].start())  # type: ignore[union-attr]
+    places = {name: at.start() for name in FIELDS if (at := re.search(rf'"{name}"\s*:', content))}
+    known, found = list(places), sorted(places, key=places.__getitem__)
     if found != known:
         warnings.append(
             f"Fields appear in wrong order. Found: {' → '.join(found)}, expected: {' → '.join(known)}"
         )
-    return ""
+    return data
 
 
-def _commands(given: list[Any], warnings: list[str]) -> tuple[list[Command], str]:
+def _commands(given: list[Any], warnings: list[str]) -> list[Command]:
     commands = []
     for i, command in enumerate(given, start=1):
         if not isinstance(command, dict):
-            return [], f"Command {i} must be an object"
+            raise _Invalid(f"Command {i} must be an object")
         if "keystrokes" not in command:
-            return [], f"Command {i} missing required 'keystrokes' field"
+            raise _Invalid(f"Command {i} missing required 'keystrokes' field")
         keystrokes, seconds = command["keystrokes"], command.get("duration", DEFAULT_S)
         if not isinstance(keystrokes, str):
-            return [], f"Command {i} 'keystrokes' must be a string"
+            raise _Invalid(f"Command {i} 'keystrokes' must be a string")
         if "duration" not in command:
             warnings.append(f"Command {i}: Missing duration field, using default {DEFAULT_S}")
         elif not isinstance(seconds, int | float):
             warnings.append(f"Command {i}: Invalid duration value, using default {DEFAULT_S}")
             seconds = DEFAULT_S
-        unknown = [name for name in command if name not in ("keystrokes", "duration")]
-        if unknown:
+        if unknown := [name for name in command if name not in ("keystrokes", "duration")]:
             warnings.append(f"Command {i}: Unknown fields: {', '.join(unknown)}")
         if i < len(given) and not keystrokes.endswith("\n"):
             warnings.append(
@@ -212,7 +217,7 @@ def _commands(given: list[Any], warnings: list[str]) -> tuple[list[Command], str
                 "commands will be concatenated together on the same line."
             )
         commands.append(Command(storable(keystrokes), _seconds(seconds)))
-    return commands, ""
+    return commands
 
 
 def _seconds(given: float) -> float:

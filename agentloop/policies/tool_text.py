@@ -120,7 +120,7 @@ def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
             entry: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
             if calls:
                 named = zip(open_calls, calls, strict=True)
-                entry["tool_calls"] = [_call(id_, name, arguments) for id_, (name, arguments) in named]
+                entry["tool_calls"] = [call_entry(id_, name, arguments) for id_, (name, arguments) in named]
             messages.append(entry)
         elif open_calls:
             replies = message.content.split(NEXT_REPLY)
@@ -154,5 +154,6 @@ def offered_tools(context: Sequence[Message]) -> tuple[list[dict[str, Any]], Seq
     return tools, ((replace(first, content=said),) if said else ()) + tuple(context[1:])
 
 
-def _call(id_: str, name: str, arguments: str) -> Mapping[str, Any]:
+def call_entry(id_: str, name: str, arguments: str) -> dict[str, Any]:
+    """A call in the form of a tool interface."""
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}

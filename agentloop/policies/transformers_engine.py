@@ -62,9 +62,9 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
         manager.start()
         return manager, window
 
-    return TransformersEngine(
-        *await asyncio.to_thread(start, spec.folder), start=start, logprobs=bool(spec.logprobs)
-    )
+    engine = TransformersEngine(start, logprobs=spec.logprobs)
+    await engine.load(spec.folder)
+    return engine
 
 
 class TransformersEngine:
@@ -72,10 +72,10 @@ class TransformersEngine:
 
     seeded = False
 
-    def __init__(
-        self, manager: Any, window: int, *, start: Callable[[str], tuple[Any, int]], logprobs: bool
-    ) -> None:
-        self._manager, self.window, self._start, self._logprobs = manager, window, start, logprobs
+    def __init__(self, start: Callable[[str], tuple[Any, int]], *, logprobs: bool) -> None:
+        self._start, self._logprobs = start, logprobs
+        self._manager: Any = None
+        self.window = 0
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
         """Sample one turn; `seed` changes nothing."""
@@ -106,13 +106,12 @@ class TransformersEngine:
         )
 
     async def load(self, folder: str) -> None:
-        """Load a checkpoint in the place of the old one, with a new cache."""
+        """Load a checkpoint, in the place of the old one and with a new cache."""
         await self.close()
         self._manager = None
         self._manager, self.window = await asyncio.to_thread(self._start, folder)
 
     async def close(self) -> None:
         """Stop the batch."""
-        if self._manager is None:
-            return
-        await asyncio.to_thread(self._manager.stop, block=True, timeout=30.0)
+        if self._manager is not None:
+            await asyncio.to_thread(self._manager.stop, block=True, timeout=30.0)

@@ -54,15 +54,7 @@ _watch = _Watch()
 
 
 def bounded(work: Callable[[], T], *, seconds: float) -> T:
-    """What `work` returns.
-
-    Args:
-        work: called in this thread.
-        seconds: that it may take.
-
-    Raises:
-        TooMuch: it took longer, or more memory than MOST_GB, and was stopped.
-    """
+    """The result of `work`, run in this thread; TooMuch where it took longer, or more memory than MOST_GB."""
     global _watch  # noqa: PLW0603 - one watcher a process
     if (watch := _watch).process != os.getpid():
         watch = _watch = _Watch(process=os.getpid())

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.render.codec import Codec, Reasoning, at_once, beside, limited, pieces, why
-from occupancy.record.errors import InputError, MissingExtra
+from occupancy.record.errors import InputError, imported
+from occupancy.record.finish import REASONING
 
 _PROBE, _NEXT = "ok7", "and8"
 _QUESTION = {"role": "user", "content": "q"}
 _ANSWER = {"role": "assistant", "content": _PROBE}
-_TAG = r"<(?P<tag>think|thinking|thought|reasoning|seed:think)>|\[(?P<square>THINK)\]"
-_OPENED = re.compile(rf"(?:{_TAG})\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,16 @@ def load_codec(folder: str | Path, *, hub: bool = False) -> Codec:
     Raises:
         InputError: no such folder, or a tokenizer or template that cannot be rendered exactly.
     """
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise MissingExtra("transformers", "agents") from error
+    transformers = imported("transformers", "agents")
     if not hub and not Path(folder).is_dir():
         raise InputError(
             f"tokenizer {str(folder)!r} is no folder: name the folder of a saved model (a name on the "
             f"Hugging Face hub needs --hub, or hub=1 in a policy)"
         )
     try:
-        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=not hub, trust_remote_code=False)
+        loaded = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=not hub, trust_remote_code=False
+        )
     except Exception as error:  # a broken tokenizer.json raises a bare Exception in its library
         told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InputError(
@@ -167,7 +165,7 @@ def _written(tokenizer: Any, name: str) -> _Written:
 def _structure(word: str, written: _Written) -> bool:
     """Whether an added token that is not special is the template's own all the same (DeepSeek's roles,
     Qwen's </tool_response>): a tag that the template writes, and none of reasoning."""
-    if not re.fullmatch(r"<\S+>|\[\S+\]", word) or re.fullmatch(_TAG, word.replace("/", "", 1)):
+    if not re.fullmatch(r"<\S+>|\[\S+\]", word) or re.fullmatch(REASONING, word.replace("/", "", 1)):
         return False
     return any(word in text for text in (written.prompt, *written.then.values()))
 
@@ -184,12 +182,8 @@ def _next_speakers(written: _Written, pattern: re.Pattern[str]) -> dict[str, str
 
 
 def _opened(prompt: str) -> Reasoning | None:
-    found = _OPENED.search(prompt)
-    if found is None:
-        return None
-    if found["square"]:
-        return Reasoning("[THINK]", "[/THINK]")
-    return Reasoning(f"<{found['tag']}>", f"</{found['tag']}>")
+    found = re.search(rf"({REASONING})\s*$", prompt)
+    return None if found is None else Reasoning(found[1], f"{found[1][0]}/{found[1][1:]}")
 
 
 def _opening(written: _Written) -> str:

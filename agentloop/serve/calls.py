@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from agentloop.policies.tool_text import NEXT_REPLY, called, calls_in, with_tools
+from agentloop.policies.tool_text import NEXT_REPLY, call_entry, called, calls_in, with_tools
 from agentloop.types import Usage
 from occupancy.record.calls import turn_text
 from occupancy.record.finish import without_reasoning
@@ -221,8 +221,7 @@ def completion(text: str, usage: Usage | None, call: HarnessCall, *, name: str, 
     message: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
     if calls:
         message["tool_calls"] = [
-            {"id": f"call_{t}_{i}", "type": "function", "function": {"name": tool, "arguments": arguments}}
-            for i, (tool, arguments) in enumerate(calls)
+            call_entry(f"call_{t}_{i}", tool, arguments) for i, (tool, arguments) in enumerate(calls)
         ]
     prompt, output = (usage.prompt or 0, usage.output) if usage is not None else (0, 0)
     return {

@@ -13,12 +13,12 @@ CUT = {
 """Finish reasons of a turn that was cut; '' where the server names none."""
 UNKNOWN = "unknown: "
 
-
 _TAGS = "think|thinking|thought|reasoning|seed:think"
 _CLOSED = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]")
-_BEGIN = rf"(?:<(?:{_TAGS})>|\[THINK\])"
-_BEGINS, _BEGUN = re.compile(_BEGIN), re.compile(rf"\s*{_BEGIN}")
-_OPEN = re.compile(rf"{_BEGIN}.*", re.DOTALL)
+REASONING = rf"(?:<(?:{_TAGS})>|\[THINK\])"
+"""Regular expression of what begins a block of reasoning."""
+_BEGINS, _BEGUN = re.compile(REASONING), re.compile(rf"\s*{REASONING}")
+_OPEN = re.compile(rf"{REASONING}.*", re.DOTALL)
 _UNSEEN = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 """Characters that show nothing, and are no blanks to `strip`."""
 

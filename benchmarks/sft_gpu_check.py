@@ -66,8 +66,7 @@ def save(model_config: Any, folder: Path) -> Path:
 def one_batch(base: Path, chosen: Settings, world: World) -> tuple[float, torch.Tensor]:
     """Loss and whole gradient [parameters] of one batch, on the CPU."""
     objective = prepare(load(base, chosen), chosen, world)
-    half = torch.float32 if chosen.precision == "fp32" else torch.bfloat16
-    kernel = attention.choose(chosen.attention, world.device, half)
+    kernel = attention.choose(chosen, world.device)
     rows = rows_of(12)
     batch = make_batch(rows, range(len(rows)), capacity=1024, pad=chosen.kernels == "compile")
     scale = torch.tensor(1 / batch.targets, device=world.device)

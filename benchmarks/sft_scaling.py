@@ -12,21 +12,13 @@ A case is kernels:packs, and :reshard where parameters are gathered anew for eve
 from __future__ import annotations
 
 import argparse
-import gc
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 import torch.distributed as dist
 
-from benchmarks.flops import parameters
-from benchmarks.sft_step import LENGTH, ROWS_A_STEP, Timer, config_of, make_rows, noted, timer_rows
-from sft import attention
-from sft.model import load, prepare
-from sft.optim import make_optimizer, rate
-from sft.packing import batches
+from benchmarks.sft_step import LENGTH, ROWS_A_STEP, Timer, config_of, make_rows, noted, trained
 from sft.settings import Settings
-from sft.train import optimizer_step
 from sft.world import World, join, leave
 
 
@@ -48,41 +40,18 @@ def measured(run: str, chosen: argparse.Namespace, world: World) -> dict[str, An
         precision=chosen.precision,
         reshard="reshard" in more,
     )
-    with world.device:
-        model = load(config, settings)
-    n = parameters(model)
-    objective = prepare(model, settings, own)
-    optimizer = make_optimizer(objective, settings)
-    half = torch.float32 if chosen.precision == "fp32" else torch.bfloat16
-    kernel = attention.choose(chosen.attention, world.device, half)
     timer = Timer(chosen.warm, steps=chosen.steps, profiled=chosen.profile and world.rank == 0)
-    if world.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    losses = []
-    pad = kernels == "compile"
-    steps = batches(
-        rows, batch=batch, capacity=settings.pack_tokens, seed=0, epoch=0, world=own.size, pad=pad
-    )
-    # A collection of Python's garbage would stop one GPU, and with it all others.
-    gc.collect()
-    gc.freeze()
-    for k, step in enumerate(steps):
-        lr = rate(k, chosen.steps, settings)
-        nll, _ = optimizer_step(objective, optimizer, step, lr=lr, clip=1.0, kernel=kernel, world=own)
-        losses.append(nll / step.targets)
-        timer.step(step.ids)
-    report = timer.report(config, n, rows.take(timer_rows(rows, timer, batch)).lengths)
+    report, losses = trained(config, rows, settings, timer, own)
     return {
         "mode": chosen.mode,
         "model": chosen.model,
         "run": run,
         "gpus": world.size,
-        "attention": kernel,
         "precision": chosen.precision,
         **report,
         "tokens_s_a_gpu": round(report["tokens_s"] / own.size, 1),
         "mfu": round(report["mfu"] / own.size, 4),
-        "losses": [round(loss.item(), 6) for loss in losses],
+        "losses": losses,
     }
 
 

@@ -87,7 +87,7 @@ def random_rows(
 
 
 def ours(
-    config: Any, rows: TrainingRows, *, steps: int, timer: Timer, kernel: str, kernels: str, packs: int
+    config: Any, rows: TrainingRows, *, timer: Timer, kernel: str, kernels: str, packs: int, **_: Any
 ) -> dict[str, Any]:
     settings = Settings(
         lr=1e-5,
@@ -99,41 +99,45 @@ def ours(
         kernels=kernels,
         precision="bf16" if DEVICE.type == "cuda" else "fp32",
     )
-    world = World(0, 1, DEVICE)
-    with DEVICE:
+    report, losses = trained(config, rows, settings, timer, World(0, 1, DEVICE))
+    return report | {"loss_first": losses[0], "loss_last": losses[-1]}
+
+
+def trained(
+    config: Any, rows: TrainingRows, settings: Settings, timer: Timer, world: World
+) -> tuple[dict[str, Any], list[float]]:
+    """One epoch of our training: what the timer says and how full packs are; the loss of every step."""
+    with world.device:
         model = load(config, settings)
+    n = parameters(model)
     objective = prepare(model, settings, world)
     optimizer = make_optimizer(objective, settings)
-    chosen = attention.choose(kernel, DEVICE, torch.bfloat16 if DEVICE.type == "cuda" else torch.float32)
-    pad = kernels == "compile"
+    kernel = attention.choose(settings, world.device)
+    if world.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     losses, filled, room = [], 0, 0
+    size, pad = settings.batch, settings.kernels == "compile"
+    steps = -(-len(rows) // size)
+    capacity = settings.pack_tokens
+    # A collection of Python's garbage would stop one GPU, and with it all others.
+    gc.collect()
+    gc.freeze()
     for k, batch in enumerate(
-        batches(rows, batch=ROWS_A_STEP, capacity=LENGTH * packs, seed=0, epoch=0, pad=pad)
+        batches(rows, batch=size, capacity=capacity, seed=0, epoch=0, world=world.size, pad=pad)
     ):
         filled += batch.ids
         room += sum(len(p.ids) for p in batch.packs)
-        nll, _ = optimizer_step(
-            objective,
-            optimizer,
-            batch,
-            lr=rate(k, steps, settings),
-            clip=1.0,
-            kernel=chosen,
-            world=world,
-        )
+        lr = rate(k, steps, settings)
+        nll, _ = optimizer_step(objective, optimizer, batch, lr=lr, clip=1.0, kernel=kernel, world=world)
         losses.append(nll / batch.targets)
         timer.step(batch.ids)
-    lengths = rows.take(timer_rows(rows, timer)).lengths
-    report = timer.report(config, parameters(model), lengths)
-    return report | {
-        "loss_first": losses[0].item(),
-        "loss_last": losses[-1].item(),
-        "packs": len(batch.packs),
-        "pack_fill": round(filled / room, 4),
-    }
+    gc.unfreeze()
+    report = timer.report(config, n, rows.take(timer_rows(rows, timer, size)).lengths)
+    report |= {"attention": kernel, "packs": len(batch.packs), "pack_fill": round(filled / room, 4)}
+    return report, [round(loss.item(), 6) for loss in losses]
 
 
-def timer_rows(rows: TrainingRows, timer: Timer, batch: int = ROWS_A_STEP) -> list[int]:
+def timer_rows(rows: TrainingRows, timer: Timer, batch: int) -> list[int]:
     """The rows of the timed steps, in training order."""
     order = np.random.default_rng([0, 0]).permutation(len(rows)).tolist()
     return order[timer.warm * batch : timer.last * batch]

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from occupancy.record.errors import InputError
+from sft.settings import Settings
 
 NAME = "fewsteps"
 
@@ -54,9 +55,10 @@ def documents(bounds: Any, *, kernel: str, device: torch.device) -> Documents:
     return Documents(kernel, on_device, longest, places if kernel == "sdpa" else (), mask)
 
 
-def choose(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
+def choose(settings: Settings, device: torch.device) -> str:
     """The kernel to use; one that cannot run here is refused, not replaced."""
-    fast = device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
+    wanted, precision = settings.attention, settings.precision
+    fast = device.type == "cuda" and precision != "fp32"
     usable: dict[str, Callable[[], bool]] = {
         "flash": lambda: fast and _flash() is not None,
         "torch": lambda: fast and importlib.util.find_spec("torch.nn.attention.varlen") is not None,
@@ -67,7 +69,7 @@ def choose(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
         return next(name for name, can in usable.items() if can())
     if not usable[wanted]():
         can = [name for name, ok in usable.items() if ok()]
-        raise InputError(f"attention={wanted!r} does not run with {dtype} on {device}: use one of {can}")
+        raise InputError(f"attention={wanted!r} does not run with {precision} on {device}: use one of {can}")
     return wanted
 
 

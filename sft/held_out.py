@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,14 +100,6 @@ def _report(sums: Array, counts: Array, rows: TrainingRows) -> HeldOut:
         by_class={rows.class_names[c]: cell for c, cell in means(classes[row, depth]).items()},
         by_turn=tuple((names[i], int(j), float(nll), int(n)) for i, j, nll, n in turns) if names else (),
     )
-
-
-def choose(measured: Sequence[tuple[str, HeldOut | None]], rule: str) -> str:
-    """The checkpoint that the rule takes: the lowest NLL (the earliest of equals), or the last."""
-    if rule == "last" or any(held is None for _, held in measured):
-        return measured[-1][0]
-    known = [(held.nll, at) for at, (_, held) in enumerate(measured) if held and math.isfinite(held.nll)]
-    return measured[min(known)[1] if known else -1][0]
 
 
 def from_dict(entry: Mapping[str, Any] | None) -> HeldOut | None:

@@ -148,8 +148,7 @@ def _train(job: _Job) -> Trained:
     model = load(job.base, settings, hub=job.hub)
     objective = prepare(model, settings, world)
     optimizer = make_optimizer(objective, settings)
-    dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
-    kernel = attention.choose(settings.attention, world.device, dtype)
+    kernel = attention.choose(settings, world.device)
     loaded = checkpoint.load_state(out, objective, optimizer, world) if resumed else None
     progress = _progress_of(out, loaded) if resumed else _Progress()
     steps = settings.epochs * math.ceil(len(trained_on) / settings.batch)
@@ -344,36 +343,34 @@ class _Log:
         return entries
 
 
-def _chosen(progress: _Progress, rule: str) -> str:
-    return held_out.choose(
-        [(e["checkpoint"], held_out.from_dict(e["held_out"])) for e in progress.measured], rule
-    )
+def _chosen(progress: _Progress, settings: Settings) -> dict[str, Any]:
+    """What `rule` takes of the checkpoints: the lowest finite NLL (the earliest of equals), or the last."""
+    measured = progress.measured
+    if settings.rule == "last" or any(entry["held_out"] is None for entry in measured):
+        return measured[-1]
+    finite = [entry for entry in measured if math.isfinite(entry["held_out"]["nll"])]
+    return min(finite, key=lambda entry: entry["held_out"]["nll"], default=measured[-1])
 
 
 def _is_result(progress: _Progress, settings: Settings) -> bool:
     """Whether the newest checkpoint is the one to keep, as far as this is known."""
     newest = progress.measured[-1]
     by_last = settings.rule == "last" or newest["held_out"] is None
-    return (
-        progress.epoch == settings.epochs
-        if by_last
-        else _chosen(progress, settings.rule) == newest["checkpoint"]
-    )
+    return progress.epoch == settings.epochs if by_last else _chosen(progress, settings) is newest
 
 
 def _finish(
     out: Path, settings: Settings, progress: _Progress, *, rows: TrainingRows, log: _Log, world: World
 ) -> Trained:
-    chosen = _chosen(progress, settings.rule)
-    (held,) = (e["held_out"] for e in progress.measured if e["checkpoint"] == chosen)
+    entry = _chosen(progress, settings)
     if world.rank == 0:
-        choice = {"chosen": chosen, "rule": settings.rule, "from": progress.measured}
+        choice = {"chosen": entry["checkpoint"], "rule": settings.rule, "from": progress.measured}
         write_whole(out / "choice.json", json.dumps(choice, indent=2) + "\n")
     world.wait()
     return Trained(
-        chosen=out / chosen,
+        chosen=out / entry["checkpoint"],
         losses=log.losses(),
-        held_out=held_out.from_dict(held),
+        held_out=held_out.from_dict(entry["held_out"]),
         before=held_out.from_dict(progress.before),
         target_tokens=int(rows.targets.sum()),
         sequence_tokens=len(rows.ids),

@@ -88,9 +88,10 @@ def test_variable_length_kernels_get_tokens_heads_and_bounds(monkeypatch: pytest
 
 
 def test_a_kernel_that_cannot_run_is_refused() -> None:
-    assert attention.choose("auto", CPU, torch.float32) == "sdpa"
-    with pytest.raises(InputError, match=r"use one of \['sdpa'\]"):
-        attention.choose("torch", CPU, torch.float32)
+    settings = sft.preset("hotpotqa").replace(precision="fp32")
+    assert attention.choose(settings, CPU) == "sdpa"
+    with pytest.raises(InputError, match=r"with fp32 on cpu: use one of \['sdpa'\]"):
+        attention.choose(settings.replace(attention="torch"), CPU)
 
 
 def test_a_model_that_caps_its_scores_is_refused() -> None:

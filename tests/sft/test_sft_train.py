@@ -15,11 +15,11 @@ import torch
 from tiny_models import random_rows, tiny_config
 
 from occupancy.record.errors import DataError, InputError, RunError
-from sft.held_out import choose, measure, split
+from sft.held_out import measure, split
 from sft.model import load, prepare
 from sft.optim import clip_gradients, rate
 from sft.settings import PRESETS, Settings
-from sft.train import train
+from sft.train import _chosen, _Progress, train
 from sft.world import World
 
 
@@ -176,18 +176,19 @@ def test_a_cluster_is_never_on_both_sides() -> None:
     assert set(split(rows.take(range(10)), share=0.4, seed=7)[1].clusters) <= set(held.clusters)
 
 
-def test_the_checkpoint_with_the_lowest_held_out_loss_is_chosen() -> None:
-    rows = random_rows(4)
-    chosen = settings()
-    held = measure(
-        prepare(load(tiny_config(), chosen), chosen, CPU), rows, capacity=64, kernel="sdpa", world=CPU
-    )
-    from dataclasses import replace
-
-    found = [("a", replace(held, nll=2.0)), ("b", replace(held, nll=1.0)), ("c", replace(held, nll=1.0))]
-    assert choose(found, "held_out_nll") == "b"
-    assert choose([("0", replace(held, nll=math.nan)), *found], "held_out_nll") == "b"
-    assert choose(found, "last") == "c"
+@pytest.mark.parametrize(
+    ("nll", "rule", "chosen"),
+    [
+        ((math.nan, 2.0, 1.0, 1.0), "held_out_nll", 2),
+        ((math.nan, math.nan), "held_out_nll", 1),
+        ((2.0, 1.0, 1.0), "last", 2),
+    ],
+)
+def test_the_checkpoint_with_the_lowest_held_out_loss_is_chosen(
+    nll: tuple[float, ...], rule: str, chosen: int
+) -> None:
+    measured = [{"held_out": {"nll": value}} for value in nll]
+    assert _chosen(_Progress(measured=measured), settings(rule=rule)) is measured[chosen]
 
 
 @pytest.mark.parametrize("rule", ["held_out_nll", "last"])

@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-MOST_S = 0.1
-"""Seconds that one look at the clock adds at most."""
 
-
-def awake_clock(most_s: float = MOST_S) -> Callable[[], float]:
+def awake_clock(most_s: float = 0.1) -> Callable[[], float]:
     """A clock of seconds in which its reader was awake.
 
     On a machine that stalls for a minute nothing has been watched for that minute: what is waited for had no

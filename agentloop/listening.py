@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from occupancy.record.errors import RunError, imported
 
@@ -38,7 +38,7 @@ class Unreadable(Exception):
 
 async def body_of(request: web.Request) -> bytes:
     """The body of a request; Unreadable where it is compressed, too large, too slow or broken."""
-    aio = web_of("agents")
+    aio = imported("aiohttp.web", "agents")
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise Unreadable(415, "Content-Encoding: expected the JSON itself, not compressed")
     try:
@@ -71,7 +71,7 @@ async def listening(
     Raises:
         RunError: the address is taken, or is none of this machine's.
     """
-    aio = web_of("agents")
+    aio = imported("aiohttp.web", "agents")
     # Bodies stay as they were sent: one that is no gzip would fail inside aiohttp, with a traceback.
     runner: web.AppRunner = aio.AppRunner(
         app, access_log=None, logger=_LOG, auto_decompress=False, shutdown_timeout=END_S
@@ -89,11 +89,6 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     """Set the event at SIGTERM or SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-
-def web_of(extra: str) -> Any:
-    """aiohttp's server; MissingExtra, which names `extra`, without it."""
-    return imported("aiohttp.web", extra)
 
 
 def _bad_messages() -> tuple[type[Exception], ...]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from toy_world import Corridors
 
-from agentloop.environments.task_specs import drawn, parse_spec, read_ids
+from agentloop.environments.task_specs import named_ids
 from agentloop.types import Task
 
 SPLITS = {"train": 400, "valid": 40}
@@ -18,11 +17,7 @@ class Streets(Corridors):
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:
         every = {split: [f"{split}/{i}" for i in range(n)] for split, n in SPLITS.items()}
-        if spec.startswith("@"):
-            ids = read_ids(Path(spec[1:]))
-        else:
-            part = parse_spec(spec, splits=tuple(SPLITS))
-            ids = drawn(every[part.split], part, seed=f"{part.split}/{seed}")
+        ids = named_ids(spec, lambda part: every[part.split], splits=tuple(SPLITS), seed=seed)
         return [Task(one, one, one.partition("/")[0], "walk") for one in ids]
 
 

@@ -11,22 +11,11 @@ from collections.abc import Iterator
 
 from agentloop.render.episodes import Record, histories
 from occupancy.importers.results.atif import EPISODE_CELLS, TURN_CELLS
+from occupancy.record.tables import KEY
 from occupancy.runs import Run
 
 VERSION = "ATIF-v1.7"
-_KEY = (
-    "task_id",
-    "kind",
-    "rollout",
-    "proposal",
-    "continuation",
-    "replicate",
-    "parent",
-    "teacher_turns",
-    "status",
-    "error",
-    "R",
-)
+_CELLS = (*KEY, "kind", "parent", "teacher_turns", "status", "error", "R", *EPISODE_CELLS)
 
 
 def documents(run: Run) -> Iterator[Record]:
@@ -64,7 +53,7 @@ def _document(episode: Record, prompt: list[Record], played: list[Record], run: 
             "total_cached_tokens": sum(turn["cached_tokens"] or 0 for turn in mine),
             "total_steps": len(steps),
         },
-        "extra": {name: episode[name] for name in (*_KEY, *EPISODE_CELLS)},
+        "extra": {name: episode[name] for name in _CELLS},
     }
 
 

@@ -6,22 +6,21 @@ here. The mask is true for what is trained on; the model of a node's call is the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentloop.export.trainers import Exporter
 from agentloop.render.types import TraceMessage, TrainingRow
 from occupancy.record.rows import Row
+from occupancy.runs import Run
 
 
-def verifiers(codec: Any, episodes: Mapping[str, Row]) -> Exporter:
-    """Rows of traces.jsonl under a tokenizer and its template.
-
-    Args:
-        codec: of the student.
-        episodes: row of `episodes` by episode_id, for the task and the reward.
-    """
+def verifiers(codec: Any, run: Run) -> Exporter:
+    """Rows of traces.jsonl under the student's tokenizer and template; tasks and rewards are the run's."""
     from agentloop.render import render_trace
+
+    columns = ["episode_id", "task_id", "R"]
+    episodes = {row["episode_id"]: row for row in run.read("episodes", columns=columns).to_pylist()}
 
     def rows(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
         nodes: list[Row] = []
@@ -57,13 +56,11 @@ def _chain(row: TrainingRow, messages: Sequence[TraceMessage], *, first: int) ->
     for at, (number, start, stop) in enumerate(zip(numbers, starts, [*starts[1:], begin], strict=True)):
         message = messages[number]
         said = {"role": message.role, "content": message.content}
-        yield (
-            number,
-            {
-                "parent": first + at - 1 if at else None,
-                "message": said | ({"tool_call_id": ""} if message.role == "tool" else {}),
-                "sampled": message.role == "assistant",
-                "token_ids": row.ids[start:stop].tolist(),
-                "mask": row.targets[start:stop].tolist(),
-            },
-        )
+        node = {
+            "parent": first + at - 1 if at else None,
+            "message": said | ({"tool_call_id": ""} if message.role == "tool" else {}),
+            "sampled": message.role == "assistant",
+            "token_ids": row.ids[start:stop].tolist(),
+            "mask": row.targets[start:stop].tolist(),
+        }
+        yield number, node

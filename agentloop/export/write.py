@@ -31,16 +31,17 @@ _FILES = {"verl": "train.parquet", "tokens": "train.parquet", "verifiers": "trac
 def write_episodes(run: Run, out: Path, form: str) -> dict[str, Any]:
     """Write the episodes into the new folder `out`, as ATIF one document each, as `inspect` one log; returns
     their number."""
-    log = log_of(run) if form == "inspect" else None
-    count = 0 if log is None else len(log["samples"])
+    written = 0
     with whole_folder(out) as draft:
-        if log is not None:
+        if form == "inspect":
+            log = log_of(run)
+            written = len(log["samples"])
             (draft / "log.json").write_text(json.dumps(log, ensure_ascii=False), "utf-8")
         else:
-            for count, document in enumerate(documents(run), start=1):
+            for written, document in enumerate(documents(run), start=1):
                 text = json.dumps(document, ensure_ascii=False)
-                (draft / f"{count:06d}.json").write_text(text, "utf-8")
-    return {"episodes": count}
+                (draft / f"{written:06d}.json").write_text(text, "utf-8")
+    return {"episodes": written}
 
 
 def write_traces(
@@ -66,7 +67,7 @@ def write_traces(
         from agentloop.render import load_codec
 
         codec = load_codec(str(model), hub=hub)
-        exporter = tokens(codec) if form == "tokens" else verifiers(codec, _episodes(run))
+        exporter = tokens(codec) if form == "tokens" else verifiers(codec, run)
     if by == "turn":
         exporter = by_turn(exporter)
     special = _special(traces) if form in EXPORTERS else {}
@@ -95,11 +96,6 @@ def write_traces(
         "texts_like_special_tokens": sum(special.values()),
         "file": name,
     }
-
-
-def _episodes(run: Run) -> dict[str, dict[str, Any]]:
-    columns = ["episode_id", "task_id", "R"]
-    return {row["episode_id"]: row for row in run.read("episodes", columns=columns).to_pylist()}
 
 
 def _special(traces: list[tuple[str, str, tuple[TraceMessage, ...]]]) -> Counter[str]:

@@ -12,11 +12,12 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from occupancy.record.errors import BudgetStopped
 
-AXES = ("inference", "money", "training")
+Axis = Literal["inference", "money", "training"]
+AXES: tuple[Axis, ...] = get_args(Axis)
 TOKENS: Callable[[int], str] = "{:,} tokens".format
 """An amount for a person, on an axis of tokens."""
 

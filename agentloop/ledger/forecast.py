@@ -146,27 +146,22 @@ class _Chance(NamedTuple):
 
 def _chances(like: Run, recipe: Recipe) -> dict[_Key, _Chance]:
     """By proposal, where the run says its verdicts."""
-    columns = [*_KEY, "cluster_id", "psi", "R", "T", "outcome"]
-    rows = like.read("proposals", columns=columns).to_pylist()
-    told = ((row, read_cell(row["psi"], "filters", row["task_id"]).get(recipe.psi)) for row in rows)
-    passed = {
-        _key(row): _Chance(row["cluster_id"], verdict * _valid(row, recipe))
-        for row, verdict in told
-        if verdict is not None
-    }
-    if recipe.context != "mixed":
-        return passed
-    replays = replays_of(like.read("episodes").to_pylist())
-    if not replays:
+    replays = replays_of(like.read("episodes").to_pylist()) if recipe.context == "mixed" else {}
+    if recipe.context == "mixed" and not replays:
         raise DataError(
             f"{like.folder} has no episode of the student from a context, and context={recipe.context!r} is "
             f"asked: name a pilot with hand-backs at 0"
         )
-    outcomes = {_key(row): [row["R"], *(one["R"] for one in replays.get(_at(row), ()))] for row in rows}
-    return {
-        key: own._replace(chance=own.chance * mixed(outcomes[key], success_at=recipe.success_at))
-        for key, own in passed.items()
-    }
+    found: dict[_Key, _Chance] = {}
+    columns = [*_KEY, "cluster_id", "psi", "R", "T", "outcome"]
+    for row in like.read("proposals", columns=columns).to_pylist():
+        passes = read_cell(row["psi"], "filters", row["task_id"]).get(recipe.psi)
+        if passes is not None and recipe.context == "mixed":
+            played = replays.get((row["task_id"], row["proposal"]), ())
+            passes *= mixed([row["R"], *(one["R"] for one in played)], success_at=recipe.success_at)
+        if passes is not None:
+            found[_key(row)] = _Chance(row["cluster_id"], passes * _valid(row, recipe))
+    return found
 
 
 def _valid(row: Mapping[str, Any], recipe: Recipe) -> float:
@@ -175,10 +170,6 @@ def _valid(row: Mapping[str, Any], recipe: Recipe) -> float:
         return 0.0
     nu = recipe.switch.nu or (1 / recipe.T_max,) * recipe.T_max
     return sum(nu[: row["T"]]) if recipe.switch.law == "fixed" else 1.0
-
-
-def _at(row: Mapping[str, Any]) -> tuple[str, int]:
-    return row["task_id"], row["proposal"]
 
 
 def _key(row: Mapping[str, Any]) -> _Key:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import cast
 
 from agentloop.run.episode import Episode, EpisodeSettings, History, one_line, play, start, teacher_turns
-from agentloop.run.filters import mixed, own_context, phi_verdicts
+from agentloop.run.filters import mixed, own_verdict, phi_verdicts
 from agentloop.run.replay import ReplayDesync, go_back, remember
 from agentloop.run.rows import write_episode, write_proposal, write_score, write_trace
 from agentloop.run.switching import draw_switch_turn, turns_before_switch
@@ -88,7 +88,8 @@ async def context_passes(opened: OpenTask, rollout: Episode, t_prime: int) -> bo
     """
     recipe, key, rewards = opened.setup.settings.recipe, opened.unit.key, [rollout.reward]
     if ":" in recipe.context:
-        return own_context(Episode(rollout.history.before(t_prime), Status.SWITCHED), recipe)
+        context = Episode(rollout.history.before(t_prime), Status.SWITCHED)
+        return own_verdict(recipe.context, context, recipe)
     for m in range(REPLAYS if recipe.context == "mixed" else 0):
         spec = EpisodeSpec(
             replace(key, kind="handback", proposal=key.rollout, continuation=0, replicate=m),

@@ -22,7 +22,7 @@ from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import named, open_environments
 from agentloop.run.algorithm import play_unit
 from agentloop.run.folder import open_or_create
-from agentloop.run.settings import Settings, SpendingLimits, task_hash
+from agentloop.run.settings import Settings, SpendingLimits, tasks_info
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
 from agentloop.types import Environments, Policy, Replay, Task, can_fork, traits_of
@@ -78,8 +78,7 @@ def begin_run(folder: str | Path, settings: Settings, environments: Environments
     """The run in `folder`, new or begun, and all its units."""
     units = units_of(settings, environments)
     tasks = list(dict.fromkeys(unit.key.task_id for unit in units))
-    counts = {"n_tasks": len(tasks), "task_hash": task_hash(tasks), "n_units": len(units)}
-    return open_folder(folder, settings, environments, **counts), units
+    return open_folder(folder, settings, environments, n_units=len(units), **tasks_info(tasks)), units
 
 
 def open_folder(folder: str | Path, settings: Settings, environments: Environments, **counts: Any) -> Run:
@@ -102,22 +101,20 @@ def units_of(settings: Settings, environments: Environments) -> list[Unit]:
             f"{sum(n.values()):,} proposals over {len(tasks):,} tasks: expected 1 to {MOST_UNITS:,}; change "
             f"n, or --n-of-task"
         )
-    keys = {task.task_id: keys_of(settings, task.task_id, n[task.task_id]) for task in tasks}
     # Every task once before any is begun again: a budget that ends the run leaves as many tasks as it can.
-    played = [
-        (own[i], task) for i in range(max(n.values())) for task in tasks if i < len(own := keys[task.task_id])
-    ]
+    again = [(i, task) for i in range(max(n.values())) for task in tasks if i < n[task.task_id]]
+    played = [(key_of(settings, task.task_id, i), task) for i, task in again]
     if settings.pilot:
         demos = tasks[: settings.demo_tasks]
         played += [(Key("demo", task.task_id, continuation=0), task) for task in demos]
     return [Unit(key, task, order) for order, (key, task) in enumerate(played)]
 
 
-def keys_of(settings: Settings, task_id: str, n: int) -> list[Key]:
-    """The n proposals of a task, or its n demonstrations where rho is the teacher."""
+def key_of(settings: Settings, task_id: str, i: int) -> Key:
+    """Proposal i of a task, or demonstration i where rho is the teacher."""
     if settings.recipe.rho == "teacher":
-        return [Key("demo", task_id, continuation=i) for i in range(n)]
-    return [Key("rollout", task_id, i) for i in range(n)]
+        return Key("demo", task_id, continuation=i)
+    return Key("rollout", task_id, i)
 
 
 def tasks_of(environments: Environments, spec: str, *, seed: int) -> Sequence[Task]:

@@ -131,13 +131,7 @@ async def play(env: Environment, policy: Policy, history: History, how: EpisodeS
         async with asyncio.timeout(how.wall_s):
             for t in range(len(turns) + 1, last + 1):
                 ask = Ask(
-                    tuple(messages),
-                    t,
-                    how.seeds(t),
-                    env,
-                    how.episode_id,
-                    context.context_id,
-                    how.order,
+                    tuple(messages), t, how.seeds(t), env, how.episode_id, context.context_id, how.order
                 )
                 played, status, error = await _turn(env, policy, ask, how)
                 if played is not None:
@@ -167,12 +161,8 @@ async def _turn(
         with boundary(PolicyFailed, "the policy"):
             answer = await policy(ask)
             answer = replace(answer, text=storable(answer.text))
-    except ContextOverflow as error:
-        return None, Status.CONTEXT, one_line(error)
-    except PolicyFailed as error:
-        return None, _failed(author), one_line(error)
-    except EnvironmentFailed as error:  # a snapshot, or what a scripted policy asks the environment
-        return None, error.status, one_line(error)
+    except (PolicyFailed, EnvironmentFailed) as error:  # the latter of a snapshot, or of a scripted policy
+        return None, status_of(error, author), one_line(error)
     if answer.finish_reason != "stop":
         # A turn that was cut is stored and never played: it ends the episode.
         return _cut(ask.t, author, answer)
@@ -191,12 +181,17 @@ def _cut(t: int, author: Author, answer: Answer) -> tuple[Turn, Status, str]:
     if answer.finish_reason == "length":
         told = f"turn {t} counts as cut: {answer.cut_by}" if answer.cut_by else ""
         return _unanswered(t, author, answer, "turn_length"), Status.TURN_LENGTH, told
-    status = _failed(author)
+    status = status_of(PolicyFailed(), author)
     told = f"turn {t} ended with a finish reason that is not known ({answer.finish_reason})"
     return _unanswered(t, author, answer, str(status)), status, told
 
 
-def _failed(author: Author) -> Status:
+def status_of(failure: PolicyFailed | EnvironmentFailed, author: Author) -> Status:
+    """How a failure ends an episode in a turn of the author's."""
+    if isinstance(failure, EnvironmentFailed):
+        return failure.status
+    if isinstance(failure, ContextOverflow):
+        return Status.CONTEXT
     return Status.TEACHER_FAILED if author is Author.TEACHER else Status.STUDENT_FAILED
 
 

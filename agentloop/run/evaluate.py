@@ -17,10 +17,10 @@ from typing import Any
 
 from agentloop.run.collect import play_all, tasks_of
 from agentloop.run.folder import open_or_create
-from agentloop.run.settings import Settings, check_end_on, task_hash
+from agentloop.run.settings import Settings, check_end_on, tasks_info
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress
-from agentloop.types import Environments, Policy, Task
+from agentloop.types import Environments, Policy
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key
@@ -95,17 +95,7 @@ async def evaluate(
     """
     tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
-    run = open_or_create(Path(folder), recipe, _info(settings, environments, tasks), made_with={})
-    keys = [(Key("evaluation", t.task_id, replicate=i), t) for t in tasks for i in range(settings.attempts)]
-    units = [Unit(key, task, order) for order, (key, task) in enumerate(keys)]
-    alone = Settings(
-        recipe, settings.policy, "none", settings.tasks, seed=settings.seed, end_on=settings.end_on
-    )
-    return await play_all(units, run, Setup(alone, environments, student=policy, teacher=policy), progress)
-
-
-def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task]) -> dict[str, Any]:
-    return {
+    info = {
         "kind": "evaluation",
         "student": settings.policy,
         "tasks": settings.tasks,
@@ -113,9 +103,15 @@ def _info(settings: Evaluation, environments: Environments, tasks: Sequence[Task
         "seed": settings.seed,
         "end_on": sorted(settings.end_on),
         "environment": environments.version,
-        "n_tasks": len(tasks),
-        "task_hash": task_hash(task.task_id for task in tasks),
+        **tasks_info([task.task_id for task in tasks]),
     }
+    run = open_or_create(Path(folder), recipe, info, made_with={})
+    keys = [(Key("evaluation", t.task_id, replicate=i), t) for t in tasks for i in range(settings.attempts)]
+    units = [Unit(key, task, order) for order, (key, task) in enumerate(keys)]
+    alone = Settings(
+        recipe, settings.policy, "none", settings.tasks, seed=settings.seed, end_on=settings.end_on
+    )
+    return await play_all(units, run, Setup(alone, environments, student=policy, teacher=policy), progress)
 
 
 def summarise_evaluation(run: Run) -> dict[str, Any]:

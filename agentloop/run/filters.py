@@ -22,7 +22,7 @@ def psi_verdicts(rollout: Episode, recipe: Recipe) -> dict[str, bool]:
         "without_success": rollout.reward is None or rollout.reward < recipe.success_at,
         "no_repetition": longest_repetition(rollout) < recipe.repetition,
     }
-    return verdicts | ({recipe.psi: _own(recipe.psi, rollout, recipe)} if ":" in recipe.psi else {})
+    return verdicts | ({recipe.psi: own_verdict(recipe.psi, rollout, recipe)} if ":" in recipe.psi else {})
 
 
 def phi_verdicts(
@@ -34,7 +34,7 @@ def phi_verdicts(
     """
     verdicts = {"all": True, "success": None if reward is None else reward >= recipe.success_at}
     if ":" in recipe.phi and episode is not None:
-        verdicts[recipe.phi] = _own(recipe.phi, episode, recipe)
+        verdicts[recipe.phi] = own_verdict(recipe.phi, episode, recipe)
     return verdicts
 
 
@@ -43,12 +43,7 @@ def mixed(rewards: Iterable[float | None], *, success_at: float) -> bool:
     return len({reward >= success_at for reward in rewards if reward is not None}) == 2
 
 
-def own_context(context: Episode, recipe: Recipe) -> bool:
-    """Verdict of the recipe's own context filter on a rollout's turns before t'."""
-    return _own(recipe.context, context, recipe)
-
-
-def _own(name: str, episode: Episode, recipe: Recipe) -> bool:
+def own_verdict(name: str, episode: Episode, recipe: Recipe) -> bool:
     """The verdict of a filter that its user wrote: a function of the episode and the recipe."""
     with boundary(RunError, f"the filter {name!r}"):
         verdict = named(name)(episode, recipe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import K_text, Recipe, parse_K, preset
-from occupancy.record.specs import Count, Few, Positive, Share, check
+from occupancy.record.specs import Count, Few, Positive, Share, check, record_of
 from occupancy.runs import Run, open_run
 
 FORMAT = 1
@@ -92,9 +92,14 @@ class PlanFile:
 
     def recipe(self, part: Part) -> Recipe:
         """A part as a recipe."""
-        changes: dict[str, Any] = {"n": part.n, "teacher": identity(self.teacher), "T_max": self.T_max}
-        changes |= {} if part.recipe == "pure-bc" else {"K": part.K, "context": part.context}
-        return preset(part.recipe, success_at=self.success_at, **changes)
+        return preset(part.recipe, teacher=identity(self.teacher), **self.changes(part))
+
+    def changes(self, part: Part) -> dict[str, Any]:
+        """What a part changes in the preset of its recipe."""
+        K = {} if part.recipe == "pure-bc" else {"K": K_text(part.K)}
+        others = {"context": part.context, "success_at": self.success_at}
+        changed = {name: value for name, value in others.items() if value not in ("all", 1)}
+        return {**K, "n": part.n, "T_max": self.T_max, **changed}
 
     def to_toml(self) -> str:
         """The plan as TOML text; `read_plan` reads it back to an equal value."""
@@ -118,20 +123,9 @@ def read_plan(file: str | Path) -> PlanFile:
         raise InputError(
             f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"
         )
-    known = {f.name for f in fields(PlanFile)}
-    needed = {f.name for f in fields(PlanFile) if f.default is MISSING and f.default_factory is MISSING}
-    wrong = sorted(set(given) - known) or sorted(needed - set(given))
-    if wrong:
-        raise InputError(f"the plan {file} has an unknown or missing entry {wrong[0]!r}: write it anew")
-    parts, contenders = given.pop("parts"), given.get("contenders", ())
-    entries = {f.name for f in fields(Part) if f.name != "context"}  # older plans lack it
-    beside = given.get("beside", ())
-    if any(not isinstance(listed, list | tuple) for listed in (parts, contenders, beside)):
-        raise InputError(f"the plan {file} has no lists under parts, contenders and beside: write it anew")
-    if any(not isinstance(part, dict) or set(part) - {"context"} != entries for part in parts):
-        raise InputError(f"the plan {file} has a part without {', '.join(entries)}, or more: write it anew")
-    read = {"parts": tuple(Part(**p) for p in parts), "contenders": tuple(contenders)}
-    return PlanFile(**given | read | {"beside": tuple(beside)})
+    if isinstance(parts := given.get("parts"), list):
+        given["parts"] = tuple(record_of(Part, part, of=f"a part of the plan {file}") for part in parts)
+    return record_of(PlanFile, given, of=f"the plan {file}")
 
 
 def fill_collect(given: argparse.Namespace) -> None:
@@ -159,11 +153,7 @@ def fill_collect(given: argparse.Namespace) -> None:
     given.axis = given.axis or plan.axis
     given.turn_tokens = given.turn_tokens or plan.turn_tokens
     given.recipe = given.recipe or [part.recipe]
-    changes: dict[str, object] = {} if part.recipe == "pure-bc" else {"K": K_text(part.K)}
-    changes |= {"n": part.n, "T_max": plan.T_max}
-    changes |= {} if part.context == "all" else {"context": part.context}
-    changes |= {} if plan.success_at == 1 else {"success_at": plan.success_at}
-    given.set = _filled(given.set, changes)
+    given.set = _filled(given.set, plan.changes(part))
 
 
 def _filled(given: list[str], by: Mapping[str, object]) -> list[str]:

@@ -6,11 +6,11 @@ An environment whose texts hold something that changes from one play to the next
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agentloop.run.episode import History, boundary, context_ids, prompt_of, step
 from agentloop.run.types import OpenTask
-from agentloop.types import Environment, EnvironmentFailed, Forks, Normalises, Reply, can_fork
+from agentloop.types import Environment, EnvironmentFailed, Forks, Message, Normalises, Reply, can_fork
 
 
 class ReplayDesync(Exception):
@@ -55,19 +55,26 @@ async def replay(env: Environment, history: History, *, seed: int) -> Reply:
     is turn 0, compared with the prompt around it.
     """
     rule: Callable[[str], str] = env.normalise if isinstance(env, Normalises) else str
-    with boundary(EnvironmentFailed, "replay"):
-        reply = await env.reset(seed)
-        prompts = (history.prompt, prompt_of(env, reply))
-        texts = [rule("\n".join(message.content for message in prompt)) for prompt in prompts]
-    _compare(0, *texts)
-    _compare_states(0, history.state_id, reply.state_id)
-    for turn in history.turns:
+    first = Reply(_text(history.prompt), state_id=history.state_id)
+    for t, recorded in enumerate((first, *(turn.reply for turn in history.turns))):
         with boundary(EnvironmentFailed, "replay"):
-            reply = await step(env, turn.answer.text)
-            texts = [rule(r.observation) for r in (turn.reply, reply)]
-        _compare(turn.t, *texts)
-        _compare_states(turn.t, turn.reply.state_id, reply.state_id)
+            if t == 0:
+                reply = await env.reset(seed)
+                seen = _text(prompt_of(env, reply))
+            else:
+                reply = await step(env, history.turns[t - 1].answer.text)
+                seen = reply.observation
+            expected, got = rule(recorded.observation), rule(seen)
+        if expected != got:
+            raise ReplayDesync(t, expected, got)
+        states = recorded.state_id, reply.state_id
+        if None not in states and states[0] != states[1]:
+            raise ReplayDesync(t, str(states[0]), str(states[1]), "state")
     return reply
+
+
+def _text(prompt: Sequence[Message]) -> str:
+    return "\n".join(message.content for message in prompt)
 
 
 def _where_apart(expected: str, got: str, *, most: int = 80) -> list[str]:
@@ -77,13 +84,3 @@ def _where_apart(expected: str, got: str, *, most: int = 80) -> list[str]:
     start = max(same - most // 4, 0)
     cut = "…" if start else ""
     return [cut + text[start : start + most] + "…" * (len(text) > start + most) for text in (expected, got)]
-
-
-def _compare(turn: int, expected: str, got: str, what: str = "observation") -> None:
-    if expected != got:
-        raise ReplayDesync(turn, expected, got, what)
-
-
-def _compare_states(turn: int, expected: int | None, got: int | None) -> None:
-    if expected is not None and got is not None:
-        _compare(turn, str(expected), str(got), "state")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from agentloop.ledger.budget import AXES
+from agentloop.ledger.budget import Axis
 from occupancy.record.errors import InputError
 from occupancy.record.prices import PICO, PriceTable
 from occupancy.record.recipe import INF, Recipe
@@ -73,12 +73,10 @@ class Settings:
             raise InputError(f"handback={self.handback}: expected each number of teacher turns once")
         for task_id, n in self.n_of_task.items():
             if n < 0:
-                raise InputError(
-                    f"n={n} for task {task_id!r}: expected a whole number of proposals, 0 or more"
-                )
-        if (self.recipe.switch.law == "weights") != bool(self.switch_weights):
+                raise InputError(f"n={n} for task {task_id!r}: expected 0 proposals or more")
+        if (recipe.switch.law == "weights") != bool(self.switch_weights):
             raise InputError(
-                f"switch law {self.recipe.switch.law!r} with switch_weights={self.switch_weights!r}: the law "
+                f"switch law {recipe.switch.law!r} with switch_weights={self.switch_weights!r}: the law "
                 f"'weights', and it alone, needs --switch-weights package.module:function"
             )
         if "{T}" not in self.switch_prompt:
@@ -120,9 +118,10 @@ def check_end_on(statuses: tuple[str, ...]) -> None:
         )
 
 
-def task_hash(task_ids: Iterable[str]) -> str:
-    """16 hex digits of the tasks in order, since the same spec may name other tasks later."""
-    return blake2b("\n".join(task_ids).encode(), digest_size=8).hexdigest()
+def tasks_info(task_ids: Sequence[str]) -> dict[str, Any]:
+    """The tasks, as run.json holds them: with a hash, since the same spec may name other tasks later."""
+    digest = blake2b("\n".join(task_ids).encode(), digest_size=8)
+    return {"n_tasks": len(task_ids), "task_hash": digest.hexdigest()}
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class SpendingLimits:
 
     budget: float | None = None
     """Tokens, or money in the price table's currency; None = no limit."""
-    axis: str = "inference"
+    axis: Axis = "inference"
     """inference: C_i, never exceeded. money: the same in money. training: C_tr, to within one
     continuation."""
     matched: bool = False
@@ -146,8 +145,7 @@ class SpendingLimits:
     """Wait before the first of them."""
 
     def __post_init__(self) -> None:
-        if self.axis not in AXES:
-            raise InputError(f"--axis {self.axis}: expected one of {', '.join(AXES)}")
+        check(self)
         if self.axis == "money" and self.budget is not None and self.prices is None:
             raise InputError("--axis money without a price table: give --prices FILE.toml")
         least = 1 / PICO if self.axis == "money" else 1
@@ -156,7 +154,6 @@ class SpendingLimits:
                 f"--budget {self.budget:g} on the axis {self.axis}: expected at least 1 token, or money "
                 f"above 0; leave it out for no limit"
             )
-        check(self)
 
     @property
     def by_continuation(self) -> bool:

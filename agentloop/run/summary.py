@@ -25,10 +25,12 @@ def summarise(run: Run) -> dict[str, Any]:
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         account = ledger.account()
     repeated = _repeated(run)
-    told = (
-        f"{repeated} rollouts repeat another rollout of their task word for word: the student may not "
-        f"sample, or all of its workers sample with the same seed"
-    )
+    warnings = []
+    if repeated and run.recipe.n > 1:
+        warnings = [
+            f"{repeated} rollouts repeat another rollout of their task word for word: the student may not "
+            f"sample, or all of its workers sample with the same seed"
+        ]
     kinds = sorted({episode["kind"] for episode in episodes})
     return {
         "folder": str(run.folder),
@@ -43,7 +45,7 @@ def summarise(run: Run) -> dict[str, Any]:
         **account,
         "prefixes": _prefixes(run),
         "repeated_rollouts": repeated,
-        "warnings": [told] if repeated and run.recipe.n > 1 else [],
+        "warnings": warnings,
     }
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from agentloop.policies.by_name import named
-from agentloop.run.episode import Episode, boundary, context_ids
+from agentloop.run.episode import Episode, boundary, context_ids, status_of
 from agentloop.run.filters import psi_verdicts
 from agentloop.run.types import OpenTask, Switch, seed_of
-from agentloop.types import Ask, ContextOverflow, EnvironmentFailed, Message, PolicyFailed, Status
+from agentloop.types import Ask, Author, EnvironmentFailed, Message, PolicyFailed, Status
 from occupancy.record.errors import RunError
 from occupancy.statistics.switch import Draw, draw_switch
 
@@ -101,12 +101,8 @@ async def _ask_teacher(opened: OpenTask, rollout: Episode) -> Switch:
         with boundary(PolicyFailed, "the policy"):
             answer = await opened.setup.teacher(ask)
             opened.asked.append(answer.usage.output)
-    except ContextOverflow:
-        return Switch(0, 0.0, "context")
-    except PolicyFailed:
-        return Switch(0, 0.0, "teacher_failed")
-    except EnvironmentFailed as error:
-        return Switch(0, 0.0, str(error.status))
+    except (PolicyFailed, EnvironmentFailed) as error:
+        return Switch(0, 0.0, str(status_of(error, Author.TEACHER)))
     # The number at the end of an answer that was cut may be another one, or half of one.
     t_prime = parse_turn(answer.text, T=rollout.length) if answer.finish_reason == "stop" else 0
     return Switch(t_prime, 0.0, "" if t_prime else "invalid_switch")

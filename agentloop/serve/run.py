@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 from agentloop.run.algorithm import play_unit
-from agentloop.run.collect import keys_of, metered, open_folder, refuse_budget, refuse_recipe
+from agentloop.run.collect import key_of, metered, open_folder, refuse_budget, refuse_recipe
 from agentloop.run.folder import never_began, place, units_done
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Committer, Progress
@@ -132,7 +132,7 @@ class _Serving:
         """Begin the units of a task that the run does not have yet; returns their number."""
         settings = self._setup.settings
         n = settings.n_of_task.get(task.task_id, settings.recipe.n)
-        keys = keys_of(settings, task.task_id, n)
+        keys = [key_of(settings, task.task_id, i) for i in range(n)]
         if with_demo or self._begun < self._demos:
             keys.append(Key("demo", task.task_id, continuation=0))
         self._begun += 1

@@ -20,12 +20,13 @@ from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, web_of
+from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening
 from agentloop.serve import calls, responses
 from agentloop.serve.calls import Failed, Refused, task_of
 from agentloop.serve.desk import CLOSED, Desk
 from agentloop.serve.settings import Serving
 from agentloop.types import Reply
+from occupancy.record.errors import imported
 from occupancy.record.rows import storable
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _MODELS = {
 
 def application(desk: Desk, serving: Serving, *, say: Say) -> web.Application:
     """The aiohttp application; `say` is told once of each setting that a harness asks for in vain."""
-    aio = web_of("agents")
+    aio = imported("aiohttp.web", "agents")
     told: set[str] = set()
 
     def asked_in_vain(name: str) -> None:
@@ -115,7 +116,7 @@ async def answering(desk: Desk, serving: Serving, *, say: Say = lambda line: Non
 
 def _turns(form: Any, desk: Desk, asked_in_vain: Say) -> Handler:
     """The handler of calls in a form, which is a module: `calls` or `responses`."""
-    aio = web_of("agents")
+    aio = imported("aiohttp.web", "agents")
 
     async def turn(request: web.Request) -> Any:
         key = _key(request)

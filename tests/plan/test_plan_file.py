@@ -90,7 +90,8 @@ def test_a_budget_on_another_axis_is_not_read_on_the_plans(found: Plan, folder: 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [('environment = " "', "names no environment"), ('beside = "D_BC"', "no lists under")]
+    ("line", "said"),
+    [('environment = " "', "names no environment"), ('beside = "D_BC"', "beside='D_BC': expected")],
 )
 def test_a_plan_with_a_wrong_entry_is_one_line(
     found: Plan, folder: Path, tmp_path: Path, line: str, said: str
@@ -216,7 +217,7 @@ def test_the_command_writes_it_and_says_how_to_carry_it_out(
     [
         ("budget = ", "cannot be read"),
         ("format = 2", "no plan of this version"),
-        ("format = 1", "missing entry"),
+        ("format = 1", "lacks the entry"),
     ],
 )
 def test_files_that_are_no_plans_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -258,7 +258,7 @@ PLANS: dict[str, tuple[str, str]] = {
     "success_at": ("0.5", "has success_at=0.5, and its pilot"),
     "student": ('"another"', "has student='another', and its pilot"),
     "teacher": ('"another"', "has teacher='another', and its pilot"),
-    "beside": ("3", "no lists under parts, contenders and beside"),
+    "beside": ("3", "beside=3"),
     "environment": ('"another"', "has environment='another', and its pilot"),
     "recipe": ('"leap"', "'leap'"),
     "K": ("[]", r"K=\[\]"),

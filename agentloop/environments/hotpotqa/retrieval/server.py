@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, stop_on_signals, web_of
-from occupancy.record.errors import RunError
+from agentloop.listening import MOST_BYTES, Unreadable, body_of, listening, stop_on_signals
+from occupancy.record.errors import RunError, imported
 from occupancy.record.specs import Few, Range, checked
 
 from .index import Bm25, open_bm25
@@ -53,7 +53,7 @@ def answer(index: Bm25, body: Any, *, topk: int = TOPK) -> dict[str, Any]:
 
 def application(index: Bm25, *, topk: int = TOPK) -> web.Application:
     """The aiohttp application: POST /retrieve."""
-    aio = web_of("hotpotqa")
+    aio = imported("aiohttp.web", "hotpotqa")
 
     def refused(status: int, why: str) -> Any:
         return aio.json_response({"detail": why[:200]}, status=status)
@@ -99,7 +99,7 @@ def serve(
     Raises:
         RunError: a process ended by itself.
     """
-    web_of("hotpotqa")
+    imported("aiohttp.web", "hotpotqa")
     open_bm25(corpus, cache=cache)
     context = multiprocessing.get_context("spawn")
     started: list[Any] = []

@@ -87,6 +87,11 @@ class Run(Shows):
             self._refuse_twice(rows["episode_id"])
         return rows if columns is None else rows.select(list(columns))
 
+    def column(self, table: str, name: str) -> list[Any]:
+        """One column of `read`, as a list."""
+        cells: list[Any] = self.read(table, columns=[name])[name].to_pylist()
+        return cells
+
     def files(self, table: str) -> list[Path]:
         """Parquet files of a table, one a part that has rows of it; raises DataError as `read` does."""
         found = []

@@ -13,10 +13,11 @@ and with one seed a smaller budget's data are a part of a larger one's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from agentloop.cuts.pooled import copied_ledger
 from agentloop.cuts.whole import Whole, has_replays
@@ -27,10 +28,11 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.finish import retained_tokens
 from occupancy.record.reading import read_cell
 from occupancy.record.recipe import INF, REPLAYS, K_text, Recipe, SwitchLaw
-from occupancy.record.rows import UNRENDERED, Row
+from occupancy.record.rows import UNRENDERED, Row, Rows
 from occupancy.record.specs import Positive, Share, Size, check
 from occupancy.runs import Run, create_run
 
+T = TypeVar("T")
 _PILOT_ONLY = ("handback", "replicates", "demo_tasks")
 _BY_A_TURN = (Status.FINISHED, Status.HORIZON, Status.BAD_PARSE)
 """How a turn can end an episode, beside a failure that is written to the turn itself."""
@@ -106,12 +108,7 @@ def cut(run: Run | Whole, cell: Cell, folder: str | Path) -> Run:
         "continuation_tokens": bought.continuation_tokens,
     }
     target = _begin(folder, recipe, whole.run, made_of)
-    rows: dict[str, list[Row]] = {
-        "proposals": list(bought.proposals),
-        "episodes": [],
-        "turns": [],
-        "traces": [],
-    }
+    rows: Rows = defaultdict(list, proposals=list(bought.proposals))
     kept: dict[str, float] = {}
     keys = dict.fromkeys((row["task_id"], row["rollout"]) for row in bought.proposals)
     rollouts = [whole.rollouts[key] for key in keys if key in whole.rollouts]
@@ -170,34 +167,31 @@ def _begin(folder: str | Path, recipe: Recipe, of: Run, made_of: Mapping[str, An
 
 def buy(whole: Whole, cell: Cell) -> Bought:
     """Choose the episodes of a cut without writing them; errors as of `cut`."""
+    recipe, order = cell.recipe, _order(whole, cell.seed)
     for_demos, for_own = cell.shares()
-    demos, demo_tokens = _buy_demos(whole, for_demos, cell)
-    if cell.r == 0:
-        return Bought(demos, (), (), (), demo_tokens, 0)
-    _refuse_law(whole.run, cell.recipe)
-    proposals: list[Row] = []
-    continuations: list[Row] = []
-    replays: list[Row] = []
-    spent, full = 0, False
-    for task in reversed(_order(whole, cell.seed)):
-        for given in whole.proposals[task]:
-            if given["rollout"] < 0:
-                continue  # of a demonstration
-            proposal, episode, replayed = _proposed(whole, given, cell)
-            price = whole.cost(episode, cell.recipe.K) if episode else 0
-            full = spent + price > for_own
-            if full:
-                break
-            spent += price
-            proposals.append(proposal)
-            replays += replayed
-            if episode:
-                continuations.append(episode)
-        if full:
-            break
-    if not full and cell.budget is not None and spent < for_own:
-        _lacks(whole, f"{cell.recipe.name} with K={K_text(cell.recipe.K)}", for_own, spent)
-    return Bought(demos, tuple(proposals), tuple(continuations), tuple(replays), demo_tokens, spent)
+
+    def cost_of(offer: _Proposed) -> int:
+        return whole.cost(offer.episode, recipe.K) if offer.episode else 0
+
+    offered = (demo for task in order for demo in whole.demos[task])
+    demos, demo_tokens = _afforded(
+        whole, "demonstrations", offered, for_demos, cost_of=lambda demo: whole.cost(demo, INF)
+    )
+    if cell.r:
+        _refuse_law(whole.run, recipe)
+    # A demonstration has a proposal too, without a rollout.
+    rows = (row for task in reversed(order) for row in whole.proposals[task] if row["rollout"] >= 0)
+    offers = (_proposed(whole, row, cell) for row in rows)
+    what = f"{recipe.name} with K={K_text(recipe.K)}"
+    made, spent = _afforded(whole, what, offers, for_own, cost_of=cost_of)
+    return Bought(
+        tuple(demos),
+        tuple(offer.proposal for offer in made),
+        tuple(offer.episode for offer in made if offer.episode),
+        tuple(replay for offer in made for replay in offer.replays),
+        demo_tokens,
+        spent,
+    )
 
 
 def supply(whole: Whole, recipe: Recipe, seed: int = 0) -> tuple[int, int]:
@@ -208,27 +202,23 @@ def supply(whole: Whole, recipe: Recipe, seed: int = 0) -> tuple[int, int]:
     return demos, buy(whole, Cell(recipe, seed=seed)).continuation_tokens
 
 
-def _buy_demos(whole: Whole, share: float, cell: Cell) -> tuple[tuple[Row, ...], int]:
-    if not share:
-        return (), 0
-    own: list[Row] = []
-    spent = 0
-    for demo in (demo for task in _order(whole, cell.seed) for demo in whole.demos[task]):
-        price = whole.cost(demo, INF)
-        if spent + price > share:
-            return tuple(own), spent
-        own.append(demo)
-        spent += price
-    if cell.budget is not None and spent < share:
-        _lacks(whole, "demonstrations", share, spent)
-    return tuple(own), spent
-
-
-def _lacks(whole: Whole, what: str, wanted: float, held: float) -> None:
-    raise DataError(
-        f"{whole.run.folder} holds {held:,.0f} teacher tokens of {what} and the cut needs {wanted:,.0f}: it "
-        f"lacks {wanted - held:,.0f}; lower the budget, or collect more"
-    )
+def _afforded(
+    whole: Whole, what: str, offers: Iterable[T], share: float, *, cost_of: Callable[[T], int]
+) -> tuple[list[T], int]:
+    """The offers that are bought in order while a share of the budget lasts, and their tokens."""
+    bought, spent = list[T](), 0
+    for offer in offers if share else ():
+        cost = cost_of(offer)
+        if spent + cost > share:
+            return bought, spent
+        bought.append(offer)
+        spent += cost
+    if spent < share < INF:
+        raise DataError(
+            f"{whole.run.folder} holds {spent:,.0f} teacher tokens of {what} and the cut needs {share:,.0f}: "
+            f"it lacks {share - spent:,.0f}; lower the budget, or collect more"
+        )
+    return bought, spent
 
 
 def _order(whole: Whole, seed: int) -> list[str]:
@@ -276,19 +266,26 @@ def _refuse_law(run: Run, recipe: Recipe) -> None:
     raise DataError(f"{run.folder} cannot supply {recipe.name}: {why}")
 
 
-def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, list[Row]]:
+class _Proposed(NamedTuple):
     """A proposal under the recipe, the continuation that it buys, and the student's replays before it."""
+
+    proposal: Row
+    episode: Row | None = None
+    replays: Sequence[Row] = ()
+
+
+def _proposed(whole: Whole, given: Row, cell: Cell) -> _Proposed:
     recipe = cell.recipe
     proposal = given | {"recipe_hash": recipe.hash}
     episode = whole.continuations.get((given["task_id"], given["proposal"]))
     if given["outcome"] in ("no_data", "empty"):
-        return proposal, None, []
+        return _Proposed(proposal)
     if recipe.switch.law == "fixed" and whole.run.recipe.switch.law == "uniform":
         # A uniform t' on 1..T_max that lies within the rollout is uniform on 1..T.
         drawn = 1 + seed_of("switch", cell.seed, given["task_id"], given["proposal"]) % recipe.T_max
         proposal["probability"] = 1.0 / recipe.T_max
         if drawn > given["T"]:
-            return proposal | {"t_prime": drawn, "outcome": "invalid_switch"}, None, []
+            return _Proposed(proposal | {"t_prime": drawn, "outcome": "invalid_switch"})
     verdict = read_cell(given["psi"], "filters", given["task_id"]).get(recipe.psi)
     if verdict is None:
         raise DataError(
@@ -296,10 +293,10 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, li
             f"that the run was collected with; collect with this recipe"
         )
     if not verdict:
-        return proposal | {"outcome": "prefix_filtered"}, None, []
+        return _Proposed(proposal | {"outcome": "prefix_filtered"})
     replays, passes = _replayed(whole, given, recipe)
     if not passes:
-        return proposal | {"outcome": "context_filtered"}, None, replays
+        return _Proposed(proposal | {"outcome": "context_filtered"}, replays=replays)
     if given["outcome"] == "accepted" and episode is not None:
         verdicts = json.loads(_cut_episode(whole, episode, recipe)["phi"])
         if recipe.phi not in verdicts:
@@ -311,7 +308,7 @@ def _proposed(whole: Whole, given: Row, cell: Cell) -> tuple[Row, Row | None, li
             proposal["outcome"] = "no_target"
         elif not verdicts[recipe.phi]:
             proposal["outcome"] = "continuation_filtered"
-    return proposal, episode, replays
+    return _Proposed(proposal, episode, replays)
 
 
 def _replayed(whole: Whole, given: Row, recipe: Recipe) -> tuple[list[Row], bool]:

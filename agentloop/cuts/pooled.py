@@ -43,7 +43,7 @@ def pooled(parts: Sequence[Run], folder: Path, **info: Any) -> Run:
 def _refuse_same_episodes(parts: Sequence[Run]) -> None:
     seen: dict[str, Path] = {}
     for part in parts:
-        for name in part.read("episodes", columns=["episode_id"])["episode_id"].to_pylist():
+        for name in part.column("episodes", "episode_id"):
             if name in seen:
                 raise DataError(
                     f"episode {name!r} is in {seen[name]} and in {part.folder}: expected runs on other tasks "

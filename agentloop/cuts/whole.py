@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from agentloop.ledger.store import Ledger
+from agentloop.ledger.report import teacher_attempts
 from agentloop.types import Status
 from occupancy.record.errors import DataError
 from occupancy.record.finish import is_target, retained_tokens
@@ -105,18 +104,8 @@ class Whole:
     def attempts(self) -> dict[str, list[tuple[int, int]]]:
         """(turn, output tokens) of the teacher's attempts by episode; without a ledger, its turns."""
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        file = self.run.folder / "ledger.sqlite"
-        if file.exists():
-            with closing(Ledger(file, read_only=True)) as ledger:
-                for row in ledger.query(
-                    "select episode_id, t, output_tokens from attempts where role = 'teacher'"
-                ):
-                    found[row["episode_id"]].append((row["t"], row["output_tokens"] or 0))
-            return found
-        for name, turns in self.turns.items():
-            own = [(turn["t"], turn["output_tokens"]) for turn in turns if turn["author"] == "teacher"]
-            if self.episodes.get(name, {}).get("kind") in ("continuation", "demo"):
-                found[name] = own
+        for name, t, tokens in teacher_attempts(self.run):
+            found[name].append((t, tokens))
         return found
 
     def taught(self, name: str) -> list[Row]:

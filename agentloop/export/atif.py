@@ -20,7 +20,7 @@ _CELLS = (*KEY, "kind", "parent", "teacher_turns", "status", "error", "R", *EPIS
 
 def documents(run: Run) -> Iterator[Record]:
     """One document for each episode of the run, in the order of their ids."""
-    accepted = set(run.read("traces", columns=["episode_id"])["episode_id"].to_pylist())
+    accepted = set(run.column("traces", "episode_id"))
     for episode, prompt, played in histories(run):
         document = _document(episode, prompt, played, run)
         document["extra"]["accepted"] = episode["episode_id"] in accepted

@@ -34,19 +34,13 @@ IGNORED = -100
 
 def verl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace; a key on every message, so that Parquet has one type for them."""
-    if any(m.is_target for m in messages):
-        said = [
-            _plain(m) | {"trainable": m.is_target, "loss_mask": int(m.is_target), "author": m.author}
-            for m in messages
-        ]
-        yield {"messages": said, "trace": trace}
+    marks = [{"trainable": m.is_target, "loss_mask": int(m.is_target)} for m in messages]
+    yield from _whole(messages, marks, trace)
 
 
 def axolotl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
     """One row a trace."""
-    if any(m.is_target for m in messages):
-        said = [_plain(m) | {"train": m.is_target, "author": m.author} for m in messages]
-        yield {"messages": said, "trace": trace}
+    yield from _whole(messages, [{"train": m.is_target} for m in messages], trace)
 
 
 def trl(messages: Sequence[TraceMessage], trace: str) -> Iterator[Row]:
@@ -132,6 +126,12 @@ data.custom_cls.path=verl_dataset.py data.custom_cls.name=Messages
     "path of nodes\n# are a training row; `mask` is true for what is trained on.\n",
 }
 """Settings under which the trainer trains on the same tokens."""
+
+
+def _whole(messages: Sequence[TraceMessage], marks: Sequence[Row], trace: str) -> Iterator[Row]:
+    if any(m.is_target for m in messages):
+        said = [_plain(m) | mark | {"author": m.author} for m, mark in zip(messages, marks, strict=True)]
+        yield {"messages": said, "trace": trace}
 
 
 def _plain(message: TraceMessage) -> Row:

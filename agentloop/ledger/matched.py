@@ -98,7 +98,7 @@ async def collect_matched(
 
 
 def _match(name: str, run: Run, axis: str, *, limit: int, stopped: bool) -> Match:
-    C_tr = run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()
+    C_tr = run.column("traces", "C_tr")
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         C_i = ledger.account()["C_i"]
         spent = sum(C_tr) if axis == "training" else ledger.charged("inference")

@@ -44,7 +44,7 @@ _ASKED = "select * from attempts where role = 'teacher' and t = 0 and state != '
 def refuse_lost_ledger(run: Run) -> None:
     """DataError where the tables hold teacher turns that the ledger lacks: their cost is unknown."""
     _refuse_import(run)
-    bought = run.read("turns", columns=["author"])["author"].to_pylist().count("teacher")
+    bought = run.column("turns", "author").count("teacher")
     file, known = run.folder / "ledger.sqlite", 0
     if bought and file.exists():
         with closing(Ledger(file, read_only=True)) as ledger:
@@ -62,6 +62,19 @@ def _refuse_import(run: Run) -> None:
             f"{run.folder} was imported: nothing was bought in it, so it has no account; name a run of "
             f"`fewsteps collect`"
         )
+
+
+def teacher_attempts(run: Run) -> list[tuple[str, int, int]]:
+    """(episode_id, turn, output tokens) of the teacher's attempts; of its turns, where there is no ledger."""
+    file = run.folder / "ledger.sqlite"
+    if file.exists():
+        with closing(Ledger(file, read_only=True)) as ledger:
+            rows = ledger.query("select episode_id, t, output_tokens from attempts where role = 'teacher'")
+    else:
+        columns = ["episode_id", "t", "author", "output_tokens"]
+        turns = run.read("turns", columns=columns).to_pylist()
+        rows = [turn for turn in turns if turn["author"] == "teacher"]
+    return [(row["episode_id"], row["t"], row["output_tokens"] or 0) for row in rows]
 
 
 def account_of(
@@ -115,7 +128,7 @@ def account_of(
         "failures": dict(sorted(Counter(row["failure"] for row in failed).items())),
         "tasks_with_failures": dict(tasks.most_common(20)),
         "C_i": C_i,
-        "C_tr": sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()),
+        "C_tr": sum(run.column("traces", "C_tr")),
         "tables": tables | {"agree": C_i == told if known else None},
         "provider": None if provider is None else _provider(policies, provider),
     }
@@ -129,7 +142,7 @@ def _tables(run: Run, answered: list[Row]) -> dict[str, int]:
         for row in run.read("turns", columns=columns).to_pylist()
         if row["author"] == "teacher"
     }
-    finished = set(run.read("episodes", columns=["episode_id"])["episode_id"].to_pylist())
+    finished = set(run.column("episodes", "episode_id"))
     sums = {"in_turns": sum(stored.values()), "in_unfinished_episodes": 0, "orphaned": 0}
     for row in answered:
         if row["state"] == "settled" and (row["episode_id"], row["t"]) in stored:

@@ -61,7 +61,7 @@ def failed_traces(run: Run) -> tuple[int, int]:
     """(accepted traces of episodes with R = 0, all accepted traces); a missing reward is no failure."""
     rewards = run.read("episodes", columns=["episode_id", "R"]).to_pylist()
     failed = {row["episode_id"] for row in rewards if row["R"] == 0}
-    traces = run.read("traces", columns=["episode_id"])["episode_id"].to_pylist()
+    traces = run.column("traces", "episode_id")
     return sum(name in failed for name in traces), len(traces)
 
 

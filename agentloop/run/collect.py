@@ -225,7 +225,7 @@ def continuation_budget(run: Run, spending: SpendingLimits, teacher: LocalBillin
         return None
     limit = int(spending.budget)
     if spending.axis == "training":
-        return ContinuationBudget(limit, spent=sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()))
+        return ContinuationBudget(limit, spent=sum(run.column("traces", "C_tr")))
     return ContinuationBudget(limit, counted=lambda: teacher.total)
 
 

@@ -142,7 +142,7 @@ def _failure(run: Run) -> _Failure | None:
         if ended and all(row["status"] in failures for row in ended):
             begun = any(row["length"] >= (row["switch_turn"] or 1) for row in ended)
             return _Failure(what, len(ended), ended[0]["error"], begun or what == "replay")
-    outcomes = [] if taught else run.read("proposals", columns=["outcome"])["outcome"].to_pylist()
+    outcomes = [] if taught else run.column("proposals", "outcome")
     failed = outcomes.count(Status.TEACHER_FAILED)
     if failed and not set(outcomes) - {Status.TEACHER_FAILED, *SKIPPED}:
         return _Failure("teacher", failed, "it named no switch turn; `fewsteps ledger` has why", False)

@@ -178,38 +178,26 @@ def _open(result: Any) -> Any:
     return result
 
 
-class RemoteBilling:
-    """A machine's way to the ledger."""
+class _RemoteLedger:
+    """A machine's way to the process with the ledger: the `Billing` of a role, or the `Continuations`."""
 
-    def __init__(self, ledger: Any, worker: str, role: str) -> None:
+    def __init__(self, ledger: Any, worker: str, role: str = "") -> None:
         self._ledger, self._worker, self._role = ledger, worker, role
 
     async def reserve(self, key: CallKey, most: Charge) -> Answer | int:
-        """See `Billing`."""
         reserved: Answer | int = _open(await self._ledger.reserve.remote(self._worker, self._role, key, most))
         return reserved
 
     async def charge(self, attempt: int, result: Result, cost: Charge) -> None:
-        """See `Billing`."""
         _open(await self._ledger.charge.remote(attempt, result, cost))
 
     def abandon(self, attempt: int) -> None:
-        """See `Billing`."""
         self._ledger.abandon.remote(attempt)
 
-
-class RemoteContinuations:
-    """A machine's way to the budget for whole continuations."""
-
-    def __init__(self, ledger: Any, worker: str) -> None:
-        self._ledger, self._worker = ledger, worker
-
     async def enter(self, unit: int) -> None:
-        """See `ContinuationBudget`."""
         _open(await self._ledger.enter.remote(self._worker, unit))
 
     async def leave(self, unit: int, cost: int | None) -> None:
-        """See `ContinuationBudget`."""
         await self._ledger.leave.remote(self._worker, unit, cost)
 
 
@@ -221,8 +209,8 @@ class PlayingActor:
     ) -> None:
         self._setup = with_meters(
             Setup(settings, *names.open(), spending),
-            {role: RemoteBilling(ledger, name, role) for role in ("student", "teacher")},
-            continuation_budget=RemoteContinuations(ledger, name) if spending.by_continuation else None,
+            {role: _RemoteLedger(ledger, name, role) for role in ("student", "teacher")},
+            continuation_budget=_RemoteLedger(ledger, name) if spending.by_continuation else None,
         )
 
     async def play(self, unit: Unit) -> Rows | _Refused:

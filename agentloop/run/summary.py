@@ -21,7 +21,7 @@ def summarise(run: Run) -> dict[str, Any]:
     refuse_lost_ledger(run)
     episodes = run.read("episodes", columns=["kind", "status", "R", "cluster_id"]).to_pylist()
     traces = run.read("traces", columns=["C_tr", "target_turns"]).to_pylist()
-    outcomes = Counter(run.read("proposals", columns=["outcome"])["outcome"].to_pylist())
+    outcomes = Counter(run.column("proposals", "outcome"))
     with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
         account = ledger.account()
     repeated = _repeated(run)
@@ -69,12 +69,9 @@ def _prefixes(run: Run) -> dict[str, dict[str, float | None]]:
 def _repeated(run: Run) -> int:
     """Rollouts that equal an earlier one of their task, word for word."""
     columns = ["kind", "task_id", "rollout", "t", "context_id", "text"]
-    ends: dict[tuple[str, int], tuple[int, str, str]] = {}
-    for row in run.read("turns", columns=columns).to_pylist():
-        if row["kind"] == "rollout":
-            key = (row["task_id"], row["rollout"])
-            ends[key] = max(ends.get(key, (0, "", "")), (row["t"], row["context_id"], row["text"]))
-    return len(ends) - len({(task, end) for (task, _), end in ends.items()})
+    turns = run.read("turns", columns=columns).to_pandas()
+    ends = turns[turns["kind"] == "rollout"].groupby(["task_id", "rollout"]).tail(1)
+    return int(ends.duplicated(["task_id", "context_id", "text"]).sum())
 
 
 def _kind(kind: str, episodes: list[dict[str, Any]], success_at: float) -> dict[str, Any]:

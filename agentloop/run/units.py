@@ -86,33 +86,17 @@ async def play_units(
 ) -> Run:
     """Play the units that the run lacks, `at_once` at a time, and commit their rows; returns the whole run.
 
-    BudgetStopped where the budget ended it; RunError where the environment or a model failed in all episodes.
+    After a stop at the budget no unit is begun; those that are running may finish without another call. One
+    that did not open is written once all others are done, and a resume tries it again.
+
+    Raises:
+        BudgetStopped: The budget ended it.
+        RunError: The environment or a model failed in all episodes, or many tasks in a row did not open.
     """
-    tried = withdraw_unopened(run)
+    tried = withdraw_unopened(run)  # then many in a row are expected
     left = units_left(units, run)
     committer = Committer(run, done=len(units) - len(left), total=len(units), progress=progress)
-    stop = await _work(left, play, committer, at_once=at_once, tried=tried)
-    if stop is not None:
-        raise stop
-    refuse_failures_alone(run)
-    return run
-
-
-async def _work(
-    units: Sequence[Unit],
-    play: Callable[[Unit], Awaitable[Rows]],
-    committer: Committer,
-    *,
-    at_once: int,
-    tried: bool,
-) -> BudgetStopped | None:
-    """Do all units, `at_once` at a time; the stop at the budget, where there was one.
-
-    After a stop no unit is begun; those that are running may finish without another call. A unit that did
-    not open is written once all others are done, and a resume tries it again. RunError where none opens, or
-    many in a row do not; `tried`: some were written as not opened before, so many in a row are expected.
-    """
-    waiting = iter(units)
+    waiting = iter(left)
     stops: list[BudgetStopped] = []
     closed: list[Rows] = []
     in_a_row: set[str] = set()
@@ -141,7 +125,7 @@ async def _work(
             often = group.create_task(committer.flush_often(ended))
             try:
                 async with asyncio.TaskGroup() as workers:
-                    for _ in range(min(at_once, len(units))):
+                    for _ in range(min(at_once, len(left))):
                         workers.create_task(worker())
             finally:
                 # One failure ends the run; what the others have finished is kept.
@@ -158,7 +142,10 @@ async def _work(
         raise _first(group_error) from group_error
     finally:
         committer.close()
-    return stops[0] if stops else None
+    if stops:
+        raise stops[0]
+    refuse_failures_alone(run)
+    return run
 
 
 def _lost(unopened: Rows) -> RunError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from agentloop.cuts.whole import has_replays, replays_of
-from agentloop.ledger.store import Ledger
+from agentloop.ledger.report import teacher_attempts
 from agentloop.run.episode import NO_DATA
 from agentloop.run.filters import mixed
 from analysis.plan.command_lines import collecting
@@ -155,20 +154,13 @@ def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None
 
 def teacher_tokens(folder: str | Path) -> tuple[int, int]:
     """C_i of any run folder, of its demonstrations and of all else: by its ledger, where it has one."""
-    run = open_run(folder)
-    if (run.folder / "ledger.sqlite").exists():
-        with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
-            taught = ledger.query(
-                "select episode_id, output_tokens from attempts "
-                "where role = 'teacher' and output_tokens is not null"
-            )
-        shown = [row["episode_id"].rpartition("#")[2].startswith("demo-") for row in taught]
-    else:
-        turns = run.read("turns", columns=["author", "kind", "output_tokens"]).to_pylist()
-        taught = [turn for turn in turns if turn["author"] == "teacher"]
-        shown = [turn["kind"] == "demo" for turn in taught]
-    demos = sum(row["output_tokens"] for row, demo in zip(taught, shown, strict=True) if demo)
-    return demos, sum(row["output_tokens"] for row in taught) - demos
+    demos = others = 0
+    for name, _, tokens in teacher_attempts(open_run(folder)):
+        if name.rpartition("#")[2].startswith("demo-"):
+            demos += tokens
+        else:
+            others += tokens
+    return demos, others
 
 
 def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFrame:

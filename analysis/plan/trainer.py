@@ -92,7 +92,7 @@ class Bench:
 
     def options(self, arms: Sequence[Arm]) -> list[Option]:
         """Every training that the pilot can supply and that is not kept, of each form of arm once."""
-        kept = set(self.run.read("trainings", columns=["training_id"])["training_id"].to_pylist())
+        kept = set(self.run.column("trainings", "training_id"))
         forms = {arm.form: arm for arm in reversed(arms)}
         own = [Arm("pilot", INF, 0.5, which) for which in PILOT_TRACES]
         offered = []
@@ -199,7 +199,7 @@ class Bench:
             "pilot": of_pilot(self.run),
         }
         self._refuse_same_folder(told["evaluation"])
-        tokens = sum(cell.read("traces", columns=["C_tr"])["C_tr"].to_pylist())
+        tokens = sum(cell.column("traces", "C_tr"))
         row = {
             "training_id": key,
             "base": self.name,

@@ -170,7 +170,7 @@ def spent(runs: dict[str, Run]) -> pd.DataFrame:
         texts = zip(taught["text"], taught["output_tokens"], taught["reasoning_tokens"], strict=True)
         in_text = pd.Series([retained_tokens(*row) for row in texts], index=taught.index, dtype=float)
         kept = int(in_text.sum())
-        used = int(sum(run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()))
+        used = int(sum(run.column("traces", "C_tr")))
         # A pilot keeps its demonstrations as episodes, without traces.
         shown = int(in_text[taught["kind"] == "demo"].sum()) if run.info.get("kind") == "pilot" else 0
         prompt, cached = taught["prompt_tokens"].sum(), taught["cached_tokens"].sum()

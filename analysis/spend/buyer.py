@@ -121,7 +121,7 @@ class ProductBuyer:
 
 def _played(folder: Path) -> set[str]:
     """Tasks of a run."""
-    return set(open_run(folder).read("episodes", columns=["task_id"])["task_id"].to_pylist())
+    return set(open_run(folder).column("episodes", "task_id"))
 
 
 def _list_of(out: Path) -> Path:

@@ -280,11 +280,7 @@ def _keep_open(rounds: Rounds, step: str, tokens: float, demos: float) -> State:
 
 def _purchase(rounds: Rounds, step: str, price: float, of: str = "") -> State:
     """The record of a purchase, what was bought in words."""
-    kinds = [
-        kind
-        for run in _open(rounds, PURCHASES[step])
-        for kind in run.read("episodes", columns=["kind"])["kind"].to_pylist()
-    ]
+    kinds = [kind for run in _open(rounds, PURCHASES[step]) for kind in run.column("episodes", "kind")]
     bought = {"demonstrations": kinds.count("demo"), "continuations": kinds.count("continuation")}
     said = " and ".join(f"{n:,} {what}" for what, n in bought.items() if n) or "nothing"
     return {"price": price, "folders": list(PURCHASES[step]), "said": f"{said}{of}"}

@@ -169,7 +169,7 @@ class Study:
                 with whole_folder(folder) as draft:
                     cut(whole, cell.cut_of(whole.run.recipe), draft)
             run = open_run(folder)
-            made, C_tr = run.info["cut"], run.read("traces", columns=["C_tr"])["C_tr"].to_pylist()
+            made, C_tr = run.info["cut"], run.column("traces", "C_tr")
             folders = [self.first, self.own(cell.arm.pilot_traces)]
         told = {
             "C_i": made["demo_tokens"] + made["continuation_tokens"],

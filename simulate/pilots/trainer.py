@@ -45,7 +45,7 @@ class WorldTrainer:
         columns = ["episode_id", "author", "text", "output_tokens"]
         for folder in folders:
             run = open_run(folder)
-            kept = set(run.read("traces", columns=["episode_id"])["episode_id"].to_pylist())
+            kept = set(run.column("traces", "episode_id"))
             for turn in run.read("turns", columns=columns).to_pylist():
                 if turn["author"] == TEACHER and turn["episode_id"] in kept:
                     add_label(world, turn, data)

@@ -261,7 +261,7 @@ PLANS: dict[str, tuple[str, str]] = {
     "beside": ("3", "beside=3"),
     "environment": ('"another"', "has environment='another', and its pilot"),
     "recipe": ('"leap"', "'leap'"),
-    "K": ("[]", r"K=\[\]"),
+    "K": ("[]", "K=()"),
 }
 """Entry of the plan's file, its value, and what the line says."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from agentloop.render.episodes import Record, histories
 from occupancy.importers.results.atif import EPISODE_CELLS, TURN_CELLS
-from occupancy.record.tables import KEY
+from occupancy.record.rows import KEY
 from occupancy.runs import Run
 
 VERSION = "ATIF-v1.7"

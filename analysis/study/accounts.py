@@ -19,21 +19,10 @@ from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
 from occupancy.record.specs import NotNegative, check_entries
 
-STAGES = (
-    "demonstrations",
-    "pi_1",
-    "pilot",
-    "trainings",
-    "registration",
-    "collection",
-    "sweep",
-    "verdict",
-)
-"""In order; `trainings` ends with the plan, and pure BC cells of the sweep do not wait for the collection."""
 REFERENCES = ("pi_1", "pilot")
 """Students that nothing is bought for: trained on D_BC, and on D_BC with the pilot's successes."""
 JOBS_A_WORKER = 2
-"""In the product's own workshop: one trains while another plays."""
+"""At a time, in the product's own workshop: one trains while another plays."""
 LOG = "jobs.jsonl"
 _JOB = {"stage": str, "job": str, "seconds": NotNegative}
 
@@ -65,8 +54,7 @@ class Left:
 
 def log_job(folder: Path, stage: str, job: str, seconds: float) -> None:
     """Append a finished job to the study's log."""
-    with (folder / LOG).open("a", encoding="utf-8") as log:
-        log.write(json.dumps({"stage": stage, "job": job, "seconds": round(seconds, 2)}) + "\n")
+    _append(folder, {"stage": stage, "job": job, "seconds": round(seconds, 2)})
 
 
 def log_machine(folder: Path) -> None:
@@ -80,8 +68,12 @@ def log_machine(folder: Path) -> None:
         "cores": os.cpu_count(),
         "system": platform.platform(),
     }
+    _append(folder, {"machine": told})
+
+
+def _append(folder: Path, line: Mapping[str, Any]) -> None:
     with (folder / LOG).open("a", encoding="utf-8") as log:
-        log.write(json.dumps({"machine": told}) + "\n")
+        log.write(json.dumps(line) + "\n")
 
 
 def jobs_of(folder: Path) -> list[dict[str, Any]]:
@@ -139,13 +131,14 @@ def registered_cells(folder: Path, config: StudyConfig) -> list[SweepCell]:
 
 def undone(folder: Path, config: StudyConfig) -> list[SweepCell | str]:
     """What is left of the sweep, in order: names of references, and cells that the collection can supply."""
+
+    def is_done(one: SweepCell | str) -> bool:
+        place = folder / "cells" / (one if isinstance(one, str) else one.name)
+        told = place.with_name(f"{place.name}.json")
+        return (place / "run.json").exists() or (told.exists() and "cannot" in read_json(told))
+
     every: list[SweepCell | str] = [*REFERENCES, *registered_cells(folder, config)]
-    return [one for one in every if not _is_done(folder / "cells", one if isinstance(one, str) else one.name)]
-
-
-def _is_done(cells: Path, name: str) -> bool:
-    told = cells / f"{name}.json"
-    return (cells / name / "run.json").exists() or (told.exists() and "cannot" in read_json(told))
+    return [one for one in every if not is_done(one)]
 
 
 def left_of(folder: Path, config: StudyConfig, *, at_once: int) -> list[Left]:

@@ -47,6 +47,7 @@ def _study(given: argparse.Namespace) -> int:
     from analysis.study.stages import begin, carry_out, stages_to
     from analysis.study.work import Study
     from occupancy.record.errors import InputError
+    from occupancy.record.reading import read_json
     from occupancy.runs import only_writer
 
     stages_to(given.stop_after)
@@ -70,8 +71,7 @@ def _study(given: argparse.Namespace) -> int:
             check_base(given.base or str(config.equipment.get("base", "")))
         return 0
     config = begin(folder, given.config)
-    here = {"base": given.base, "workers": given.workers}
-    here = {name: value for name, value in here.items() if value is not None}
+    here = {name: getattr(given, name) for name in ("base", "workers") if getattr(given, name) is not None}
 
     async def all_of_it() -> None:
         study = Study(folder, config, gpus=given.gpus, minutes=given.minutes, say=say, here=here)
@@ -79,13 +79,8 @@ def _study(given: argparse.Namespace) -> int:
 
     with only_writer(folder):
         asyncio.run(all_of_it())
-    verdict = folder / "verdict.json"
-    if given.json and verdict.exists():
-        import sys
-
-        sys.stdout.write(verdict.read_text("utf-8"))
-    else:
-        show(given, {"folder": str(folder), "stopped_after": given.stop_after}, str(folder))
+    report, verdict = {"folder": str(folder), "stopped_after": given.stop_after}, folder / "verdict.json"
+    show(given, read_json(verdict) if verdict.exists() else report, str(folder))
     return 0
 
 

@@ -33,7 +33,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from analysis.study.results import MACHINES_OWN, sampling
 from occupancy.record.errors import InputError
 from occupancy.record.reading import read_toml
 from occupancy.record.recipe import parse_K
-from occupancy.record.specs import Few, Positive, Seed, Share, Size, check, record_of, value_of
+from occupancy.record.specs import Few, Positive, Seed, Share, Size, check, parameters, record_of, value_of
 from sft.settings import preset
 
 PURE_BC = Arm("pure-bc", r=0.0)
@@ -215,21 +215,11 @@ def read_study(file: str | Path) -> StudyConfig:
     """The study of a TOML file; an unknown, missing or impossible entry is named."""
     given = read_toml(file, what="the study", error=InputError)
     of = f"the study {file}"
-    tables = {
-        "demonstrations": Demonstrations,
-        "pilot": PilotDesign,
-        "trainings": Trainings,
-        "collection": Collection,
-        "evaluation": Evaluations,
-        "seconds": Seconds,
-    }
-    for name, record in tables.items():
-        if name in given:
-            given[name] = record_of(record, given[name], of=f"{of}: [{name}]")
     if isinstance(given.get("sweep"), Mapping):
-        given["sweep"] = record_of(
-            Sweep, given["sweep"] | {"arms": _arms(given["sweep"], of)}, of=f"{of}: [sweep]"
-        )
+        given["sweep"]["arms"] = _arms(given["sweep"], of)
+    for name, kind in parameters(StudyConfig).items():
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(given.get(name), Mapping):
+            given[name] = record_of(kind, given[name], of=f"{of}: [{name}]")
     made = record_of(StudyConfig, given, of=of)
     if not made.workshop:
         own = record_of(Equipment, {"base": "", **made.equipment}, of=f"{of}: [equipment]")
@@ -238,24 +228,31 @@ def read_study(file: str | Path) -> StudyConfig:
     return made
 
 
-def slices(spec: str, parts: int) -> list[str]:
-    """A spec with a number of tasks (train:60, train:60-120) as `parts` specs of disjoint tasks."""
-    if parts == 1:
-        return [spec]
+def numbered(spec: str) -> tuple[str, int, int]:
+    """Split, first task and end of a spec with a number of tasks (train:60, train:60-120)."""
     found = _SLICE.fullmatch(spec)
     if found is None:
-        raise InputError(f"tasks {spec!r} in {parts} parts: expected split:N or split:A-B")
-    start, stop = int(found["start"] or 0), int(found["stop"])
+        raise InputError(f"tasks {spec!r}: expected split:N or split:A-B")
+    return found["split"], int(found["start"] or 0), int(found["stop"])
+
+
+def slices(spec: str, parts: int) -> list[str]:
+    """Such a spec as `parts` specs of disjoint tasks."""
+    if parts == 1:
+        return [spec]
+    split, start, stop = numbered(spec)
     if stop - start < parts:
         raise InputError(f"tasks {spec!r} in {parts} parts: expected at least as many tasks")
     ends = [start + (stop - start) * k // parts for k in range(parts + 1)]
-    return [f"{found['split']}:{a}-{b}" for a, b in pairwise(ends)]
+    return [f"{split}:{a}-{b}" for a, b in pairwise(ends)]
 
 
 def count(spec: str) -> int | None:
     """How many tasks a spec names; None where only the environment knows."""
-    found = _SLICE.fullmatch(spec)
-    return None if found is None else int(found["stop"]) - int(found["start"] or 0)
+    if not _SLICE.fullmatch(spec):
+        return None
+    _, start, stop = numbered(spec)
+    return stop - start
 
 
 def _arms(sweep: Mapping[str, Any], of: str) -> tuple[Arm, ...]:

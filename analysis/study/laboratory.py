@@ -7,7 +7,6 @@ world = "short/7"
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from agentloop.run.types import seed_of
+from analysis.study.config import count, numbered
 from analysis.study.jobs import Collect, Job, Student, Train
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
@@ -29,7 +29,6 @@ from simulate.pipelines.outcome import chances_of
 from simulate.worlds.types import Float64, World
 from simulate.worlds.worldfile import load_world
 
-_SPEC = re.compile(r"(?P<split>\w+):(?:(?P<start>\d+)-)?(?P<stop>\d+)", re.ASCII)
 _LAW = "law.npy"
 
 
@@ -70,7 +69,8 @@ class Laboratory:
     def _collect(self, job: Collect, folder: Path) -> None:
         bc = job.recipe.rho == "teacher"
         pilot = bool(job.settings.get("pilot"))
-        split, start, n = _slice(job.tasks)
+        split, start, stop = numbered(job.tasks)
+        n = stop - start
         size = PilotSize(
             tasks=n,
             rollouts=0 if bc else job.recipe.n,
@@ -96,7 +96,7 @@ class Laboratory:
             "environment": f"world {self.world.name}",
             "student": "student",
             "tasks": job.tasks,
-            "n_tasks": sum(_slice(spec)[2] for spec in job.tasks.split("+")),
+            "n_tasks": sum(count(spec) or 0 for spec in job.tasks.split("+")),
             "attempts": job.attempts,
         }
         run = create_run(folder, recipe, info)
@@ -106,10 +106,11 @@ class Laboratory:
     def _scores(self, law: Float64, job: Student, luck: int) -> list[Row]:
         chance, rows = chances_of(self.world, law), []
         for spec in job.tasks.split("+"):
-            split, first, n = _slice(spec)
+            split, first, stop = numbered(spec)
+            n = stop - first
             at = seed_of("games", split) % 2**32
             # Task q of a split is the same first state in every evaluation.
-            starts = np.random.default_rng([at, 0]).choice(self.world.S, size=first + n, p=self.world.start)
+            starts = np.random.default_rng([at, 0]).choice(self.world.S, size=stop, p=self.world.start)
             won = (
                 np.random.default_rng([at, job.evaluation_seed, luck]).random((n, job.attempts))
                 < chance[starts[first:]][:, None]
@@ -122,11 +123,3 @@ class Laboratory:
                 for i, R in enumerate(row)
             ]
         return rows
-
-
-def _slice(spec: str) -> tuple[str, int, int]:
-    found = _SPEC.fullmatch(spec)
-    if found is None:
-        raise InputError(f"tasks {spec!r}: a laboratory expects split:N or split:A-B")
-    start = int(found["start"] or 0)
-    return found["split"], start, int(found["stop"]) - start

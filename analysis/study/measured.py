@@ -53,6 +53,11 @@ class Sweep:
     scores: pd.DataFrame
     """Attempts, as `read_scores` gives them; an arm is a cell's name."""
 
+    @cached_property
+    def predicted(self) -> dict[tuple[Arm, int], Mapping[str, Any]]:
+        """What is registered of each arm and budget."""
+        return {(cell.arm, cell.budget): told for cell, told in self.cells.items()}
+
     def groups(self, budget: int) -> dict[Arm, list[str]]:
         """Names of the cells of each arm at a budget."""
         found: dict[Arm, list[str]] = {}

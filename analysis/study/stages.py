@@ -6,13 +6,14 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from analysis.plan.planner import plan
 from analysis.plan.report import Plan
 from analysis.plan.trainer import Bench, Effort
-from analysis.study.accounts import STAGES, left_of, undone
+from analysis.study.accounts import left_of, undone
 from analysis.study.cells import SweepCell
 from analysis.study.config import StudyConfig, read_study
 from analysis.study.jobs import Collect, Student
@@ -35,7 +36,7 @@ def stages_to(last: str) -> tuple[str, ...]:
     return STAGES[: STAGES.index(last) + 1]
 
 
-async def carry_out(study: Study, *, stop_after: str = STAGES[-1]) -> None:
+async def carry_out(study: Study, *, stop_after: str = "verdict") -> None:
     """Do what is left of a study, up to and with a stage; the verdict is then in its folder.
 
     Whatever ends the sweep, there is a verdict on the cells that are done, and the same call goes on.
@@ -93,15 +94,12 @@ def _recipe(config: StudyConfig, name: str = "op-short", **changes: Any) -> Reci
 async def _demonstrations(study: Study) -> None:
     config, given = study.config, study.config.demonstrations
     recipe = _recipe(config, "pure-bc")
-
-    def job(spec: str, out: Path, k: int) -> Collect:
-        return Collect(recipe, config.teacher, config.teacher, spec, None, config.seed, out)
-
-    more = study.first.with_name("more")
+    first = Collect(recipe, config.teacher, config.teacher, given.first, None, config.seed, study.first)
+    more = replace(first, tasks=given.more, out=study.first.with_name("more"))
     await every(
         [
-            study.collected(study.first, "demonstrations", given.first, 1, job),
-            study.collected(more, "demonstrations", given.more, given.parts, job),
+            study.collected(first, "demonstrations"),
+            study.collected(more, "demonstrations", parts=given.parts),
         ]
     )
 
@@ -116,14 +114,10 @@ async def _pilot(study: Study) -> None:
     if final.exists():
         return
     student = await study.pi_1()
-
-    def job(spec: str, out: Path, k: int) -> Collect:
-        demos = given.demo_tasks * (k + 1) // given.parts - given.demo_tasks * k // given.parts
-        asked = {"handback": given.handback, "replicates": given.replicates, "demo_tasks": demos}
-        recipe = _recipe(config)
-        return Collect(recipe, student, config.teacher, spec, None, config.seed, out, {"pilot": True} | asked)
-
-    await study.collected(final, "pilot", given.tasks, given.parts, job)
+    asked = {name: getattr(given, name) for name in ("handback", "replicates", "demo_tasks")}
+    asked["pilot"] = True
+    job = Collect(_recipe(config), student, config.teacher, given.tasks, None, config.seed, final, asked)
+    await study.collected(job, "pilot", parts=given.parts)
 
 
 async def _trainings(study: Study) -> None:
@@ -171,13 +165,9 @@ async def _collection(study: Study) -> None:
     config, given, final = study.config, study.config.collection, study.folder / "collection"
     if final.exists():
         return
-    student = await study.pi_1()
-    recipe = _recipe(config, n=given.n)
-
-    def job(spec: str, out: Path, k: int) -> Collect:
-        return Collect(recipe, student, config.teacher, spec, None, config.seed, out)
-
-    await study.collected(final, "collection", given.tasks, given.parts, job)
+    student, recipe = await study.pi_1(), _recipe(config, n=given.n)
+    job = Collect(recipe, student, config.teacher, given.tasks, None, config.seed, final)
+    await study.collected(job, "collection", parts=given.parts)
 
 
 async def _sweep(study: Study) -> None:
@@ -192,9 +182,8 @@ async def _sweep(study: Study) -> None:
         while waiting and not late:
             ready = collecting.done() and collecting.exception() is None
             # While others collect, a free place is for cells that need no collection, whatever their order.
-            open_now = (
-                waiting if ready else [c for c in waiting if study.has_place and _without_collection(c)]
-            )
+            others = [*filter(_without_collection, waiting)] if study.has_place else []
+            open_now = waiting if ready else others
             if not open_now:
                 if collecting.done():
                     return
@@ -208,14 +197,10 @@ async def _sweep(study: Study) -> None:
                 late.append(stopped)
 
     # One more than there are places, so that the next cut is made while students are trained.
-    await every([*(worker() for _ in range(study.at_once + 1)), _outcome(collecting)])
+    await every([*(worker() for _ in range(study.at_once + 1)), collecting])
     if late:
         rest = len(undone(study.folder, study.config))
         raise BudgetStopped(f"{rest} cells at the end of the order are cut: {late[0]}")
-
-
-async def _outcome(task: asyncio.Task[None]) -> None:
-    await task
 
 
 def _without_collection(cell: SweepCell | str) -> bool:
@@ -268,3 +253,5 @@ _STEPS: Mapping[str, Callable[[Study], Coroutine[Any, Any, None]]] = {
     "sweep": _sweep,
     "verdict": _verdict,
 }
+"""In order; `trainings` ends with the plan, and pure BC cells of the sweep do not wait for the collection."""
+STAGES = tuple(_STEPS)

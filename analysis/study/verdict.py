@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, spearmanr
 
-from analysis.compare.paired import holm
+from analysis.compare.paired import LEVEL, holm
 from analysis.curves.arms import Arm
 from analysis.plan.report import finite
 from analysis.study.accounts import REFERENCES, jobs_of, machines_of
@@ -21,17 +21,14 @@ from analysis.study.claims import CLAIMS, handback, judged
 from analysis.study.config import PURE_BC, StudyConfig
 from analysis.study.measured import Lead, Sweep, label, read_sweep, split_of
 from analysis.study.registration import FILE, check_registration
+from analysis.study.telling import markdown
 from occupancy.record.drafts import write_whole
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
 
-LEVEL = 0.05
-
 
 def write_verdict(folder: Path, config: StudyConfig) -> str:
     """Write verdict.json and verdict.md from the cells that are evaluated; returns the verdict in a line."""
-    from analysis.study.telling import markdown
-
     found = finite(verdict(folder, config))
     write_whole(folder / "verdict.json", json.dumps(found, indent=1, allow_nan=False) + "\n")
     write_whole(folder / "verdict.md", markdown(found))
@@ -94,7 +91,7 @@ def _references(sweep: Sweep) -> dict[str, float]:
 def _measured(sweep: Sweep, arm: Arm, budget: int) -> dict[str, Any]:
     """An arm at a budget: predicted and measured, with both costs."""
     names = sweep.groups(budget)[arm]
-    told = next(told for cell, told in sweep.cells.items() if cell.name == names[0])
+    told = sweep.predicted[arm, budget]
     bought = [sweep.told(name) for name in names]
     rows = sweep.scores[sweep.scores["arm"].isin(names)]
     rate = sweep.rate(names)
@@ -222,26 +219,26 @@ def _pairs(
 
 def _coverage(sweep: Sweep, budgets: Sequence[int]) -> dict[str, Any]:
     """How often pass@1, and the lead on pure BC, are within their 90 % bands, and how far off they are."""
-    told = {(cell.arm, cell.budget): one for cell, one in sweep.cells.items()}
-    levels, leads = [], []
+    levels, leads = dict[tuple[Arm, int], Lead](), dict[tuple[Arm, int], Lead]()
     for budget in budgets:
-        for arm, names in sweep.groups(budget).items():
-            one = told[arm, budget]
-            levels.append((one["pass_at_1"], one["low"], one["high"], sweep.rate(names)))
-        for arm, lead in sweep.leads(budget, PURE_BC).items():
-            one = told[arm, budget]
-            leads.append((one["over_bc"], one["over_bc_low"], one["over_bc_high"], lead))
-    return {"pass_at_1": _within(levels), "over_demonstrations": _within(leads)}
-
-
-def _within(predicted: Sequence[tuple[float, float, float, Lead]]) -> dict[str, Any] | None:
-    if not predicted:
-        return None
-    mean, low, high = np.array([one[:3] for one in predicted]).T
-    seen = np.array([one[3].difference for one in predicted])
-    slack = 1.645 * np.array([one[3].se for one in predicted])
+        levels |= {(arm, budget): sweep.rate(names) for arm, names in sweep.groups(budget).items()}
+        leads |= {(arm, budget): lead for arm, lead in sweep.leads(budget, PURE_BC).items()}
     return {
-        "n": len(predicted),
+        "pass_at_1": _within(sweep, levels, ("pass_at_1", "low", "high")),
+        "over_demonstrations": _within(sweep, leads, ("over_bc", "over_bc_low", "over_bc_high")),
+    }
+
+
+def _within(
+    sweep: Sweep, measured: Mapping[tuple[Arm, int], Lead], names: Sequence[str]
+) -> dict[str, Any] | None:
+    if not measured:
+        return None
+    mean, low, high = np.array([[sweep.predicted[which][name] for name in names] for which in measured]).T
+    seen = np.array([one.difference for one in measured.values()])
+    slack = 1.645 * np.array([one.se for one in measured.values()])
+    return {
+        "n": len(measured),
         "inside": float(((low <= seen) & (seen <= high)).mean()),
         "inside_with_noise": float(((low - slack <= seen) & (seen <= high + slack)).mean()),
         "width": float((high - low).mean()),

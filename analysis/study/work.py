@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -136,24 +136,22 @@ class Study:
             job = Train((self.first,), self.config.seed, out, self.config.training)
             return await self.done(job, "pi_1", "pi_1")
 
-    async def collected(
-        self, final: Path, stage: str, spec: str, parts: int, job: Callable[[str, Path, int], Collect]
-    ) -> None:
-        """A collection whose tasks are shared by several jobs, as one run folder."""
-        if final.exists():
+    async def collected(self, job: Collect, stage: str, *, parts: int = 1) -> None:
+        """A collection as one run folder, though its tasks are shared by several jobs."""
+        if job.out.exists():
             return
-        place = self.folder / "pieces"
-        outs = [place / f"{final.name}-{k}" for k in range(parts)]
+        outs = [self.folder / "pieces" / f"{job.out.name}-{k}" for k in range(parts)]
+        unfinished = self.folder / "pieces" / "unfinished"
         jobs = [
-            (job(part, place / "unfinished" / out.name, k), out)
-            for k, (part, out) in enumerate(zip(slices(spec, parts), outs, strict=True))
+            replace(job, tasks=tasks, out=unfinished / out.name, settings=_share(job.settings, k, parts))
+            for k, (tasks, out) in enumerate(zip(slices(job.tasks, parts), outs, strict=True))
         ]
-        await every(self.made(one, out, stage) for one, out in jobs)
-        final.parent.mkdir(parents=True, exist_ok=True)
+        await every(self.made(one, out, stage) for one, out in zip(jobs, outs, strict=True))
+        job.out.parent.mkdir(parents=True, exist_ok=True)
         if parts == 1:
-            os.replace(outs[0], final)
+            os.replace(outs[0], job.out)
             return
-        await asyncio.to_thread(pooled, [open_run(out) for out in outs], final, tasks=spec)
+        await asyncio.to_thread(pooled, [open_run(out) for out in outs], job.out, tasks=job.tasks)
         for out in outs:
             shutil.rmtree(out)
 
@@ -202,7 +200,14 @@ class Study:
         return Whole(open_run(self.folder / "demonstrations" / "more"))
 
 
-async def every(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+def _share(settings: Mapping[str, Any], k: int, parts: int) -> Mapping[str, Any]:
+    """Settings of part k of a collection: its share of the demonstrations."""
+    if not (demos := settings.get("demo_tasks")):
+        return settings
+    return {**settings, "demo_tasks": demos * (k + 1) // parts - demos * k // parts}
+
+
+async def every(work: Iterable[Awaitable[Any]]) -> list[Any]:
     """All results; where one fails the others are finished first, and then the first failure is raised."""
     found = await asyncio.gather(*work, return_exceptions=True)
     for one in found:

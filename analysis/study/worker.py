@@ -27,7 +27,7 @@ from analysis.study import lines
 from analysis.study.jobs import Collect, Equipment, Job, Student, Train, from_json, to_json
 from analysis.study.results import finish, finished, said, sampling, student_name
 from occupancy.record.errors import BudgetStopped, RunError
-from occupancy.runs import Run, only_writer
+from occupancy.runs import only_writer
 
 SPENDING = frozenset(field.name for field in fields(SpendingLimits)) - {"budget"}
 """Of a `Collect` job's settings, those of what it may spend."""
@@ -72,13 +72,14 @@ class Worker:
         checkpoint = finished(training, self._equipment, self._study) or await self._train(training)
         of_training = said(folder)
         name = student_name(job.out, self._equipment, self._study)
-        run, seconds = await self._played(
-            checkpoint, Evaluation(name, job.tasks, job.attempts, job.evaluation_seed), job.out
-        )
+        settings = Evaluation(name, job.tasks, job.attempts, job.evaluation_seed)
+        async with self._playing(checkpoint) as (environments, policy, started):
+            run = await evaluate(job.out, settings, environments=environments, policy=policy)
+        seconds = of_training["seconds"] | {"evaluate": time.monotonic() - started}
         with only_writer(run.folder):
             if not run.read("trainings").num_rows:
                 run.commit({"trainings": [of_training["training"]]})
-        self._finish(job, job.out, of_training["seconds"] | {"evaluate": seconds})
+        self._finish(job, job.out, seconds)
         if not job.keep:
             shutil.rmtree(folder)
         return job.out
@@ -86,11 +87,6 @@ class Worker:
     async def _train(self, job: Train) -> Path:
         trainer = await asyncio.shield(self._trainer)
         return Path(await trainer.ask(job=to_json(job)))
-
-    async def _played(self, student: Path, settings: Evaluation, out: Path) -> tuple[Run, float]:
-        async with self._playing(student) as (environments, policy, started):
-            run = await evaluate(out, settings, environments=environments, policy=policy)
-        return run, time.monotonic() - started
 
     async def _collect(self, job: Collect) -> Path:
         equipment = self._equipment

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analysis.study import lines
+from analysis.study.accounts import JOBS_A_WORKER
 from analysis.study.jobs import Equipment, Job, to_json
 from analysis.study.results import finished, sampling
 from occupancy.record.errors import InputError, RunError
 
-AT_ONCE = 2
-"""Jobs of one worker at a time: one trains while another plays."""
 TRIES = 3
 """How often a job is begun before its worker's death counts as the job's fault."""
 
@@ -71,13 +70,13 @@ class Workers:
         self._equipment, self._study = equipment, study
         self._places = [_Place(card, study / "workers" / f"{i}.log") for i, card in enumerate(cards)]
         # Whoever waits longest comes first.
-        self._free = asyncio.Semaphore(AT_ONCE * len(self._places))
+        self._free = asyncio.Semaphore(self.at_once)
         self._closed = False
 
     @property
     def at_once(self) -> int:
         """Jobs that are done at the same time."""
-        return AT_ONCE * len(self._places)
+        return JOBS_A_WORKER * len(self._places)
 
     @property
     def pids(self) -> list[int]:

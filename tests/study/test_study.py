@@ -15,10 +15,10 @@ import pytest
 
 from agentloop.environments.task_specs import parse_spec
 from analysis.cli import main
-from analysis.study.accounts import STAGES
 from analysis.study.config import read_study
 from analysis.study.jobs import Job, Train, Workshop
 from analysis.study.laboratory import Laboratory, open_workshop
+from analysis.study.stages import STAGES
 from occupancy.record.errors import RunError
 from occupancy.runs import open_run
 from simulate.pilots.trainer import WorldTrainer
@@ -256,6 +256,8 @@ def test_a_dry_run_says_what_is_left_and_does_nothing(
     assert study(config, tmp_path / "study", "--dry-run") == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"{sum(one['jobs'] for one in left.values())} jobs are left: about ")
+    assert study(config, whole, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((whole / "verdict.json").read_text("utf-8"))
     assert study(config, whole, "--dry-run", "--json") == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["seconds"] == 0

@@ -185,7 +185,7 @@ async def _check_environment(found: Findings, opened: Environments, env: Environ
         broken = (Status.ENVIRONMENT_ERROR, Status.RETRIEVER_FAILED, Status.STUDENT_FAILED)
         expect(episode.status not in broken, f"{episode.status} in turn {episode.length}: {episode.error}")
         reward = "none" if episode.reward is None else f"{episode.reward:g}"
-        say(f"{episode.length} turns, {episode.status}, R = {reward}")
+        say(f"{episode.length} turn{'s' if episode.length != 1 else ''}, {episode.status}, R = {reward}")
     await _check_going_back(found, opened, env, episode)
     with found.about("turns that make no sense"):
         for text in NONSENSE:

@@ -107,8 +107,10 @@ def _shown(summary: dict[str, Any]) -> Iterator[Any]:
             intervals.add(str(row["interval"]))
     yield table(f"{summary['folder']}: {summary['policy']}", heads, rows, left=("of",))
     ended = ", ".join(f"{status} {count}" for status, count in summary["status"].items())
-    yield "scored: attempts with a reward. SE task: clustered by task. A run is one attempt at every task."
-    yield "SE runs: over runs, sampling noise only."
+    yield (
+        "scored: attempts with a reward. SE task: clustered by task. SE runs: over runs, sampling noise "
+        "only; a run is one attempt at every task."
+    )
     if "wilson" in intervals:
         yield "95 %: Wilson's interval, as all tasks had the same success."
     yield f"ended as: {ended}; mean length {summary['mean_length']:.2f} turns"

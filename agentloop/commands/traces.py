@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -137,12 +138,12 @@ def _as_text(episodes: list[dict[str, Any]]) -> Iterator[Any]:
             yield Text(f"error: {episode['error']}", style="red")
         text = Text()
         for message in episode["messages"]:
-            turn = "" if message["t"] is None else f"{message['t']:>3} "
+            mark = "*" if message["target"] else " "
+            turn = "" if message["t"] is None else f"{message['t']:>3}{mark}"
             text.append(f"{turn}{message['author']}: ", style="dim")
             text.append(f"{message['text']}\n", style=_style(message))
         yield text
-    yield Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()])
-    yield "targets are underlined; --tokenizer FOLDER shows tokens, `fewsteps view` a page"
+    yield "*: trained on, underlined; --tokenizer FOLDER shows tokens, `fewsteps view` a page"
 
 
 def _style(said: Mapping[str, Any]) -> str:
@@ -179,6 +180,9 @@ def _shown(traces: list[dict[str, Any]], counts: dict[str, Any]) -> Iterator[Any
     from rich.rule import Rule
     from rich.text import Text
 
+    opens, closes = (
+        ("", "") if sys.stdout.isatty() else ("«", "»")
+    )  # without a terminal nothing is underlined
     for trace in traces:
         for number, row in enumerate(trace["rows"], start=1):
             yield Rule(
@@ -187,11 +191,12 @@ def _shown(traces: list[dict[str, Any]], counts: dict[str, Any]) -> Iterator[Any
             )
             text = Text()
             for piece in row["pieces"]:
-                text.append(piece["text"], style=_style(piece))
+                around = piece["target"]
+                text.append(f"{opens * around}{piece['text']}{closes * around}", style=_style(piece))
             yield text
         for message, reason in trace["dropped"]:
             yield Text(f"message {message} is no target: {reason}", style="red")
     yield Text.assemble(*[(f" {name} ", f"{style} reverse") for name, style in STYLES.items()])
+    yield f"Trained on: {f'between {opens} and {closes}' if opens else 'underlined'}."
     rows = [(name, json.dumps(n) if isinstance(n, dict) else n) for name, n in counts.items()]
-    title = "what would be trained on (targets are underlined)"
-    yield table(title, ("count", "value"), rows, left=("count",))
+    yield table("what would be trained on", ("count", "value"), rows, left=("count",))

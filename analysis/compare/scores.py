@@ -88,8 +88,13 @@ def _of_folder(folder: Path) -> tuple[list[dict[str, Any]], Any, float]:
         )
     if found.duplicated(["task_id", "attempt"]).any():
         raise DataError(f"{folder} holds an attempt at a task twice: a part was copied; remove one of them")
-    missing = max(0, planned - len(found))
-    rows = found.assign(no_data=found["status"].isin(NO_DATA), missing=missing).to_dict("records")
+    found["no_data"] = found["status"].isin(NO_DATA)
+    if found["no_data"].all():
+        raise DataError(
+            f"all {len(found)} attempts of {folder} ended in an error ({found['status'].iloc[0]}), so it "
+            f"measures nothing: repair what failed, and run the same `fewsteps evaluate` again"
+        )
+    rows = found.assign(missing=max(0, planned - len(found))).to_dict("records")
     return rows, run.info.get("environment"), run.recipe.success_at
 
 

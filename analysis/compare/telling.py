@@ -43,14 +43,14 @@ def shown(found: Comparison) -> Iterator[Any]:
     rows = (difference_row(d, f"{letters[d.b]}-{letters[d.a]}") for d in found.differences)
     yield table("paired differences", DIFFERENCE_HEADS, rows, left=("",))
     yield (
-        "Errors are clustered by task. could see: smallest difference found in 80 % of\n"
-        "repetitions, at 5 % over all differences together."
+        "Errors are clustered by task. could see: smallest difference found in 80 % of repetitions, at 5 % "
+        "over all differences together."
     )
     methods = {rate.interval for rate in found.rates} | {d.interval for d in found.differences}
     if methods & {"wilson", "newcombe"}:
         yield (
-            "Where all tasks of an evaluation agree, its interval is Wilson's with tasks as\n"
-            "trials, and that of a difference from it Newcombe's."
+            "Where all tasks of an evaluation agree, its interval is Wilson's with tasks as trials, and that "
+            "of a difference from it Newcombe's."
         )
     yield from found.cautions
 

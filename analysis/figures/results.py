@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isinf
+from math import isinf, log10
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.drawing import INK, looks, panels, styled
@@ -181,10 +181,13 @@ def calibration_figure(frame: pd.DataFrame, *, bins: int = 8) -> Figure:
 
 
 def tokens(axis: Any) -> None:
-    """Ticks of a logarithmic axis of tokens: 50k, 1.2M."""
+    """Ticks of a logarithmic axis of tokens, as many as have room beside each other: 50k, 1.2M."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axis.get_xlim()
+    decades = log10(high / low)
+    subs = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0, 3.0) if decades < 3.5 else (1.0,)
+    axis.xaxis.set_major_locator(LogLocator(subs=subs))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.tick_params(axis="x", which="minor", length=0)

@@ -13,6 +13,7 @@ from analysis.plan.doubts import FARTHEST, PILOT_SHARE
 from analysis.plan.pilot import LEAST_TASKS
 from analysis.plan.report import Candidate, Plan
 from occupancy.record.recipe import MEANINGS, REPLAYS, K_text
+from occupancy.record.show import fitting_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,8 +51,7 @@ def sentences(plan: Plan) -> list[str]:
         _worth(plan),
         *_pool(plan),
         *(f"{one['said']}" for one in plan.what_if),
-        *(f"Warning: {warning}" for warning in plan.warnings[:WARNINGS]),
-        *_more_warnings(plan),
+        *_warnings(plan),
     ]
 
 
@@ -59,10 +59,9 @@ def table(plan: Plan, *, every: bool = False) -> RenderableType:
     """The sentences, then the best candidate of each recipe; `every`: all candidates."""
     from rich.console import Group
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
-    rows = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    rows = fitting_table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     shows = "demon-\nstrations"
     heads = ("", "recipe", "K", "r", "pilot", "contexts", shows, "pass@1", "90 %", "loss", "P(best)")
     for name in heads:
@@ -382,9 +381,15 @@ def _pool(plan: Plan) -> Iterator[str]:
         yield f"Tasks to spread the budget over: {count(plan.pilot['pool'])} ({plan.pilot['pool_from']})."
 
 
-def _more_warnings(plan: Plan) -> Iterator[str]:
-    more = len(plan.warnings) - WARNINGS
-    if more > 0:
+def _warnings(plan: Plan) -> Iterator[str]:
+    """What is doubtful, without what the answer begins with."""
+    begins = ["The budget is"] if any(_spend_less_first(plan)) else []
+    if plan.status == "pilot_too_small":
+        tasks = plan.pilot["tasks"]
+        begins.append(f"The pilot has {tasks} tasks" if tasks < LEAST_TASKS else "The pilot's own cost")
+    warnings = [warning for warning in plan.warnings if not warning.startswith(tuple(begins))]
+    yield from (f"Warning: {warning}" for warning in warnings[:WARNINGS])
+    if (more := len(warnings) - WARNINGS) > 0:
         yield f"{more} further warning{'s' if more > 1 else ''} in --json."
 
 

@@ -9,6 +9,7 @@ from analysis.plan.answer import WORTH_SAYING, number
 from analysis.plan.command_lines import capitals
 from analysis.plan.design import ADVISED, FALL_BACK, FALL_BACK_K, Design
 from analysis.plan.doubts import FARTHEST, PILOT_SHARE
+from occupancy.record.show import fitting_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,12 +19,11 @@ def table(found: Design) -> RenderableType:
     """The design for a person: the answer in words, the sizes compared, and what it assumes."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     unit = "money" if found.axis == "money" else "teacher tokens"
     title = f"Pilots compared, for a budget of {number(found.budget)} ({unit})"
-    rows = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    rows = fitting_table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     rows.add_column("")
     names = (
         "tasks",
@@ -100,11 +100,12 @@ def _answer(found: Design) -> str:
 def _beyond(found: Design) -> Iterator[str]:
     """Which part of a large budget can be planned from the pilot, as the plan from it will say."""
     known = FARTHEST * found.size.price
+    unit = "of money" if found.axis == "money" else "teacher tokens"
     if found.status == "designed" and found.budget >= WORTH_SAYING * known:
         yield (
             f"A plan from this pilot is for about {number(known)} of the {number(found.budget)}: learning "
             f"curves are known up to {FARTHEST:g} times a pilot's cost. Buy that much first and plan again "
-            f"from all of it, or buy a pilot of about {number(found.budget / FARTHEST)}."
+            f"from all of it, or buy a pilot of about {number(found.budget / FARTHEST)} {unit}."
         )
 
 

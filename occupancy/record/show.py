@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from occupancy.record.errors import FewstepsError, InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
 _CONTROL = re.compile(
@@ -59,7 +59,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     except FewstepsError as error:
         said, code = str(error), error.exit_code
     except KeyboardInterrupt:
-        said, code = "stopped; what was committed is kept", 130
+        said, code = "stopped; what is finished is kept: run the same command again", 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
@@ -98,6 +98,16 @@ class Parser(argparse.ArgumentParser):
         """Refuse the arguments."""
         message = _nearest(message.removeprefix("argument "))
         raise _Usage(f"{self.prog}: {message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; an option that does not exist is named before what is missing."""
+        given = sys.argv[1:] if args is None else list(args)
+        options = [] if self._subparsers else given[: given.index("--") if "--" in given else None]
+        for name in (text.partition("=")[0] for text in options if text.startswith("--")):
+            if not any(known.startswith(name) for known in self._option_string_actions):
+                near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
+                self.error(f"there is no option {name}{f', did you mean {near[0]}?' if near else ''}")
+        return super().parse_known_args(given, namespace)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """The value of one argument; an empty text, as of an unset shell variable, is none."""
@@ -162,14 +172,38 @@ def show(given: argparse.Namespace, report: dict[str, Any], shown: str | Callabl
         console.print(part, soft_wrap=isinstance(part, Unbroken))
 
 
+def fitting_table(**how: Any) -> Table:
+    """A rich table; where its longest words do not fit beside each other, each row is a line of its own."""
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
+    class Fitting(Table):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            if Measurement.get(console, options.update(width=10_000), self).minimum <= options.max_width:
+                yield from super().__rich_console__(console, options)
+                return
+            heads = [_one_line(column.header) for column in self.columns]
+            yield from () if self.title is None else (self.title,)
+            for row in zip(*(column.cells for column in self.columns), strict=True):
+                cells = ((head, _one_line(cell)) for head, cell in zip(heads, row, strict=True))
+                line = ", ".join(f"{head} {cell}".strip() for head, cell in cells if cell)
+                yield Text(line if heads[0] else line.replace(", ", " ", 1))
+
+    return Fitting(**how)
+
+
+def _one_line(cell: object) -> str:
+    return " ".join(str(cell).replace("-\n", "").split())
+
+
 def table(
     title: str, heads: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str]
 ) -> Table:
     """A table for a person; the columns named in `left` hold words, the others numbers."""
-    from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(title) if title else None)
+    made = fitting_table(title=Text(title) if title else None)
     for head in heads:
         made.add_column(Text(head), justify="left" if head in left else "right")
     for row in rows:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.cli import main, parser
-from occupancy.record.show import command_line
+from occupancy.record.show import command_line, exit_code
 
 TOY = ["--env", "toy_world:open_corridors", "--student", "drunk", "--tasks", "4", "--set", "K=1"]
 MODULE = """
@@ -168,6 +168,27 @@ def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str
     assert "invalid choice: 'pln', did you mean 'plan'?" in capsys.readouterr().err
     assert main(["zzzzzz"]) == 2
     assert "choose from" in capsys.readouterr().err
+
+
+def test_an_option_that_there_is_not_is_named_before_what_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plan", "pilot", "--bugdet", "3"]) == 2
+    said = "there is no option --bugdet, did you mean --budget?; see fewsteps plan --help\n"
+    assert capsys.readouterr().err == f"fewsteps plan: {said}"
+    assert main(["traces", "show", "run", "--zzzz=1"]) == 2
+    assert "fewsteps traces show: there is no option --zzzz; see" in capsys.readouterr().err
+    assert main(["plan", "nosuch", "--bud", "3"]) == 2, "the beginning of a name is enough"
+    assert "nosuch is no run folder" in capsys.readouterr().err
+
+
+def test_a_command_that_is_stopped_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def stopped() -> int:
+        raise KeyboardInterrupt
+
+    assert exit_code("fewsteps collect", stopped) == 130
+    said = "stopped; what is finished is kept: run the same command again"
+    assert capsys.readouterr().err == f"fewsteps collect: {said}\n"
 
 
 def test_a_users_module_in_the_current_folder_is_found(

@@ -51,6 +51,19 @@ def test_progress_is_lines_with_the_time_left_or_a_bar(monkeypatch: pytest.Monke
         assert expected in stream.getvalue()
 
 
+def test_a_table_is_whole_in_a_terminal_that_is_too_narrow_for_it() -> None:
+    row = ("*", "op-critical r=1", "0.696", "0.62-0.75", "9,970")
+    made = table("arms", ("", "recipe", "pass@1", "90 %", "demon-\nstrations"), [row], left=("", "recipe"))
+    for width in (80, 30, 20):
+        out = io.StringIO()
+        safe_console(file=out, width=width).print(made)
+        shown = " ".join(out.getvalue().split())
+        assert all(word in shown for cell in row for word in cell.split()), shown
+        assert "…" not in shown
+    line = "* recipe op-critical r=1, pass@1 0.696, 90 % 0.62-0.75, demonstrations 9,970"
+    assert shown == f"arms {line}"
+
+
 class Evil(Corridors):
     """Tasks with names that command a terminal and look like markup."""
 

@@ -92,10 +92,18 @@ def test_why_there_are_no_demonstrations_is_said(folder: Path) -> None:
 
 
 def test_beyond_what_curves_know_a_plan_says_to_spend_less_first(found: Plan) -> None:
-    far = replace(found, pilot=found.pilot | {"price": 1_000.0}, curve=replace(found.curve, enough=None))
+    doubts = ("The budget is 500 times the pilot's cost, and learning curves ...", "Another doubt.")
+    far = replace(
+        found,
+        pilot=found.pilot | {"price": 1_000.0},
+        curve=replace(found.curve, enough=None),
+        warnings=doubts,
+    )
     assert sentences(far)[0].startswith(
         "Spend about 20,000 first rather than 500,000: learning curves are known"
     )
+    warned = [line for line in sentences(far) if line.startswith("Warning: ")]
+    assert warned == ["Warning: Another doubt."], "what the answer begins with is not said again"
 
 
 def test_a_pilot_that_is_too_small_says_first_what_to_do(tmp_path: Path, folder: Path) -> None:
@@ -106,6 +114,8 @@ def test_a_pilot_that_is_too_small_says_first_what_to_do(tmp_path: Path, folder:
     costly = plan(folder, budget=2 * price)
     assert sentences(costly)[0].startswith(f"Give a budget of at least {5 * price:,.0f} (`--budget ")
     assert f"`--already {folder}`" in sentences(costly)[0]
+    assert any("own cost" in warning for warning in costly.warnings)
+    assert not any("own cost" in line for line in sentences(costly))
     assert plan(folder, budget=2 * price, already=[folder]).status != "pilot_too_small"
 
 

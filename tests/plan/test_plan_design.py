@@ -316,4 +316,4 @@ def test_a_budget_far_beyond_the_pilot_is_said_before_the_pilot_is_bought() -> N
     few, far = (sentences(design(budget=budget)) for budget in (1e6, 2e7))
     assert not [line for line in few if "A plan from this pilot" in line]
     assert far[1].startswith("A plan from this pilot is for about 3,450,000 of the 20,000,000: ")
-    assert far[1].endswith("or buy a pilot of about 1,000,000.")
+    assert far[1].endswith("or buy a pilot of about 1,000,000 teacher tokens.")

@@ -299,6 +299,11 @@ def test_every_attempt_without_a_reward_counts_as_evaluate_counts_it(tmp_path: P
         assert found.rates[0].attempts == told[name]["n"]
         assert "ended in an error" in found.cautions[0]
     assert (told["success"]["n"], told["success_of_scored"]["n"]) == (8, 5)
+    none = create_run(tmp_path / "none", *_like(tmp_path / "a"))
+    lost = [row | {"status": status} for row in open_run(tmp_path / "a").read("evaluations").to_pylist()]
+    none.commit({"evaluations": lost})
+    with pytest.raises(DataError, match=f"all 8 attempts of .* ended in an error .{status}"):
+        compare([tmp_path / "b", none.folder])
 
 
 def test_an_evaluation_that_is_not_whole_is_told(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import BytesIO
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from analysis.figures import pilot, results, spending
 from analysis.figures.plan import plan_figure_of
 from analysis.plan.costs import Prices
 from analysis.plan.planner import plan
-from occupancy.record.drawing import COLOURS, FORMATS, save
+from occupancy.record.drawing import COLOURS, FORMATS, panels, save
 from occupancy.record.errors import InputError
 
 ARMS = ("pure-bc", "op-short K=3")
@@ -104,6 +104,18 @@ def test_the_legend_below_the_bars_is_inside_the_picture(runs: int) -> None:
     figure.savefig(BytesIO())
     for axis in figure.axes:
         assert axis.get_legend().get_window_extent().y0 >= 0
+
+
+@pytest.mark.parametrize("high", [4e3, 5e4, 4e5, 8e6, 1e9])
+def test_the_numbers_of_tokens_on_an_axis_do_not_overlap(high: float) -> None:
+    figure, (axis, _, _) = panels(3, width=3.45, height=3.6, width_ratios=(1.15, 0.75, 1.25))
+    axis.set(xscale="log", xlim=(300, high))
+    results.tokens(axis)
+    figure.savefig(BytesIO())
+    boxes = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+    inside = [box for box in boxes if axis.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axis.bbox.x1 + 1]
+    assert len(inside) >= 3
+    assert all(one.x1 < other.x0 for one, other in pairwise(inside))
 
 
 def test_predictions_inside_their_band_are_counted() -> None:

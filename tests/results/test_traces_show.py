@@ -37,7 +37,7 @@ def test_episodes_of_a_kind_are_whole(kind: str, capsys: pytest.CaptureFixture[s
         assert turns == list(range(1, lengths[episode["episode_id"]] + 1))
         assert episode["messages"][0]["author"] == "task"
     assert main(["traces", "show", PILOT, "--kind", kind, "--limit", "1"]) == 0
-    assert "targets are underlined" in capsys.readouterr().out
+    assert "*: trained on" in capsys.readouterr().out
 
 
 def test_what_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

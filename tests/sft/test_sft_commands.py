@@ -149,7 +149,7 @@ def test_show_prints_targets_and_counts(op: Run, base: Path, capsys: pytest.Capt
             assert row["targets"] == sum(p["ids"] for p in row["pieces"] if p["target"])
     assert main(["traces", "show", str(op.folder), "--tokenizer", str(base)]) == 0
     printed = capsys.readouterr().out
-    assert "targets are underlined" in printed
+    assert "Trained on: between « and »." in printed
     for trace in list(render_run(op, codec()))[:3]:
         (row,) = trace.rendered.rows
         share = f"{row.targets.sum()} targets of {len(row.ids)} ids ({row.targets.mean():.0%})"

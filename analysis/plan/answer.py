@@ -209,15 +209,12 @@ def _where_the_best_is(plan: Plan) -> Iterator[str]:
 
 def _buy(plan: Plan) -> str:
     best = plan.recommended
-    what = {
-        "pure-bc": f"{count(best.demos)} more demonstrations",
-    }.get(
-        best.recipe,
-        f"{best.recipe} with K = {K_text(best.K)} and r = {best.r_tokens:g}: {count(best.contexts)} contexts "
-        f"{'with mixed outcomes ' if best.context == 'mixed' else ''}from {count(best.n)} "
-        f"rollout{'s' if best.n > 1 else ''} of each of {count(best.tasks)} tasks"
-        + (f", and {count(best.demos)} demonstrations" if best.demos else ""),
-    )
+    what = f"{count(best.demos)} more demonstrations"
+    if best.recipe != "pure-bc":
+        mixed, many = "with mixed outcomes " * (best.context == "mixed"), "s" * (best.n > 1)
+        what = f"{best.recipe} with K = {K_text(best.K)} and r = {best.r_tokens:g}: {count(best.contexts)} "
+        what += f"contexts {mixed}from {count(best.n)} rollout{many} of each of {count(best.tasks)} tasks"
+        what += f", and {count(best.demos)} demonstrations" if best.demos else ""
     lead = {
         "ranked": "Buy",
         "no_preference": "No preference; the best guess is",

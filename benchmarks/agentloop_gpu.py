@@ -89,8 +89,6 @@ class Watched:
     _running: int = 0
     _since: float = 0.0
 
-    seeded = True
-
     @property
     def window(self) -> int:
         return self.engine.window
@@ -133,7 +131,7 @@ def unseeded(engine: Any) -> Engine:
 class Sleeping:
     """An engine without a model."""
 
-    seeded, window = True, 8192
+    window = 8192
 
     def __init__(self, ids: list[int], end: int) -> None:
         self._ids = (*ids, end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentloop.commands.collect import show_run
 from agentloop.commands.recipes import (
@@ -25,7 +25,7 @@ from occupancy.record.specs import Count, Positive, Seed, option, settings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Awaitable
 
     from agentloop.run.settings import Settings
     from agentloop.serve.desk import Desk, Harness
@@ -151,21 +151,20 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
     async def answer(desk: Desk, stop: asyncio.Event) -> AsyncIterator[None]:
         beside: list[asyncio.Task[None]] = []
 
-        def begin(coroutine: Coroutine[Any, Any, None]) -> None:
-            def ended(task: asyncio.Task[None]) -> None:
-                if not task.cancelled() and task.exception() is not None:
-                    stop.set()
-
-            beside.append(asyncio.create_task(coroutine))
-            beside[-1].add_done_callback(ended)
+        async def or_stop(work: Awaitable[None]) -> None:
+            try:
+                await work
+            except Exception:
+                stop.set()
+                raise
 
         stop_on_signals(stop)
         async with answering(desk, serving, say=told) as address:
             told(f"{given.out} answers at {address}/v1; Ctrl-C stops it, and the same command goes on")
             if given.play is not None:
-                begin(play(given.play, address, desk))
+                beside.append(asyncio.create_task(or_stop(play(given.play, address, desk))))
             if records is not None:
-                begin(follow(desk, records))
+                beside.append(asyncio.create_task(or_stop(follow(desk, records))))
             try:
                 yield
             finally:

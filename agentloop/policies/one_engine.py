@@ -106,7 +106,7 @@ class _Lease:
 
     def __init__(self, owner: OneEngine, engine: Engine) -> None:
         self._owner, self._engine, self._turn = owner, engine, owner.turn
-        self.window, self.seeded = engine.window, engine.seeded
+        self.window = engine.window
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
         """Sample one turn, as long as the engine has this policy's weights."""

@@ -66,8 +66,6 @@ class Engine(Protocol):
 
     window: int
     """Most tokens of prompt and turn together."""
-    seeded: bool
-    """Whether equal seeds give equal turns."""
 
     async def sample(self, prompt: list[int], *, seed: int, request: str) -> Sampled:
         """Sample one turn; it ends at a stop token or at the spec's max_tokens."""

@@ -70,8 +70,6 @@ async def open_transformers(spec: TokenSpec, codec: Codec) -> TransformersEngine
 class TransformersEngine:
     """A running batch that requests join and leave."""
 
-    seeded = False
-
     def __init__(self, start: Callable[[str], tuple[Any, int]], *, logprobs: bool) -> None:
         self._start, self._logprobs = start, logprobs
         self._manager: Any = None

@@ -69,8 +69,6 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
 class VllmEngine:
     """One vLLM engine."""
 
-    seeded = True
-
     def __init__(self, engine: Any, sampling: Any, dead: type[Exception]) -> None:
         self._engine, self._sampling, self._dead = engine, sampling, dead
         self.window = int(engine.model_config.max_model_len)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -179,14 +179,8 @@ def read_messages(text: str, *, trace: str = "trace") -> tuple[TraceMessage, ...
 
 def write_messages(messages: Sequence[TraceMessage]) -> str:
     """JSON of a trace's messages; `read_messages` gives them back."""
-    entries: list[dict[str, Any]] = []
-    for m in messages:
-        entry: dict[str, Any] = {"role": m.role, "content": m.content, "author": m.author, "train": m.train}
-        if m.token_ids is not None:
-            entry["token_ids"] = list(m.token_ids)
-        if m.finish_reason != "stop":
-            entry["finish_reason"] = m.finish_reason
-        entries.append(entry)
+    left_out = {"token_ids": None, "finish_reason": "stop"}.items()
+    entries = [dict(cell for cell in asdict(m).items() if cell not in left_out) for m in messages]
     return json.dumps(entries, ensure_ascii=False)
 
 
@@ -200,13 +194,7 @@ def _message(entry: dict[str, Any], where: str) -> TraceMessage:
     if ids is not None and not (isinstance(ids, list) and all(isinstance(i, int) for i in ids)):
         raise DataError(f"{where}: token_ids must be a list of whole numbers")
     try:
-        return TraceMessage(
-            role=entry["role"],
-            content=storable(entry["content"]),
-            author=entry["author"],
-            train=entry["train"],
-            token_ids=None if ids is None else tuple(ids),
-            finish_reason=entry.get("finish_reason", "stop"),
-        )
+        stored = {"content": storable(entry["content"]), "token_ids": None if ids is None else tuple(ids)}
+        return TraceMessage(**entry | stored)
     except DataError as error:
         raise DataError(f"{where}: {error}") from error

@@ -39,7 +39,7 @@ def ask(n: int = 3) -> Ask:
 class Fake:
     """An engine whose turns are the last letter of the folder that it holds."""
 
-    window, seeded, stubborn = 1000, True, False
+    window, stubborn = 1000, False
 
     def __init__(self) -> None:
         self.folder, self.loads, self.closed = "", 0, False

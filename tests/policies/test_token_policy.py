@@ -34,8 +34,6 @@ from occupancy.record.recipe import preset
 class Fake:
     """An engine that writes the corridor's turns, in ids that an encoder would not choose."""
 
-    seeded = True
-
     def __init__(self, codec: Codec, *, window: int = 10_000) -> None:
         self.codec, self.window = codec, window
         self.prompts: list[list[int]] = []

@@ -25,7 +25,6 @@ from agentloop.environments.terminal.terminus.protocol import (
     turn_text,
 )
 from agentloop.environments.terminal.terminus.screen import Screen, last_printed, new_lines, open_screen
-from agentloop.types import Task
 from occupancy.record.errors import InputError
 
 HEAD = '{"analysis":"a","plan":"p","commands":'
@@ -233,7 +232,7 @@ def test_the_recorded_session_is_reproduced_byte_for_byte(data_dir: Path) -> Non
     state = state[:-1]  # the template ends with a line break of its own
     raw = prompt.replace("{", "{{").replace("}", "}}")
     template = Template(raw.replace(instruction, "{instruction}").replace(state, "{terminal_state}"))
-    task = TerminalTask(Task("hello", "hello", "test"), instruction, in_sandbox(at_app, never))
+    task = TerminalTask(instruction, in_sandbox(at_app, never))
 
     async def play() -> None:
         episode = TerminalEpisode(task, Rules(20, "settled", template))

@@ -1,8 +1,8 @@
 """A worker process that plays games, and the parent's end of it: requests and answers over a socket.
 
-A request is a pickled tuple (method, *arguments), an answer a pickled pair (outcome, value) with outcome
-`ok`, `policy_failed` or `failed`; both are sent with their length in front (8 bytes). The process ends when
-the socket does, so it does not outlive its parent.
+A request is a pickled tuple (method of `Player`, *arguments). An answer is a pickled pair (outcome, value)
+with outcome `ok`, `policy_failed` or `failed`, and its length in front (8 bytes). The process ends when the
+socket does, so it does not outlive its parent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import agentloop
 from agentloop.types import EnvironmentFailed, PolicyFailed
@@ -26,15 +26,8 @@ from agentloop.types import EnvironmentFailed, PolicyFailed
 from .games import Game
 
 LENGTH = struct.Struct("!Q")
-METHODS = frozenset({"load", "reset", "step", "ask"})
 GAMES_KEPT = 3
 """Translations a worker keeps: about 30 MB each for a kitchen."""
-
-
-def packed(message: object) -> bytes:
-    """A message with its length in front."""
-    body = pickle.dumps(message)
-    return LENGTH.pack(len(body)) + body
 
 
 class Worker:
@@ -83,7 +76,9 @@ class Worker:
         """Ask and wait; EnvironmentFailed ends the process, PolicyFailed does not."""
         try:
             async with asyncio.timeout(self.timeout_s):
-                await asyncio.get_running_loop().sock_sendall(self._socket, packed((method, *arguments)))
+                await asyncio.get_running_loop().sock_sendall(
+                    self._socket, pickle.dumps((method, *arguments))
+                )
                 outcome, value = pickle.loads(
                     await self._exactly(LENGTH.unpack(await self._exactly(LENGTH.size))[0])
                 )
@@ -144,33 +139,24 @@ def main(handle: int) -> None:
     from .game import Player, install_caches
 
     # A parent that is gone wants no answer: its end of the socket is closed, or breaks under a write.
-    with socket.socket(fileno=handle) as channel, suppress(ConnectionError):
+    gone = (ConnectionError, EOFError, pickle.UnpicklingError)
+    with socket.socket(fileno=handle) as channel, channel.makefile("rb") as requests, suppress(*gone):
         install_caches(games=GAMES_KEPT)
         player = Player()
-        with channel.makefile("rb") as requests:
-            while (request := _receive(requests)) is not None:
-                channel.sendall(packed(answer(player, request)))
+        while True:
+            body = pickle.dumps(answer(player, pickle.load(requests)))
+            channel.sendall(LENGTH.pack(len(body)) + body)
 
 
 def answer(player: Any, request: tuple[Any, ...]) -> tuple[str, Any]:
     """What one request gives; whatever the game raises is an answer, not the end of the process."""
     method, *arguments = request
     try:
-        if method not in METHODS:
-            raise ValueError(f"method {method!r}: expected one of {sorted(METHODS)}")
         return "ok", getattr(player, method)(*arguments)
     except PolicyFailed as failure:
         return "policy_failed", str(failure)
     except Exception as error:  # the boundary of the process: the parent gets it, and decides
         return "failed", f"{type(error).__name__}: {error}"
-
-
-def _receive(requests: BinaryIO) -> Any:
-    """The next request; None when the other end has closed."""
-    head = requests.read(LENGTH.size)
-    size = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
-    body = requests.read(size)
-    return pickle.loads(body) if body and len(body) == size else None
 
 
 if __name__ == "__main__":

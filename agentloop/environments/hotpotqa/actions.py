@@ -66,9 +66,10 @@ def parse_action(text: str, *, format: str) -> Action:
     content = found[2].strip()
     if found[1] == "answer":
         return Action("answer", content, status)
-    if found[1] == "tool_call":
-        return _called(content, status)
-    return Action("search", content, status) if content else Action("none", status="empty_query")
+    query, fault = _called(content) if found[1] == "tool_call" else (content, "")
+    if fault or not query:
+        return Action("none", status=fault or "empty_query")
+    return Action("search", query, status)
 
 
 def write_turn(thought: str, kind: str, content: str, *, format: str) -> str:
@@ -87,27 +88,23 @@ def cut_turn(text: str, closings: tuple[str, ...]) -> str:
     return text
 
 
-def _called(content: str, status: str) -> Action:
-    try:
-        call = json.loads(content)
-    except (ValueError, RecursionError):
-        return Action("none", status="bad_json")
+def _called(content: str) -> tuple[str, str]:
+    """The query of a call, or why there is none; some models write the arguments as a string of JSON."""
+    call = _read_json(content)
     if not isinstance(call, dict):
-        return Action("none", status="bad_json")
+        return "", "bad_json"
     if call.get("name") != "search":
-        return Action("none", status="unknown_tool")
-    query = _query(call.get("arguments"))
-    if query is None:
-        return Action("none", status="bad_arguments")
-    return Action("search", query, status) if query else Action("none", status="empty_query")
-
-
-def _query(arguments: Any) -> str | None:
-    """The query of a call; some models write the arguments as a string of JSON."""
+        return "", "unknown_tool"
+    arguments = call.get("arguments")
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return None
+        arguments = _read_json(arguments)
     query = arguments.get("query") if isinstance(arguments, dict) else None
-    return query.strip() if isinstance(query, str) else None
+    return (query.strip(), "") if isinstance(query, str) else ("", "bad_arguments")
+
+
+def _read_json(text: str) -> Any:
+    """The value of a JSON text; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -60,10 +60,9 @@ def find_folder() -> Path:
 
 def read_questions(folder: Path) -> list[Question]:
     """All questions of the folder, sorted by id; DataError where a file is not what it should be."""
-    packed = (folder / PACKED[0]).is_file()
     try:
         with reading(f"HotpotQA in {folder}", then="copy it again"):
-            questions = _packed(folder) if packed else _official(folder)
+            questions = _official(folder) if is_official(folder) else _packed(folder)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise DataError(f"{folder}: not HotpotQA's columns ({type(error).__name__}: {error})") from error
     return sorted(questions, key=lambda question: question.question_id)

@@ -40,9 +40,9 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a scripted policy sees: the task with its reference, and what has been done so far."""
+    """What a scripted policy sees: the task's reference, and what has been done so far."""
 
-    task: TerminalTask
+    reference: str
     expected: Expected | None
     typed: tuple[str, ...]
     """Keystrokes of all commands so far."""
@@ -124,7 +124,7 @@ class TerminalEpisode:
         expected = await self._task.expected() if self._task.expected else None
         solved = place.solved is not None and await place.solved()
         return View(
-            self._task,
+            self._task.reference,
             expected,
             tuple(self._typed),
             self._pending,

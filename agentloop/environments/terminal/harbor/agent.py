@@ -23,7 +23,7 @@ from harbor.models.agent.context import AgentContext
 
 from agentloop.policies.by_name import open_model
 from agentloop.run.episode import EpisodeSettings, play, start
-from agentloop.types import Author, Closes, EnvironmentFailed, Status, Task
+from agentloop.types import Author, Closes, EnvironmentFailed, Status
 from occupancy.record.errors import InputError
 
 from ..episode import Rules, TerminalEpisode
@@ -179,4 +179,4 @@ def _task(instruction: str, environment: BaseEnvironment) -> TerminalTask:
 
         yield Place(await open_screen_elsewhere(_Container(environment), mode=mode), later)
 
-    return TerminalTask(Task("harbor", "harbor", "test"), instruction, opened)
+    return TerminalTask(instruction, opened)

@@ -94,7 +94,7 @@ class HarborTasks:
         """A task, ready to be played."""
         folder = self._folders[task_id]
         opened = partial(open_trial, self._harbor, folder, timeout_factor=self._timeout_factor)
-        return TerminalTask(self.tasks[task_id], folder.instruction, opened)
+        return TerminalTask(folder.instruction, opened)
 
 
 class Trial:

@@ -72,7 +72,7 @@ def stumble(view: View, context: Sequence[Message], settings: StudentSettings, r
     tried = any(keys not in (look_around(view), *ELSEWHERE) for keys in view.typed)
     done = view.solved or (tried and errs(settings.hasty))
     if errs(settings.malformed):
-        return f"I will now run {view.task.reference[:40]} and see"
+        return f"I will now run {view.reference[:40]} and see"
     if view.pending:
         return turn_text("I was asked to confirm.", "Confirm.", [], complete=True)
     if not view.at_prompt:
@@ -86,7 +86,7 @@ def stumble(view: View, context: Sequence[Message], settings: StudentSettings, r
     elif done:
         return turn_text("That looks right.", "Say so.", [], complete=True)
     else:
-        whole = view.task.reference
+        whole = view.reference
         command = without_a_part(whole, rng) if errs(settings.blunder) else whole
         plan, keys = f"Run: {command}", typed(command)
     return turn_text("I read the screen.", plan, [(keys, RUN_S)])

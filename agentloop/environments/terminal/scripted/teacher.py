@@ -37,7 +37,7 @@ def teach(view: View) -> str:
     """The teacher's turn; PolicyFailed for a task without a reference command."""
     if view.expected is None:
         raise PolicyFailed("the scripted teacher needs a task with a reference command")
-    ran = typed(view.task.reference) in view.typed
+    ran = typed(view.reference) in view.typed
     looked = look_at_result(view) in view.typed
     if view.solved and view.pending:
         return turn_text("The result is right.", "Confirm that the task is complete.", [], complete=True)
@@ -52,7 +52,7 @@ def teach(view: View) -> str:
     if ran and view.at_prompt and not view.made:
         told = "The command does not give what it should from here: something that it needs is gone."
         return turn_text(told, "Nothing more can be done.", [], complete=True)
-    return turn_text(_reason(view), f"Run: {view.task.reference}", solve(view))
+    return turn_text(_reason(view), f"Run: {view.reference}", solve(view))
 
 
 def solve(view: View) -> list[tuple[str, float]]:
@@ -60,12 +60,12 @@ def solve(view: View) -> list[tuple[str, float]]:
     clear = [] if view.at_prompt else [("C-c", LOOK_S)]
     clear += [(f"rm -rf -- {shlex.quote(path)}\n", LOOK_S) for path in view.made]
     ended = [("C-d", LOOK_S)] if view.expected and view.expected.reads else []
-    return [*clear, (typed(view.task.reference), RUN_S), *ended]
+    return [*clear, (typed(view.reference), RUN_S), *ended]
 
 
 def look_around(view: View) -> str:
     """A command line that shows the first place that the reference command names."""
-    found = _PATH.search(view.task.reference)
+    found = _PATH.search(view.reference)
     return f"ls -la {found[0] if found else '/'}\n"
 
 

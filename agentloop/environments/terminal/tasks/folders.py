@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.types import Task
+from occupancy.importers.files import listed, mapping
 from occupancy.record.errors import DataError, InputError, imported
 from occupancy.record.reading import reading
 
@@ -65,7 +66,7 @@ class FolderTasks:
         async def built() -> Built:
             harbor = folder.kind == HARBOR
             context = folder.place / "environment" if harbor else folder.place
-            workdir = str((harbor and _table(folder.settings, "environment").get("workdir")) or "/app")
+            workdir = str((harbor and mapping(folder.settings.get("environment")).get("workdir")) or "/app")
             online = BUILD in self._network
             made = await build(context, self._image, limits=self._limits, workdir=workdir, network=online)
             return verifiable(made, of=folder.place)
@@ -74,12 +75,8 @@ class FolderTasks:
             online = VERIFIER in self._network
             return await verify(sandbox, folder, await built(), limits=self._limits, network=online)
 
-        return TerminalTask(
-            self.tasks[task_id],
-            folder.instruction,
-            in_sandbox(built, grade, limits=self._limits),
-            agent_s=folder.agent_s,
-        )
+        opened = in_sandbox(built, grade, limits=self._limits)
+        return TerminalTask(folder.instruction, opened, agent_s=folder.agent_s)
 
 
 NEEDS = (
@@ -91,13 +88,9 @@ NEEDS = (
 
 def _lacking(settings: Mapping[str, Any]) -> str:
     """The first of a task's settings that is not done here; empty where there is none."""
-    given = {name: _table(settings, name.split(".")[0]).get(name.split(".")[1]) for name in NEEDS}
+    parts = [(name, *name.split(".")) for name in NEEDS]
+    given = {name: mapping(settings.get(table)).get(key) for name, table, key in parts}
     return next((name for name, value in given.items() if value and value not in ("root", "0")), "")
-
-
-def _table(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = settings.get(name)
-    return table if isinstance(table, dict) else {}
 
 
 def networks(spec: str) -> tuple[str, ...]:
@@ -149,9 +142,8 @@ def _terminal_bench(place: Path) -> Folder:
     if not isinstance(settings, dict):
         raise DataError(f"{file}: expected a mapping with an instruction")
     instruction = settings.get("instruction")
-    descriptions = settings.get("descriptions")
-    for description in descriptions if isinstance(descriptions, list) else []:
-        if isinstance(description, dict) and description.get("key") == "base":
+    for description in map(mapping, listed(settings.get("descriptions"))):
+        if description.get("key") == "base":
             instruction = instruction or description.get("description")
     if not isinstance(instruction, str):
         raise DataError(f"{file}: no instruction in it")
@@ -179,5 +171,5 @@ def _needs(file: Path) -> None:
 
 
 def _kind(folder: Folder) -> str:
-    place = folder.settings.get("metadata", {}) if folder.kind == HARBOR else folder.settings
-    return str(place.get("difficulty", "")) if isinstance(place, dict) else ""
+    place = folder.settings.get("metadata") if folder.kind == HARBOR else folder.settings
+    return str(mapping(place).get("difficulty", ""))

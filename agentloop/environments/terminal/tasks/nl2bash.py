@@ -84,17 +84,12 @@ class NaturalLanguageToBash:
             return solves(await _result(sandbox, await screen.last_output()), await expected())
 
         async def grade(sandbox: Sandbox, screen: Screen) -> float:
-            # Read before anything is ended: the terminal's log goes with its processes.
-            await asyncio.sleep(LATE_S)
-            printed = await screen.last_output()
-            await sandbox.halt()
-            return float(solves(await _result(sandbox, printed), await expected()))
+            return float(solves(await _left(sandbox, screen), await expected()))
 
         async def start() -> Built:
             return Built(self._layers(line), "/")
 
         return TerminalTask(
-            self.tasks[task_id],
             INSTRUCTION.format(query=line.query),
             in_sandbox(start, grade, solved, limits=self._limits),
             reference=line.gold,
@@ -122,10 +117,7 @@ class NaturalLanguageToBash:
             reads = not screen.at_prompt()
             if reads:
                 await screen.type("C-d", 0)
-            await asyncio.sleep(LATE_S)
-            printed = await screen.last_output()
-            await sandbox.halt()
-            return replace(await _result(sandbox, printed), reads=reads)
+            return replace(await _left(sandbox, screen), reads=reads)
 
 
 def expected_of(one: Expected, other: Expected, *, began: float, ended: float) -> Expected:
@@ -141,6 +133,15 @@ def expected_of(one: Expected, other: Expected, *, began: float, ended: float) -
     if one.printed == other.printed and len(stable) == len(_split(one)):
         return one
     return replace(one, stable=tuple(sorted(stable)))
+
+
+async def _left(sandbox: Sandbox, screen: Screen) -> Expected:
+    """What is there in the end; ends every process inside."""
+    await asyncio.sleep(LATE_S)
+    # Read before anything is ended: the terminal's log goes with its processes.
+    printed = await screen.last_output()
+    await sandbox.halt()
+    return await _result(sandbox, printed)
 
 
 async def _result(sandbox: Sandbox, printed: str | None) -> Expected:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from agentloop.types import EnvironmentFailed, Task
+from agentloop.types import EnvironmentFailed
 
 from ..sandbox.launch import VARIABLES
 from ..sandbox.limits import Limits
@@ -57,7 +57,6 @@ class Place:
 class TerminalTask:
     """One task, ready to be played."""
 
-    task: Task
     instruction: str
     open: Callable[[str], AbstractAsyncContextManager[Place]]
     """Starts an episode; the text says how commands are waited for, settled or timed."""

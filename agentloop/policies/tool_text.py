@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 from agentloop.types import Message
@@ -109,14 +109,13 @@ def tool_messages(context: Sequence[Message]) -> list[dict[str, Any]]:
     """
     messages: list[dict[str, Any]] = []
     open_calls: list[str] = []
-    number = 0
+    ids = (f"call_{number}" for number in count())
     for message in context:
         if message.role == "assistant":
             said, calls = calls_in(message.content)
             if not all(_is_object(arguments) for _, arguments in calls):
                 said, calls = message.content, []
-            open_calls = [f"call_{number + i}" for i in range(len(calls))]
-            number += len(calls)
+            open_calls = [next(ids) for _ in calls]
             entry: dict[str, Any] = {"role": "assistant", "content": said if said or not calls else None}
             if calls:
                 named = zip(open_calls, calls, strict=True)

@@ -25,12 +25,10 @@ MOST_CHARACTERS = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A block of reasoning that the template's generation prompt opens, so that a turn need only close it."""
+    """What begins and ends a block of reasoning, such as <think> and </think>."""
 
     start: str
-    """Such as <think>."""
     end: str
-    """Such as </think>."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ class Codec:
     pieces_agree: bool
     """Encoding between control tokens gives the ids of encoding at once."""
     opened: Reasoning | None = None
-    """What the generation prompt leaves open; None for most templates."""
+    """What the generation prompt leaves open, so that a turn need only close it; None for most templates."""
     closings: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     """What closes a turn, and its ids, by the role of the next message: of templates (GLM 4.5) that write
     nothing after a turn, so that a model stops with the token of the next speaker."""
@@ -98,7 +96,7 @@ def limited(render: Callable[[], str]) -> str:
 
 
 def why(error: Exception) -> str:
-    """What a template's failure says, in one line."""
+    """What a failure says, in one line."""
     told = [str(error)] if isinstance(error, TooMuch) else f"{type(error).__name__}: {error}".splitlines()
     return "".join(told[:1])
 

@@ -54,9 +54,8 @@ def load_codec(folder: str | Path, *, hub: bool = False) -> Codec:
             str(folder), local_files_only=not hub, trust_remote_code=False
         )
     except Exception as error:  # a broken tokenizer.json raises a bare Exception in its library
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
         raise InputError(
-            f"the tokenizer in {str(folder)!r} cannot be loaded ({told}): save it again there"
+            f"the tokenizer in {str(folder)!r} cannot be loaded ({why(error)}): save it again there"
         ) from error
     return codec_of(loaded)
 

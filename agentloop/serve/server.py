@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +48,10 @@ _MODELS = {
 def application(desk: Desk, serving: Serving, *, say: Say) -> web.Application:
     """The aiohttp application; `say` is told once of each setting that a harness asks for in vain."""
     aio = imported("aiohttp.web", "agents")
-    told: set[str] = set()
 
+    @cache
     def asked_in_vain(name: str) -> None:
-        if name not in told:
-            told.add(name)
-            say(f"the harness asks for a {name}: turns are sampled as --student and --teacher say")
+        say(f"the harness asks for a {name}: turns are sampled as --student and --teacher say")
 
     async def refusals(request: web.Request, handler: Handler) -> Any:
         """Around every handler: who is not admitted, and what is refused, gets an error as JSON."""

@@ -18,7 +18,7 @@ from waiting import HANG_S, LOOK_S, LOOKS, ends
 
 from agentloop.environments.terminal.sandbox.changes import DEEPEST, HOLES, MANY, changes, state_hash
 from agentloop.environments.terminal.sandbox.launch import Layers
-from agentloop.environments.terminal.sandbox.limits import Limits, left_groups, sweep
+from agentloop.environments.terminal.sandbox.limits import Limits, left_groups, remove_copies, sweep
 from agentloop.environments.terminal.sandbox.sandbox import SandboxFailed, open_sandbox
 from agentloop.environments.terminal.sandbox.system_calls import call_filter
 from occupancy.record.errors import InputError
@@ -125,6 +125,29 @@ def test_a_killed_process_takes_its_sandboxes_along() -> None:
         time.sleep(LOOK_S)
     assert not left_groups(f"{process.pid}-")
     assert not list(Path("/tmp").glob(f"fewsteps-{process.pid}-*"))
+
+
+def test_copies_of_killed_processes_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    left = [tmp_path / f"fewsteps-{what}-{process.pid}-a1b2c3d4" for what in ("verify", "tests", "harbor")]
+    others = (f"verify-{os.getpid()}-a1b2c3d4", f"{process.pid}-runs", f"verify-{process.pid}-my-own-runs")
+    kept = [tmp_path / f"fewsteps-{name}" for name in others]
+    for folder in (*left, *kept):
+        (folder / "left" / "deep").mkdir(parents=True)
+    sweep()
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_what_a_removed_link_leads_to_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "key").touch(mode=0o400)
+    (tmp_path / "link").symlink_to("own")
+    remove_copies(tmp_path / "link")
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+    assert (tmp_path / "own" / "key").stat().st_mode & 0o777 == 0o400
 
 
 def test_a_fork_starts_from_what_was_written(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from agentloop.types import EnvironmentFailed
 from occupancy.importers.results.harbor import read_result
 from occupancy.record.errors import InputError, install_command
 
+from ..sandbox.limits import copies_prefix
 from ..sandbox.sandbox import Ran
 from ..tasks.folders import Folder, read_folder
 from ..tasks.task import GradeFailed, Place, TerminalTask
@@ -151,7 +152,7 @@ async def open_trial(
     Raises:
         EnvironmentFailed: Harbor did not start it; the message has its last words.
     """
-    with tempfile.TemporaryDirectory(prefix="fewsteps-harbor-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix=copies_prefix("harbor"), ignore_cleanup_errors=True) as name:
         folder, address = Path(name), str(Path(name) / "socket")
         arguments: list[Any] = [harbor.program, "run", "-p", task.place.resolve(), "-a", AGENT]
         arguments += ["--ak", f"socket={address}", "--env", harbor.environment, "--jobs-dir", folder / "jobs"]

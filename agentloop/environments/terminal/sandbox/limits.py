@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from agentloop.awake import awake_clock
 from occupancy.record.specs import Range, check
 
 PREFIX = "fewsteps-"
+COPIES = ("verify", "tests", "harbor")
+"""Temporary folders that hold something."""
 REMOVE_S = 5.0
 """Seconds that processes which are being ended may take."""
 
@@ -110,10 +113,29 @@ def sweep() -> None:
     """Remove groups and folders whose owner, the process in their name, was killed."""
     folders = [f for f in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if f.is_dir()]
     for folder in [*left_groups(), *folders]:
-        owner = re.match(rf"{PREFIX}(\d+)-", folder.name)
-        if owner and not Path(f"/proc/{owner[1]}").exists():
+        if _left(re.match(rf"{PREFIX}(\d+)-", folder.name)):
             with suppress(OSError):
                 folder.rmdir()
+    copies = rf"{PREFIX}(?:{'|'.join(COPIES)})-(\d+)-\w{{8}}"
+    remove_copies(*(folder for folder in folders if _left(re.fullmatch(copies, folder.name))))
+
+
+def copies_prefix(what: str) -> str:
+    """How the name of a temporary folder begins, one of `COPIES`, so that `sweep` finds it after a kill."""
+    return f"{PREFIX}{what}-{os.getpid()}-"
+
+
+def remove_copies(*paths: Path) -> None:
+    """Remove copies of what was written, whatever its depth and modes: shutil recurses, and gives up."""
+    # The machine's root needs no modes; chmod would follow a link that it is given.
+    closed = [] if os.geteuid() == 0 else [path for path in paths if not path.is_symlink()]
+    for command, given in ((["chmod", "-R", "u+rwX"], closed), (["rm", "-rf"], paths)):
+        if given:
+            subprocess.run([*command, "--", *given], stderr=subprocess.DEVNULL, check=False)
+
+
+def _left(named: re.Match[str] | None) -> bool:
+    return named is not None and not Path(f"/proc/{named[1]}").exists()
 
 
 def _version() -> str:

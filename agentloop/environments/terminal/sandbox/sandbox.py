@@ -202,16 +202,6 @@ class Sandbox:
             raise SandboxFailed(f"a snapshot could not be copied: {said.decode(errors='replace')[:200]}")
 
 
-async def remove_copies(*paths: Path) -> None:
-    """Remove copies of what was written, whatever its depth and modes: shutil recurses, and gives up."""
-    commands = [["rm", "-rf", "--"]] if is_root() else [["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]]
-    for command in commands if paths else []:
-        process = await asyncio.create_subprocess_exec(
-            *command, *map(str, paths), stderr=asyncio.subprocess.DEVNULL
-        )
-        await process.wait()
-
-
 def open_inside(root: Path, path: str, flags: int) -> int | None:
     """Open a file of a sandbox without following any link that somebody may have put there."""
     try:

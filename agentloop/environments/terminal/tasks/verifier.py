@@ -8,6 +8,7 @@ never 0.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -25,8 +26,8 @@ from occupancy.record.errors import InputError
 
 from ..sandbox.images import give_to_sandboxes, network_layer
 from ..sandbox.launch import Layers
-from ..sandbox.limits import Limits
-from ..sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox, remove_copies, tail_inside
+from ..sandbox.limits import Limits, copies_prefix, remove_copies
+from ..sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox, tail_inside
 from .dockerfile import Built
 from .task import GradeFailed
 
@@ -76,7 +77,7 @@ async def verify(sandbox: Sandbox, task: Folder, start: Built, *, limits: Limits
     """
     harbor = task.kind == HARBOR
     script = "test.sh" if harbor else "run-tests.sh"
-    with tempfile.TemporaryDirectory(prefix="fewsteps-tests-") as name:
+    with tempfile.TemporaryDirectory(prefix=copies_prefix("tests")) as name:
         tests = _lay_tests(Path(name), task.place, script)
         async with open_fork(sandbox, start, (tests,), limits=limits, network=network) as fork:
             try:
@@ -105,7 +106,7 @@ async def open_fork(
         network: whether it has the machine's network.
     """
     await sandbox.halt()
-    folder = Path(tempfile.mkdtemp(prefix="fewsteps-verify-"))
+    folder = Path(tempfile.mkdtemp(prefix=copies_prefix("verify")))
     try:
         folder.chmod(0o755)
         left = (await sandbox.snapshot(folder / "left")).root[0]
@@ -117,7 +118,7 @@ async def open_fork(
             await fork.enter(start.cwd)  # the agent may have removed it
             yield fork
     finally:
-        await remove_copies(folder)
+        await asyncio.to_thread(remove_copies, folder)
 
 
 def harbor_reward(fork: Sandbox) -> float:
@@ -186,7 +187,8 @@ async def _without(written: Path, patterns: Sequence[str]) -> None:
                 folder.unlink()  # a link would lead a verifier to files of the agent's
         if _is_folder(folder):
             folder.chmod(folder.stat().st_mode | 0o700)  # for an ordinary user, who may not look otherwise
-            await remove_copies(*(folder / name for name in matching(os.listdir(folder), last)))
+            left = (folder / name for name in matching(os.listdir(folder), last))
+            await asyncio.to_thread(remove_copies, *left)
 
 
 def _is_folder(path: Path) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from agentloop.environments.hotpotqa.retrieval.index import Bm25
 
+pytest.register_assert_rewrite("toy_runs")
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 
 

@@ -35,6 +35,13 @@ def rows(run: Run, table: str, *, without: tuple[str, ...] = ("wall_s",)) -> lis
     return [{k: v for k, v in row.items() if k not in without} for row in run.read(table).to_pylist()]
 
 
+def same(one: Run, two: Run, *, calls: bool = True) -> None:
+    """Both runs have the same rows; `calls`: and their ledgers the same calls."""
+    for table in ("proposals", "episodes", "turns", "traces"):
+        assert rows(one, table) == rows(two, table), table
+    assert not calls or attempts(one) == attempts(two)
+
+
 LEFT_OUT = ("id", "opened_at", "settled_at")
 
 

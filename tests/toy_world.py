@@ -7,8 +7,9 @@ back. The goal is `length` steps away. The student errs by its seed, the teacher
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 from agentloop.types import Answer, Ask, Environment, Message, Policy, Replay, Reply, Task, Traits, Usage
@@ -69,7 +70,12 @@ class Corridors:
     @asynccontextmanager
     async def open(self, task: Task) -> AsyncIterator[Environment]:
         self.opened += 1
-        yield Corridor(2 + int(task.task_id.split("/")[1]) % 5, fails_at=self.fails_at)
+        corridor = Corridor(2 + int(task.task_id.split("/")[1]) % 5, fails_at=self.fails_at)
+        self.change(corridor)
+        yield corridor
+
+    def change(self, corridor: Any) -> None:
+        """What a subclass has otherwise in each of its corridors."""
 
     async def close(self) -> None:
         self.closed = True
@@ -85,6 +91,18 @@ async def drunk(ask: Ask) -> Answer:
     right = await ask.env.ask("expert")
     text = right if random.Random(ask.seed).random() < 0.6 else "stumble"
     return Answer(text, Usage(output=3, counter="toy"))
+
+
+def raising(policy: Policy, error: type[BaseException] | BaseException, *, at: Container[int]) -> Any:
+    """The policy, of whose calls those with the numbers `at`, from 1 on, raise an error."""
+    numbers = count(1)
+
+    async def call(ask: Ask) -> Answer:
+        if next(numbers) in at:
+            raise error
+        return await policy(ask)
+
+    return call
 
 
 class Bounded:

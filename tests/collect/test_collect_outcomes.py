@@ -152,18 +152,14 @@ class Stated(Corridors):
         super().__init__()
         self.resets, self.drifts = 0, drifts
 
-    @asynccontextmanager
-    async def open(self, task: Task) -> AsyncIterator[Environment]:
-        async with super().open(task) as env:
-            corridor: Any = env
-            reset = corridor.reset
+    def change(self, corridor: Any) -> None:
+        reset = corridor.reset
 
-            async def stated(seed: int) -> Reply:
-                self.resets += self.drifts
-                return replace(await reset(seed), state_id=100 + self.resets)
+        async def stated(seed: int) -> Reply:
+            self.resets += self.drifts
+            return replace(await reset(seed), state_id=100 + self.resets)
 
-            corridor.reset = stated
-            yield corridor
+        corridor.reset = stated
 
 
 def test_the_state_before_the_first_turn_is_stored_and_compared(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_runs import attempts, rows, run_of
-from toy_world import Corridors, drunk, expert
+from toy_runs import attempts, rows, run_of, same
+from toy_world import Corridors, drunk, expert, raising
 
 from agentloop.run import units
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
@@ -24,7 +24,6 @@ from occupancy.record.recipe import preset
 from occupancy.runs import Run, open_run
 
 RECIPE = preset("op-short", K=3, n=2, T_max=12)
-TABLES = ("proposals", "episodes", "turns", "traces")
 
 
 def test_kill_9_over_http_loses_nothing_and_every_billed_token_is_in_the_ledger(tmp_path: Path) -> None:
@@ -54,8 +53,7 @@ def test_a_full_disk_ends_the_run_and_the_same_command_goes_on(tmp_path: Path, r
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 42, "the run should have met the limit and said so"
     run = run_of(tmp_path / "run", RECIPE, tasks="60")
-    for table in TABLES:
-        assert rows(run, table) == rows(whole, table)
+    same(run, whole, calls=False)
     again = [a for a in attempts(run) if a["state"] != "lost"]
     assert [(a["episode_id"], a["t"], a["output_tokens"]) for a in again] == [
         (a["episode_id"], a["t"], a["output_tokens"]) for a in attempts(whole)
@@ -73,21 +71,11 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     class Killed(BaseException):
         pass
 
-    calls = 0
-
-    async def killed_teacher(ask: Ask) -> Answer:
-        nonlocal calls
-        calls += 1
-        if calls == 9:
-            raise Killed
-        return await expert(ask)
-
     monkeypatch.setattr(time, "time", jumping)
     with pytest.raises(Killed):
-        run_of(tmp_path / "run", RECIPE, teacher=killed_teacher)
+        run_of(tmp_path / "run", RECIPE, teacher=raising(expert, Killed, at=[9]))
     run = run_of(tmp_path / "run", RECIPE)
-    for table in TABLES:
-        assert rows(run, table) == rows(whole, table)
+    same(run, whole, calls=False)
     assert all(e["wall_s"] >= 0 for e in rows(run, "episodes", without=()))
     opened = [a for a in attempts(run) if a["state"] == "lost"]
     assert len(attempts(run)) == len(attempts(whole)) + len(opened)

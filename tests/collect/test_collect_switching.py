@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_runs import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of, same
 from toy_world import Corridors, drunk, expert
 
 from agentloop.run.summary import summarise
 from agentloop.run.switching import parse_turn
-from agentloop.types import Answer, Ask, Environment, PolicyFailed, Replay, Reply, Task, Usage
+from agentloop.types import Answer, Ask, PolicyFailed, Replay, Reply, Usage
 from occupancy.record.errors import InputError, RecipeError, RunError
 from occupancy.record.recipe import SwitchLaw, preset
 from occupancy.runs import open_run
 
 OP_SHORT = preset("op-short", K=3, n=2, T_max=12)
-TABLES = ("proposals", "episodes", "turns", "traces")
 
 
 class Forking(Corridors):
@@ -31,22 +29,16 @@ class Forking(Corridors):
     forks = True
     steps = 0
 
-    @asynccontextmanager
-    async def open(self, task: Task) -> AsyncIterator[Environment]:
-        async with super().open(task) as env:
-            corridor: Any = env
-            step = corridor.step
+    def change(self, corridor: Any) -> None:
+        step = corridor.step
 
-            async def counted(text: str) -> Any:
-                type(self).steps += 1
-                return await step(text)
+        async def counted(text: str) -> Any:
+            type(self).steps += 1
+            return await step(text)
 
-            corridor.step = counted
-            corridor.snapshot = lambda: copy.copy(
-                {k: v for k, v in vars(corridor).items() if not callable(v)}
-            )
-            corridor.restore = lambda state: vars(corridor).update(state)
-            yield corridor
+        corridor.step = counted
+        corridor.snapshot = lambda: copy.copy({k: v for k, v in vars(corridor).items() if not callable(v)})
+        corridor.restore = lambda state: vars(corridor).update(state)
 
 
 class Unrepeatable(Corridors):
@@ -54,27 +46,22 @@ class Unrepeatable(Corridors):
 
     replay = Replay.NONE
 
-    @asynccontextmanager
-    async def open(self, task: Task) -> AsyncIterator[Environment]:
-        async with super().open(task) as env:
-            corridor: Any = env
-            reset, resets = corridor.reset, []
+    def change(self, corridor: Any) -> None:
+        reset, resets = corridor.reset, []
 
-            async def once(seed: int) -> Any:
-                resets.append(seed)
-                assert len(resets) == 1, "a live episode was reset"
-                return await reset(seed)
+        async def once(seed: int) -> Any:
+            resets.append(seed)
+            assert len(resets) == 1, "a live episode was reset"
+            return await reset(seed)
 
-            corridor.reset = once
-            yield corridor
+        corridor.reset = once
 
 
 def test_forked_and_replayed_runs_are_the_same(tmp_path: Path) -> None:
     recipe = replace(OP_SHORT, K="inf")
     replayed = run_of(tmp_path / "replayed", recipe, pilot=True)
     forked = run_of(tmp_path / "forked", recipe, pilot=True, worlds=Forking())
-    for table in TABLES:
-        assert rows(forked, table) == rows(replayed, table), table
+    same(forked, replayed, calls=False)
     assert Forking.steps == len(rows(forked, "turns")), "no turn was played twice"
 
 
@@ -164,13 +151,9 @@ def test_the_question_is_no_second_message_of_the_user(tmp_path: Path, role: str
     asked: list[Ask] = []
 
     class Calling(Corridors):
-        @asynccontextmanager
-        async def open(self, task: Task) -> AsyncIterator[Environment]:
-            async with super().open(task) as env:
-                corridor: Any = env
-                step = corridor.step
-                corridor.step = lambda text: _as(step(text), role)
-                yield corridor
+        def change(self, corridor: Any) -> None:
+            step = corridor.step
+            corridor.step = lambda text: _as(step(text), role)
 
     async def remembering(ask: Ask) -> Answer:
         if ask.t == 0:
@@ -253,19 +236,16 @@ def test_weights_and_filters_can_be_your_own(tmp_path: Path) -> None:
 class Breaking(Forking):
     """Corridors whose fourth snapshot fails."""
 
-    @asynccontextmanager
-    async def open(self, task: Task) -> AsyncIterator[Environment]:
-        async with super().open(task) as env:
-            corridor: Any = env
-            snapshot = corridor.snapshot
+    def change(self, corridor: Any) -> None:
+        super().change(corridor)
+        snapshot = corridor.snapshot
 
-            def fails() -> Any:
-                if corridor.t == 4:
-                    raise OSError("no room for a snapshot")
-                return snapshot()
+        def fails() -> Any:
+            if corridor.t == 4:
+                raise OSError("no room for a snapshot")
+            return snapshot()
 
-            corridor.snapshot = fails
-            yield corridor
+        corridor.snapshot = fails
 
 
 def test_turns_before_a_snapshot_that_fails_are_kept(tmp_path: Path) -> None:

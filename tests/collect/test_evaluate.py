@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_world import Corridors, drunk, expert
+from toy_world import Corridors, drunk, expert, raising
 
 from agentloop.run.collect import tasks_of
 from agentloop.run.evaluate import Evaluation, evaluate, success, summarise_evaluation
-from agentloop.types import Answer, Ask, Environment, EnvironmentFailed, Reply, Task
+from agentloop.types import Environment, EnvironmentFailed, Reply, Task
 from analysis.cli import main
 from occupancy.record.errors import DataError, InputError, RunError
 from occupancy.runs import Run
@@ -50,17 +51,8 @@ def test_every_attempt_is_an_episode_and_a_score(tmp_path: Path) -> None:
 
 def test_the_same_settings_give_the_same_scores_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
     whole = evaluated(tmp_path / "whole")
-    calls = 0
-
-    async def dying(ask: Ask) -> Answer:
-        nonlocal calls
-        calls += 1
-        if calls == 40:
-            raise KeyboardInterrupt
-        return await drunk(ask)
-
     with pytest.raises(KeyboardInterrupt):
-        evaluated(tmp_path / "stopped", policy=dying)
+        evaluated(tmp_path / "stopped", policy=raising(drunk, KeyboardInterrupt, at=[40]))
     resumed = evaluated(tmp_path / "stopped")
     assert resumed.read("evaluations").equals(whole.read("evaluations"))
     with pytest.raises(DataError, match="attempts=3"):
@@ -69,16 +61,13 @@ def test_the_same_settings_give_the_same_scores_and_a_stopped_one_goes_on(tmp_pa
 
 def test_an_attempt_ends_on_a_bad_parse_where_the_evaluation_says_so(tmp_path: Path) -> None:
     class Deaf(Corridors):
-        @asynccontextmanager
-        async def open(self, task: Task) -> AsyncIterator[Environment]:
-            async with super().open(task) as env:
-                step = env.step
+        def change(self, corridor: Any) -> None:
+            step = corridor.step
 
-                async def strict(text: str) -> Reply:
-                    return replace(await step(text), parse_status="ok" if text == "forward" else "odd")
+            async def strict(text: str) -> Reply:
+                return replace(await step(text), parse_status="ok" if text == "forward" else "odd")
 
-                env.step = strict  # type: ignore[method-assign]
-                yield env
+            corridor.step = strict
 
     settings = Evaluation("drunk", "6", 3, seed=2, end_on=("odd",))
     run = asyncio.run(evaluate(tmp_path / "run", settings, environments=Deaf(), policy=drunk))

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from budget_machine import Bursts
 from hypothesis import settings
-from toy_runs import attempts, rows, run_of
-from toy_world import Bounded, Corridors, drunk, expert
+from toy_runs import attempts, rows, run_of, same
+from toy_world import Bounded, Corridors, drunk, expert, raising
 
 from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.matched import Proof, collect_matched
@@ -51,9 +51,7 @@ def test_a_stopped_run_resumes_to_what_an_unlimited_one_gives(tmp_path: Path) ->
         run = stopped(tmp_path / "run", SpendingLimits(budget))
         assert budget - Bounded.most < C_i(run) <= budget
     run_of(tmp_path / "run", RECIPE, teacher=Bounded(expert), spending=SpendingLimits(10**6))
-    for table in ("proposals", "episodes", "turns", "traces"):
-        assert rows(run, table) == rows(whole, table)
-    assert attempts(run) == attempts(whole), "nothing was bought twice"
+    same(run, whole)
 
 
 def test_the_first_units_are_finished_first(tmp_path: Path) -> None:
@@ -117,15 +115,7 @@ def test_a_turn_over_its_limit_stops_the_run_and_is_counted(tmp_path: Path) -> N
 
 
 def test_lost_and_timed_out_calls_keep_their_reservation(tmp_path: Path) -> None:
-    calls = 0
-
-    async def slow(ask):  # type: ignore[no-untyped-def]
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise CallFailed("no answer", kind="timeout", retry=True, billed="perhaps")
-        return await expert(ask)
-
+    slow = raising(expert, CallFailed("slow", kind="timeout", retry=True, billed="perhaps"), at=[3])
     run = run_of(tmp_path / "run", RECIPE, teacher=slow, spending=SpendingLimits(turn_tokens=50, backoff_s=0))
     (late,) = (a for a in attempts(run) if a["state"] == "failed")
     assert late["billed"] == "perhaps"
@@ -269,15 +259,7 @@ def test_the_question_for_a_switch_turn_is_part_of_what_passes_a_budget(tmp_path
 
 
 def test_calls_whose_cost_is_not_known_are_named_where_they_end_a_budget(tmp_path: Path) -> None:
-    calls = 0
-
-    async def teacher(ask: Ask) -> Answer:
-        nonlocal calls
-        calls += 1
-        if calls <= 2:
-            raise CallFailed("status 500", kind="server", retry=True, billed="perhaps")
-        return await expert(ask)
-
+    teacher = raising(expert, CallFailed("500", kind="server", retry=True, billed="perhaps"), at=[1, 2])
     spending = SpendingLimits(budget=3000, backoff_s=0, turn_tokens=1024)
     told = r"2,048 tokens of it for 2 calls that failed or named no usage"
     for _ in range(2):  # a resume knows it too

@@ -19,6 +19,7 @@ MOUNTED = (
     "analysis.demo",
     "agentloop.commands.doctor",
     "agentloop.commands.check",
+    "agentloop.commands.evaluate",
     "agentloop.commands.collect",
     "agentloop.commands.serve",
     "analysis.plan.commands",

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.arguments import add_playing
-from agentloop.commands.evaluate import add_evaluate
 from agentloop.commands.recipes import (
     PRESETS,
-    add_pilot,
-    add_recipe,
-    add_spending,
+    add_collecting,
     fill,
     read_recipes,
     read_settings,
@@ -33,8 +30,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Define `collect` and `evaluate`."""
-    add_evaluate(commands)
+    """Define `collect`."""
     collect = commands.add_parser(
         "collect",
         help="roll the student out, let the teacher continue, and write a run folder",
@@ -51,15 +47,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a preset, or a TOML file (default: op-short); given several times, each is collected into "
         "OUT/NAME and has the whole --budget for itself",
     )
-    add_recipe(collect)
     add(
         "--ray",
         type=option(Few),
         metavar="MACHINES",
         help="spread the tasks over so many Ray actors (RAY_ADDRESS names the cluster)",
     )
-    add_spending(collect)
-    add_pilot(collect)
+    add_collecting(collect)
     ahead = collect.add_argument_group("before anything is bought")
     ahead.add_argument("--dry-run", action="store_true", help="say what it would cost, lowest to highest")
     ahead.add_argument(
@@ -73,16 +67,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _collect(given: argparse.Namespace) -> int:
     import asyncio
 
-    from agentloop.commands.arguments import env_set, environment_settings
+    from agentloop.commands.arguments import environment_settings
     from agentloop.policies.by_name import open_environments
     from occupancy.record.errors import BudgetStopped, InputError
 
     fill(given, ("env", "teacher", "tasks"))
     environments = open_environments(given.env, **environment_settings(given))
     settings = {
-        Path(name).stem: read_settings(
-            given, recipe, tasks=given.tasks, env=given.env, env_set=env_set(given)
-        )
+        Path(name).stem: read_settings(given, recipe)
         for name, recipe in read_recipes(given, environments).items()
     }
     spending = read_spending(given)

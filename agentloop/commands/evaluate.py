@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from occupancy.runs import Run
 
 
-def add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define `evaluate`."""
     command = commands.add_parser(
         "evaluate",

@@ -7,13 +7,13 @@ from pathlib import Path
 from textwrap import fill as wrapped
 from typing import TYPE_CHECKING, Any
 
-from agentloop.commands.arguments import end_on, read_n, read_recipe, read_text, turns
+from agentloop.commands.arguments import end_on, env_set, read_n, read_recipe, read_text, turns
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import MEANINGS
 from occupancy.record.specs import Count, Few, Positive, Size, amount, option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from agentloop.run.settings import Settings, SpendingLimits
     from agentloop.types import Environments
@@ -25,8 +25,8 @@ PRESETS = "presets:\n" + "\n".join(
 )
 
 
-def add_recipe(command: argparse.ArgumentParser) -> None:
-    """What is collected, and by whom."""
+def add_collecting(command: argparse.ArgumentParser) -> None:
+    """What is collected and by whom, what it may spend, and what a pilot holds."""
     add = command.add_argument
     add(
         "--set",
@@ -48,10 +48,6 @@ def add_recipe(command: argparse.ArgumentParser) -> None:
     )
     add("--plan", metavar="PLAN.toml", help="take what is not given from a plan of `fewsteps plan --out`")
     add("--part", help="of the plan: demonstrations or continuations")
-
-
-def add_spending(command: argparse.ArgumentParser) -> None:
-    """What a run may spend."""
     spending = command.add_argument_group("spending", "what the run may spend; may be changed at a resume")
     add = spending.add_argument
     add(
@@ -69,10 +65,6 @@ def add_spending(command: argparse.ArgumentParser) -> None:
     add("--prices", metavar="FILE", help="price table in TOML")
     add("--turn-tokens", type=option(Count), metavar="N", help="most output tokens of a teacher's turn")
     add("--retries", type=option(Size), default=5, help="retries of a failed call (default: 5)")
-
-
-def add_pilot(command: argparse.ArgumentParser) -> None:
-    """What a pilot holds."""
     pilot = command.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     add = pilot.add_argument
     add("--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations")
@@ -130,14 +122,7 @@ def read_recipes(given: argparse.Namespace, environments: Environments) -> dict[
     return recipes
 
 
-def read_settings(
-    given: argparse.Namespace,
-    recipe: Recipe,
-    *,
-    tasks: str,
-    env: str,
-    env_set: Mapping[str, str] | None = None,
-) -> Settings:
+def read_settings(given: argparse.Namespace, recipe: Recipe) -> Settings:
     """What is collected with a recipe."""
     from agentloop.policies.chat_spec import address, identity
     from agentloop.run.settings import SWITCH_PROMPT, Settings
@@ -147,9 +132,9 @@ def read_settings(
         student=identity(given.student),
         teacher=identity(given.teacher),
         served_by={"student": address(given.student), "teacher": address(given.teacher)},
-        tasks=tasks,
-        env=env,
-        env_set=env_set or {},
+        tasks=given.tasks,
+        env=given.env,
+        env_set=env_set(given),
         seed=given.seed,
         n_of_task=read_n(given.n_of_task) if given.n_of_task else {},
         wall_s=given.wall,

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from agentloop.commands.collect import show_run
 from agentloop.commands.recipes import (
     PRESETS,
-    add_pilot,
-    add_recipe,
-    add_spending,
+    add_collecting,
     fill,
     read_recipes,
     read_settings,
@@ -50,16 +48,19 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--harness", default=HARNESS, metavar="NAME", help="name of harness and tasks, for the run's records")
     add("--max-turns", type=option(Count), default=50, help="most turns of an episode (default: 50)")
     add("--seed", type=option(Seed), default=0, help="seed of every random draw (default: 0)")
-    add_recipe(command)
-    add_spending(command)
-    add_pilot(command)
+    add_collecting(command)
     group = command.add_argument_group("serving", "how; may be changed at a resume")
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
     add("--port", type=option(Port), default=8333, help="0 takes a free one (default: 8333)")
     add("--key-env", metavar="NAME", help="environment variable with the API key that a harness must give")
     add(
-        "--tasks", type=option(Count), metavar="N", help="end after N tasks (default: when stopped or closed)"
+        "--tasks",
+        type=option(Count),
+        dest="most_tasks",
+        default=0,
+        metavar="N",
+        help="end after N tasks (default: when stopped or closed)",
     )
     add(
         "--rewards",
@@ -80,7 +81,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("--wait", type=option(Positive), default=600.0, metavar="SECONDS", help="longest wait of a call")
     add_json(command)
-    command.set_defaults(handler=_serve, env=None, env_set=[], end_on="")
+    command.set_defaults(handler=_serve, tasks=None, env=None, env_set=[], end_on="")
 
 
 def _serve(given: argparse.Namespace) -> int:
@@ -89,7 +90,6 @@ def _serve(given: argparse.Namespace) -> int:
     from agentloop.serve.desk import Harness
     from agentloop.serve.settings import Serving
 
-    tasks = given.tasks or 0
     fill(given, ("teacher",))
     if len(given.recipe) > 1:
         raise InputError(f"--recipe {', '.join(given.recipe)}: one run is served with one recipe; give one")
@@ -106,9 +106,10 @@ def _serve(given: argparse.Namespace) -> int:
         access_key=_access_key(given.key_env),
         idle_s=given.idle,
         wait_s=given.wait,
-        tasks=tasks,
+        tasks=given.most_tasks,
     )
-    wanted = read_settings(given, recipe, tasks=HARNESS, env=HARNESS)
+    given.tasks, given.env, given.env_set = HARNESS, HARNESS, []
+    wanted = read_settings(given, recipe)
     try:
         status = asyncio.run(_until_done(given, harness, wanted, serving))
     except BudgetStopped:

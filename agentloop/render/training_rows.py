@@ -246,14 +246,13 @@ def _without_oldest(numbered: Sequence[_Numbered], draft: _Draft, excess: int) -
     As many turns go as hold `excess` ids. Where the template rewrote the history, the row does not say
     how long each was: then one goes, and the row is looked at again.
     """
-    places = [p for p, (_, m) in enumerate(numbered) if m.role == "assistant"]
-    first = places[0]
-    places = [p for p in places if numbered[p][0] <= draft.trained[-1]]
+    kept = [(i, message) for i, message in numbered if i <= draft.trained[-1]]
+    first, *later = (place for place, (_, message) in enumerate(kept) if message.role == "assistant")
     starts = {end.message: end.start for end in draft.ends}
-    for place in places[1:]:
-        gone = starts.get(numbered[place][0], 0) - starts.get(numbered[first][0], 0)
-        if gone >= excess or numbered[first][0] not in starts:
-            return [*numbered[:first], *(n for n in numbered[place:] if n[0] <= draft.trained[-1])]
+    oldest = starts.get(kept[first][0])
+    for place in later:
+        if oldest is None or starts.get(kept[place][0], 0) - oldest >= excess:
+            return [*kept[:first], *kept[place:]]
     return None
 
 

@@ -55,8 +55,6 @@ async def retried(
     """The result of `call`, made again after failures that may pass.
 
     Args:
-        call: one attempt.
-        retries: how often, and when.
         seed: of the jitter: the same seed waits equally long.
         asked_wait: failure -> seconds the server asks to wait, 0 for none; None where no retry can help.
 

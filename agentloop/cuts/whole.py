@@ -102,11 +102,8 @@ class Whole:
 
     @cached_property
     def attempts(self) -> dict[str, list[tuple[int, int]]]:
-        """(turn, output tokens) of the teacher's attempts by episode; without a ledger, its turns."""
-        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for name, t, tokens in teacher_attempts(self.run):
-            found[name].append((t, tokens))
-        return found
+        """See `teacher_attempts`."""
+        return teacher_attempts(self.run)
 
     def taught(self, name: str) -> list[Row]:
         """The teacher's turns of an episode."""

@@ -69,9 +69,7 @@ def forecast(
     """What collecting `settings` on `tasks` costs.
 
     Args:
-        settings: The collection.
         tasks: What --tasks names.
-        spending: Its budget.
         turn_tokens: Most output tokens of a teacher turn, None where nothing limits them.
         like: A run of the same teacher on similar tasks: its whole continuations, cut at K, give the cost of
             a continuation, and its proposals the fraction that the law of t' and the filters pass.

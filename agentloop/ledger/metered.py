@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from agentloop.ledger.budget import Budget
 from agentloop.ledger.store import CallKey, Charge, Ledger, Result, key_of
@@ -102,13 +102,27 @@ class LocalBilling:
         return (charge.money if self._axis == "money" else charge.tokens) or 0
 
 
-def refuse_unbounded(role: str, name: str, most_output: int | None) -> None:
-    """InputError where nothing limits the tokens of a call that a budget has to bound."""
-    if most_output is None:
+class Bounds(NamedTuple):
+    """What a call of a policy can cost."""
+
+    price: Price | None
+    most_output: int | None
+    """Tokens; None where nothing limits them."""
+    kept: bool
+    """A budget depends on them."""
+
+
+def bounds_of(policy: Policy, *, role: str, name: str, spending: SpendingLimits) -> Bounds:
+    """What a call can cost; InputError where the policy has no price, or nothing bounds it under a budget."""
+    price = None if spending.prices is None else spending.prices.find(name)
+    most_output = traits_of(policy).most_output or spending.turn_tokens
+    kept = spending.by_call and (role == "teacher" or spending.axis == "money")
+    if kept and most_output is None:
         raise InputError(
             f"{role} {name!r} has no limit on the tokens of a turn, so a budget could be exceeded: give "
             f"--turn-tokens, or max_tokens in its name"
         )
+    return Bounds(price, most_output, kept)
 
 
 class Metered:
@@ -127,27 +141,21 @@ class Metered:
         """Meter `policy`.
 
         Args:
-            policy: Who is asked.
-            billing: Where its calls are charged.
             role: student or teacher.
             name: The policy as the run remembers it.
             spending: The budget, prices and retries.
             patience: Calls in a row that may fail after all their retries before the server counts as lost.
 
         Raises:
-            InputError: A budget is set and nothing bounds what a call can cost, or the policy has no price.
+            InputError: As of `bounds_of`.
         """
         self.traits = traits_of(policy)
         self._policy, self._billing, self._patience = policy, billing, patience
         self._who = f"{role} {name!r}"
         self._retries = Retries(spending.retries, spending.backoff_s)
-        self._price = None if spending.prices is None else spending.prices.find(name)
-        self._most_output = self.traits.most_output or spending.turn_tokens
-        self._limits_money = spending.by_call and spending.axis == "money"
-        self._bounded = self._limits_money or (spending.by_call and role == "teacher")
+        self._bounds = bounds_of(policy, role=role, name=name, spending=spending)
+        self._money = self._bounds.kept and spending.axis == "money"
         self._failed_in_a_row = 0
-        if self._bounded:
-            refuse_unbounded(role, name, self._most_output)
 
     async def __call__(self, ask: Ask) -> Answer:
         """The answer, with as many attempts as the retries allow; ServerLost where no server gives one."""
@@ -176,7 +184,7 @@ class Metered:
         return answer
 
     async def _attempt(self, ask: Ask) -> Answer:
-        billing, price, most = self._billing, self._price, self._most(ask)
+        billing, price, most = self._billing, self._bounds.price, self._most(ask)
         reserved = await billing.reserve(key_of(ask), most)
         if isinstance(reserved, Answer):
             return reserved
@@ -196,12 +204,12 @@ class Metered:
         return answer
 
     def _refuse_more_than_reserved(self, ask: Ask, answer: Answer, most: Charge, cost: Charge) -> None:
-        if self._bounded and answer.usage.output > (most.tokens or 0):
+        if self._bounds.kept and answer.usage.output > (most.tokens or 0):
             raise RunError(
                 f"{self._who} gave {answer.usage.output} tokens in a turn that may have {most.tokens}: the "
                 f"budget cannot be kept; raise --turn-tokens or its max_tokens, and run again"
             )
-        if self._limits_money and (cost.money or 0) > (most.money or 0):
+        if self._money and (cost.money or 0) > (most.money or 0):
             raise RunError(
                 f"{self._who} bills {answer.usage.prompt} prompt tokens where at most "
                 f"{prompt_bound(ask.context) + self.traits.more_prompt} were sent: the budget cannot be "
@@ -209,7 +217,7 @@ class Metered:
             )
 
     def _most(self, ask: Ask) -> Charge:
-        tokens, price = self._most_output, self._price
+        price, tokens, _ = self._bounds
         if tokens is None or price is None:
             return Charge(tokens)
         bound = prompt_bound(ask.context) + self.traits.more_prompt

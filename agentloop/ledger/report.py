@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
@@ -64,8 +64,8 @@ def _refuse_import(run: Run) -> None:
         )
 
 
-def teacher_attempts(run: Run) -> list[tuple[str, int, int]]:
-    """(episode_id, turn, output tokens) of the teacher's attempts; of its turns, where there is no ledger."""
+def teacher_attempts(run: Run) -> dict[str, list[tuple[int, int]]]:
+    """(turn, output tokens) of the teacher's attempts by episode_id; without a ledger, of its turns."""
     file = run.folder / "ledger.sqlite"
     if file.exists():
         with closing(Ledger(file, read_only=True)) as ledger:
@@ -74,7 +74,10 @@ def teacher_attempts(run: Run) -> list[tuple[str, int, int]]:
         columns = ["episode_id", "t", "author", "output_tokens"]
         turns = run.read("turns", columns=columns).to_pylist()
         rows = [turn for turn in turns if turn["author"] == "teacher"]
-    return [(row["episode_id"], row["t"], row["output_tokens"] or 0) for row in rows]
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        found[row["episode_id"]].append((row["t"], row["output_tokens"] or 0))
+    return found
 
 
 def account_of(
@@ -86,7 +89,6 @@ def account_of(
     `agree` is None, and there are no policies.
 
     Args:
-        run: The run.
         prices: Price table; None: as each attempt was charged.
         provider: What the provider's own account says of the teacher: output, prompt or calls; of a student
             behind a server: student_output, student_prompt or student_calls.

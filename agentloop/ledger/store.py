@@ -217,9 +217,9 @@ class Ledger:
         return self._charged(axis, "and (billed = 'perhaps' or usage = 'local')")
 
     def _charged(self, axis: str, which: str = "") -> tuple[int, int]:
-        column, role = ("charged_tokens", "and role = 'teacher'")
+        column, role = "charged_tokens", "and role = 'teacher'"
         if axis == "money":
-            column, role = ("charged_money", "")
+            column, role = "charged_money", ""
         query = f"select count(*), coalesce(sum({column}), 0) from attempts where {column} > 0 {role} {which}"
         calls, amount = self._reader.execute(query).fetchone()
         return int(calls), int(amount)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.ledger.budget import TOKENS, Budget, ContinuationBudget, Continuations
-from agentloop.ledger.metered import Billing, LocalBilling, Metered, refuse_unbounded
+from agentloop.ledger.metered import Billing, LocalBilling, Metered, bounds_of
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
 from agentloop.policies.by_name import named, open_environments
@@ -39,11 +39,6 @@ async def collect(
     folder: str | Path, setup: Setup, *, progress: Progress = lambda done, total, rows: None
 ) -> Run:
     """Collect into `folder`, or resume a killed or stopped run; returns the finished run.
-
-    Args:
-        folder: The run folder.
-        setup: What is collected, with which environments and policies, within which budget.
-        progress: Called after every commit.
 
     Raises:
         BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget resumes it.
@@ -202,11 +197,21 @@ def refuse_recipe(settings: Settings, environments: Environments) -> None:
         )
 
 
-def refuse_budget(setup: Setup) -> None:
-    """Refuse a budget that the teacher could exceed, before a folder is begun."""
-    if setup.spending.by_call:
-        most = traits_of(setup.teacher).most_output or setup.spending.turn_tokens
-        refuse_unbounded("teacher", setup.settings.teacher, most)
+def refuse_budget(setup: Setup, *, every_call: bool = False) -> None:
+    """Refuse, before a folder is begun, a policy that has no price or could exceed the budget."""
+    for role, (policy, name) in _metered_roles(setup, every_call=every_call).items():
+        bounds_of(policy, role=role, name=name, spending=setup.spending)
+
+
+def _metered_roles(setup: Setup, *, every_call: bool) -> dict[str, tuple[Policy, str]]:
+    """Policy and name by role, of those whose calls are in the ledger.
+
+    every_call  the student's too where it costs nothing, so that its turns are in the ledger
+    """
+    roles = {"teacher": (setup.teacher, setup.settings.teacher)}
+    if every_call or traits_of(setup.student).paid:
+        roles["student"] = (setup.student, setup.settings.student)
+    return roles
 
 
 def billing_of(settings: Settings, spending: SpendingLimits, ledger: Ledger) -> dict[str, LocalBilling]:
@@ -252,16 +257,9 @@ def with_meters(
     continuation_budget: Continuations | None,
     every_call: bool = False,
 ) -> Setup:
-    """The setup with its policies metered: every paid call goes through the billing of its role.
-
-    every_call  the student's too where it costs nothing, so that its turns are in the ledger
-    """
-
-    def metered_as(role: str, policy: Policy, name: str) -> Policy:
-        return Metered(policy, billing[role], role=role, name=name, spending=setup.spending)
-
-    settings, student = setup.settings, setup.student
-    if every_call or traits_of(student).paid:
-        student = metered_as("student", student, settings.student)
-    teacher = metered_as("teacher", setup.teacher, settings.teacher)
-    return replace(setup, student=student, teacher=teacher, continuation_budget=continuation_budget)
+    """The setup with its policies metered: every paid call goes through the billing of its role."""
+    policies: dict[str, Any] = {
+        role: Metered(policy, billing[role], role=role, name=name, spending=setup.spending)
+        for role, (policy, name) in _metered_roles(setup, every_call=every_call).items()
+    }
+    return replace(setup, **policies, continuation_budget=continuation_budget)

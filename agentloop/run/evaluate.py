@@ -82,13 +82,6 @@ async def evaluate(
 ) -> Run:
     """Evaluate into `folder`, or resume a killed evaluation; returns the finished run.
 
-    Args:
-        folder: The run folder.
-        settings: The policy's name, tasks, attempts and seed.
-        environments: The benchmark.
-        policy: Who plays.
-        progress: Called after every commit.
-
     Raises:
         InputError: The folder holds another evaluation.
         RunError: A disk or a server failed: the same call resumes the evaluation once that is repaired.
@@ -116,9 +109,6 @@ async def evaluate(
 
 def summarise_evaluation(run: Run) -> dict[str, Any]:
     """Success of an evaluation run, with and without the attempts that ended in an error.
-
-    Args:
-        run: What `evaluate` returned.
 
     Returns:
         `success` and `success_of_scored` (mean, interval, both standard errors), `by_evaluation`,
@@ -148,9 +138,7 @@ def summarise_evaluation(run: Run) -> dict[str, Any]:
 def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
     """Success rate with errors: the fraction of attempts with score >= `at`.
 
-    Args:
-        rows: One an attempt, with cluster_id, attempt and score.
-        at: Threshold of success.
+    rows  one an attempt, with cluster_id, attempt and score
     """
     clusters = [row["cluster_id"] for row in rows]
     won = [row["score"] >= at for row in rows]

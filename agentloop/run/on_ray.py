@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentloop.ledger.store import CallKey, Charge, Ledger, Result
+from agentloop.policies.by_name import open_environments, open_policy
 from agentloop.run.algorithm import play_unit
 from agentloop.run.collect import begin_run, billing_of, continuation_budget, refuse_budget, with_meters
 from agentloop.run.settings import Settings, SpendingLimits
@@ -38,8 +39,6 @@ class ComponentNames:
 
     def open(self) -> tuple[Environments, Policy, Policy]:
         """Environments, student and teacher."""
-        from agentloop.policies.by_name import open_environments, open_policy
-
         environments = open_environments(self.environment, **self.environment_settings)
         return environments, open_policy(self.student, environments), open_policy(self.teacher, environments)
 
@@ -93,8 +92,8 @@ async def collect_on_ray(
             await environments.close()
 
 
-class LedgerActor:
-    """The actor that holds the ledger; `worker` is the name of the calling machine."""
+class _LedgerActor:
+    """The actor that holds the ledger: `Billing` and `Continuations`; `worker` is the calling machine."""
 
     def __init__(self, folder: Path, settings: Settings, spending: SpendingLimits) -> None:
         self._ledger = Ledger(folder / "ledger.sqlite")
@@ -107,24 +106,20 @@ class LedgerActor:
         self._dead: set[str] = set()
 
     async def reserve(self, worker: str, role: str, key: CallKey, most: Charge) -> Any:
-        """See `Billing.reserve`."""
         reserved = await _result(self._billing[role].reserve(key, most))
         if isinstance(reserved, int):
             self._open[reserved] = (worker, role)
         return reserved
 
     async def charge(self, attempt: int, result: Result, cost: Charge) -> Any:
-        """See `Billing.charge`."""
         _, role = self._open.pop(attempt)
         return await _result(self._billing[role].charge(attempt, result, cost))
 
     async def abandon(self, attempt: int) -> None:
-        """See `Billing.abandon`."""
         _, role = self._open.pop(attempt)
         self._billing[role].abandon(attempt)
 
     async def enter(self, worker: str, unit: int) -> Any:
-        """See `ContinuationBudget.enter`."""
         if self._continuations is None:
             return None
         refused = await _result(self._continuations.enter(unit))
@@ -135,7 +130,6 @@ class LedgerActor:
         return refused
 
     async def leave(self, worker: str, unit: int, cost: int | None) -> None:
-        """See `ContinuationBudget.leave`."""
         # A machine that was given up may still be heard: it has left already.
         if self._continuations is not None and (worker, unit) in self._inside:
             self._inside.remove((worker, unit))
@@ -201,7 +195,7 @@ class _RemoteLedger:
         await self._ledger.leave.remote(self._worker, unit, cost)
 
 
-class PlayingActor:
+class _PlayingActor:
     """The actor on a machine: it plays units."""
 
     def __init__(
@@ -232,7 +226,7 @@ class _ActorPool:
     def start(self, machines: Machines, given: tuple[Any, ...], *, slots: int) -> None:
         resources = {"num_cpus": machines.cpus, "num_gpus": machines.gpus}
         actor = self._ray.remote(max_concurrency=slots, scheduling_strategy="SPREAD", **resources)(
-            PlayingActor
+            _PlayingActor
         )
         for i in range(machines.count):
             name = f"machine {i}"
@@ -275,5 +269,5 @@ def _ledger_actor(ray: Any, folder: Path, settings: Settings, spending: Spending
 
     # The folder's file locks and its rename are only sure on the machine that has the disk.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=10_000)(LedgerActor)
+    actor = ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=10_000)(_LedgerActor)
     return actor.remote(folder.resolve(), settings, spending)

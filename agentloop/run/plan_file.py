@@ -141,8 +141,6 @@ def fill_collect(given: argparse.Namespace) -> None:
     if given.env in (None, environment):
         given.env_set = _filled(given.env_set, plan.env_set)
     given.env = given.env or environment
-    given.student = given.student or plan.student
-    given.teacher = given.teacher or plan.teacher
     given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
     if given.axis not in (None, plan.axis) and given.budget is None:
         raise InputError(
@@ -150,8 +148,8 @@ def fill_collect(given: argparse.Namespace) -> None:
             f"leave --axis out"
         )
     given.budget = given.budget or part.budget
-    given.axis = given.axis or plan.axis
-    given.turn_tokens = given.turn_tokens or plan.turn_tokens
+    for name in ("student", "teacher", "axis", "turn_tokens"):
+        setattr(given, name, getattr(given, name) or getattr(plan, name))
     given.recipe = given.recipe or [part.recipe]
     given.set = _filled(given.set, plan.changes(part))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import closing
 from statistics import fmean
 from typing import Any
@@ -52,10 +52,10 @@ def summarise(run: Run) -> dict[str, Any]:
 def _prefixes(run: Run) -> dict[str, dict[str, float | None]]:
     """Mean t' (None where none was drawn) and T of proposals by outcome: filters and errors change them."""
     columns = ["outcome", "t_prime", "T"]
-    groups: dict[str, list[tuple[int, int]]] = {}
+    groups: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in run.read("proposals", columns=columns).to_pylist():
         for outcome in ("all", row["outcome"]):
-            groups.setdefault(outcome, []).append((row["t_prime"], row["T"]))
+            groups[outcome].append((row["t_prime"], row["T"]))
     return {
         outcome: {
             "proposals": len(rows),

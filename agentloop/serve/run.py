@@ -56,7 +56,7 @@ async def serve(
     """
     settings = setup.settings
     refuse_recipe(settings, setup.environments)
-    refuse_budget(setup)
+    refuse_budget(setup, every_call=True)
     run = open_folder(folder, settings, setup.environments)
     with metered(run, setup, every_call=True) as paid, closing(Journal(run.folder)) as journal:
         noted = replace(paid, student=_Noted(paid.student), teacher=_Noted(paid.teacher))

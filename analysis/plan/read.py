@@ -154,13 +154,10 @@ def _refuse_missing(episodes: pd.DataFrame, teacher_turns: pd.DataFrame) -> None
 
 def teacher_tokens(folder: str | Path) -> tuple[int, int]:
     """C_i of any run folder, of its demonstrations and of all else: by its ledger, where it has one."""
-    demos = others = 0
-    for name, _, tokens in teacher_attempts(open_run(folder)):
-        if name.rpartition("#")[2].startswith("demo-"):
-            demos += tokens
-        else:
-            others += tokens
-    return demos, others
+    spent = {True: 0, False: 0}
+    for name, attempts in teacher_attempts(open_run(folder)).items():
+        spent[name.rpartition("#")[2].startswith("demo-")] += sum(tokens for _, tokens in attempts)
+    return spent[True], spent[False]
 
 
 def _frame(run: Run, table: str, *, without: tuple[str, ...] = ()) -> pd.DataFrame:

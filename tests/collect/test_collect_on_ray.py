@@ -141,10 +141,10 @@ def test_recipes_are_matched_over_machines_and_the_proof_is_printed(
 
 def test_a_continuation_of_a_dead_machine_holds_no_place_in_the_budget() -> None:
     from agentloop.ledger.budget import ContinuationBudget
-    from agentloop.run.on_ray import LedgerActor
+    from agentloop.run.on_ray import _LedgerActor
 
     async def main() -> None:
-        keeper = object.__new__(LedgerActor)
+        keeper = object.__new__(_LedgerActor)
         keeper._continuations = budget = ContinuationBudget(100)
         keeper._open, keeper._inside, keeper._dead = {}, set(), set()
         await keeper.enter("dies", 0)

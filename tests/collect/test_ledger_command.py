@@ -148,6 +148,7 @@ def test_what_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixt
     table.write_text('currency = "x"\n[models.other]\ninput = 1\noutput = 2\n')
     assert main(collecting(tmp_path / "run", "--prices", str(table))) == 2
     assert "add [models." in capsys.readouterr().err
+    assert not (tmp_path / "run").exists(), "refused before a folder is begun"
     counts = tmp_path / "n.csv"
     counts.write_text("task_id,n\ncorridor/1,3\ncorridor/1,4\n")
     assert main(collecting(tmp_path / "run", "--n-of-task", str(counts))) == 2

@@ -247,18 +247,19 @@ class Desk:
         """Bring together units that need an episode and episodes whose harness still waits."""
         known.seats = [(seat, future) for seat, future in known.seats if not future.done()]
         while known.seats and (session := next((s for s in known.waiting if s.wanted), None)) is not None:
-            known.waiting.remove(session)
-            seat, future = known.seats.pop(0)
+            seat, future = known.seats[0]
             episode = Recorded(session.key, session.task_id, seat.unit.key, seat.nth, session.first)
             self.journal.began(episode)
+            known.seats.pop(0)
+            known.waiting.remove(session)
             session.seated = True
             future.set_result(session)
         given_up = self._given_up.get(known.task.task_id, ())
         if not given_up or asyncio.get_running_loop().time() < self._may_take_over:
             return
         for session, old in list(zip((s for s in known.waiting if s.wanted), given_up, strict=False)):
-            known.waiting.remove(session)
             self.journal.taken_over(old.key, session.key)
+            known.waiting.remove(session)
             old.also.append(session.key)
             self.sessions[session.key] = old
             self._is_back(old)

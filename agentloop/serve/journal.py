@@ -2,16 +2,18 @@
 
     RUN/serve.jsonl     one JSON object a line: an episode's beginning, an observation, a reward
 
-Turns are not in it: they are in the ledger. A line is written before it has any effect, and survives the
-death of the process; a reward, which no harness sends twice, is on the disk before it is confirmed.
+Turns are not in it: they are in the ledger. A line is written whole, before it has any effect, and survives
+the death of the process; a reward, which no harness sends twice, is on the disk before it is confirmed.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from agentloop.serve.calls import Failed, HarnessCall, Said
 from agentloop.types import Reply
 from occupancy.record.drafts import open_file
-from occupancy.record.errors import DataError
+from occupancy.record.errors import DataError, RunError
 from occupancy.record.rows import Key
 
 FILE = "serve.jsonl"
@@ -79,14 +81,29 @@ class Journal:
 
     def sync(self) -> None:
         """Wait until what was written is on the disk."""
-        os.fsync(self._handle.fileno())
+        with self._room():
+            os.fsync(self._handle.fileno())
 
     def close(self) -> None:
         """Close the file."""
         self._handle.close()
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._handle.write(json.dumps(line).encode() + b"\n")
+        data = json.dumps(line).encode() + b"\n"
+        end = os.fstat(self._handle.fileno()).st_size
+        with self._room():
+            if self._handle.write(data) < len(data):
+                os.ftruncate(self._handle.fileno(), end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"{self.file} cannot be written ({error}): make room on the disk, and go on"
+            ) from error
 
 
 def _read(file: Path) -> Iterator[Recorded]:

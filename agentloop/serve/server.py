@@ -27,7 +27,7 @@ from agentloop.serve.calls import Failed, Refused, task_of
 from agentloop.serve.desk import CLOSED, Desk
 from agentloop.serve.settings import Serving
 from agentloop.types import Reply
-from occupancy.record.errors import imported
+from occupancy.record.errors import RunError, imported
 from occupancy.record.rows import storable
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def application(desk: Desk, serving: Serving, *, say: Say) -> web.Application:
             status, code, why = refused.status, refused.code, str(refused)
         except Unreadable as error:
             status, code, why = error.status, "unreadable", str(error)
+        except RunError as error:
+            status, code, why = 503, "failed", str(error)
         headers = {"Retry-After": "5"} if status in (429, 503) else {}
         body = {"message": " ".join(why.split()), "type": "fewsteps", "code": code}
         return aio.json_response({"error": body}, status=status, headers=headers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from contextlib import closing
 from dataclasses import replace
 from io import BytesIO
@@ -253,6 +254,26 @@ def test_a_stopped_server_goes_on_with_fewer_tasks_and_waits_no_longer_than_told
     during(tmp_path, begin, setup=setup_of(RECIPE, student=student))
     during(tmp_path, go_on, setup=setup_of(RECIPE, student=student), tasks=1, wait_s=0.2)
     assert student.calls == 3
+
+
+def test_a_full_disk_leaves_whole_lines_and_the_call_is_repeated(tmp_path: Path) -> None:
+    async def act(harness: Client) -> Any:
+        grown = [*FIRST, said(await harness.chat("e", FIRST)), ENDED]
+        file = tmp_path / "serve.jsonl"
+        size, limits = file.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 9, limits[1]))
+        try:
+            status, error = await harness.chat("e", grown)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert file.stat().st_size == size
+        assert (status, error["code"]) == (503, "failed")
+        assert "make room" in error["message"]
+        return await harness.chat("e", grown)
+
+    assert during(tmp_path, act, setup=setup_of(RECIPE, student=Reader())) == "forward"
+    with closing(Journal(tmp_path)) as journal:
+        assert [len(episode.replies) for episode in journal.recorded()] == [1]
 
 
 def test_a_reward_is_known_again_by_the_key_that_took_an_episode_over(tmp_path: Path) -> None:

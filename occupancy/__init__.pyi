@@ -1,87 +1,50 @@
-from .record.arrays import open_arrays, save_arrays
-from .record.columns import Columns
-from .record.errors import (
-    BudgetStopped,
-    DataError,
-    FewstepsError,
-    InputError,
-    MissingExtra,
-    RecipeError,
-    RunError,
-)
-from .record.recipe import PRESETS, Recipe, SwitchLaw, preset
-from .record.types import Trajectories
-from .statistics.by_turn import TurnOccupancy, occupancy_by_turn
-from .statistics.clusters import ClusterSums, Ratio, cluster_sums, ratio
-from .statistics.conventions import CONVENTIONS
-from .statistics.convert import Conversion, convert
-from .statistics.coverage import MissingMass, coverage, missing_mass
-from .statistics.distance import (
-    DISTANCES,
-    Comparison,
-    chi_square,
-    compare,
-    jensen_shannon,
-    total_variation,
-)
-from .statistics.estimate import Mean, mean, occupancy
-from .statistics.exact import Occupancy
-from .statistics.resample import Bootstrap, bootstrap
-from .statistics.switch import Draw, Switches, draw_switch, draw_switches
-from .statistics.tallies import Tally, tally
-from .streaming.estimate import StreamEstimate, estimate_stream
-from .streaming.scan import scan_table
-from .streaming.stream import TurnStream, open_turns
-
-__all__ = [
-    "CONVENTIONS",
-    "DISTANCES",
-    "PRESETS",
-    "Bootstrap",
-    "BudgetStopped",
-    "ClusterSums",
-    "Columns",
-    "Comparison",
-    "Conversion",
-    "DataError",
-    "Draw",
-    "FewstepsError",
-    "InputError",
-    "Mean",
-    "MissingExtra",
-    "MissingMass",
-    "Occupancy",
-    "Ratio",
-    "Recipe",
-    "RecipeError",
-    "RunError",
-    "StreamEstimate",
-    "SwitchLaw",
-    "Switches",
-    "Tally",
-    "Trajectories",
-    "TurnOccupancy",
-    "TurnStream",
-    "bootstrap",
-    "chi_square",
-    "cluster_sums",
-    "compare",
-    "convert",
-    "coverage",
-    "draw_switch",
-    "draw_switches",
-    "estimate_stream",
-    "jensen_shannon",
-    "mean",
-    "missing_mass",
-    "occupancy",
-    "occupancy_by_turn",
-    "open_arrays",
-    "open_turns",
-    "preset",
-    "ratio",
-    "save_arrays",
-    "scan_table",
-    "tally",
-    "total_variation",
-]
+from .record.arrays import open_arrays as open_arrays
+from .record.arrays import save_arrays as save_arrays
+from .record.columns import Columns as Columns
+from .record.errors import BudgetStopped as BudgetStopped
+from .record.errors import DataError as DataError
+from .record.errors import FewstepsError as FewstepsError
+from .record.errors import InputError as InputError
+from .record.errors import MissingExtra as MissingExtra
+from .record.errors import RecipeError as RecipeError
+from .record.errors import RunError as RunError
+from .record.recipe import PRESETS as PRESETS
+from .record.recipe import Recipe as Recipe
+from .record.recipe import SwitchLaw as SwitchLaw
+from .record.recipe import preset as preset
+from .record.types import Trajectories as Trajectories
+from .statistics.by_turn import TurnOccupancy as TurnOccupancy
+from .statistics.by_turn import occupancy_by_turn as occupancy_by_turn
+from .statistics.clusters import ClusterSums as ClusterSums
+from .statistics.clusters import Ratio as Ratio
+from .statistics.clusters import cluster_sums as cluster_sums
+from .statistics.clusters import ratio as ratio
+from .statistics.conventions import CONVENTIONS as CONVENTIONS
+from .statistics.convert import Conversion as Conversion
+from .statistics.convert import convert as convert
+from .statistics.coverage import MissingMass as MissingMass
+from .statistics.coverage import coverage as coverage
+from .statistics.coverage import missing_mass as missing_mass
+from .statistics.distance import DISTANCES as DISTANCES
+from .statistics.distance import Comparison as Comparison
+from .statistics.distance import chi_square as chi_square
+from .statistics.distance import compare as compare
+from .statistics.distance import jensen_shannon as jensen_shannon
+from .statistics.distance import total_variation as total_variation
+from .statistics.estimate import Mean as Mean
+from .statistics.estimate import mean as mean
+from .statistics.estimate import occupancy as occupancy
+from .statistics.exact import Occupancy as Occupancy
+from .statistics.resample import Bootstrap as Bootstrap
+from .statistics.resample import bootstrap as bootstrap
+from .statistics.switch import Draw as Draw
+from .statistics.switch import Switches as Switches
+from .statistics.switch import draw_switch as draw_switch
+from .statistics.switch import draw_switches as draw_switches
+from .statistics.tallies import Tally as Tally
+from .statistics.tallies import tally as tally
+from .streaming.estimate import StreamEstimate as StreamEstimate
+from .streaming.estimate import estimate_stream as estimate_stream
+from .streaming.scan import scan_table as scan_table
+from .streaming.stream import TurnStream as TurnStream
+from .streaming.stream import open_turns as open_turns

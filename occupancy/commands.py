@@ -68,9 +68,7 @@ def _occupancy(given: argparse.Namespace) -> int:
     columns = Columns.parse(given.columns, base=RUN_COLUMNS if run else None)
     if given.fast:
         if run or given.engine == "ray":
-            raise InputError(
-                "--fast reads a table on this machine: leave it out for a run folder and with --engine ray"
-            )
+            raise InputError("--fast reads a table on this machine: leave it out for a run and --engine ray")
         from occupancy.streaming.scan import scan_table
 
         found, names = scan_table(given.source, columns, memory=memory, workers=given.workers)
@@ -92,10 +90,8 @@ def _occupancy(given: argparse.Namespace) -> int:
         from occupancy.figures import conventions_figure, occupancy_frame
         from occupancy.record.drawing import save
 
-        save(
-            conventions_figure(occupancy_frame(found.occupancies, names, top=min(given.top, 40))),
-            given.figure,
-        )
+        frame = occupancy_frame(found.occupancies, names, top=min(given.top, 40))
+        save(conventions_figure(frame), given.figure)
     show(given, _as_json(given, found, names, left_out), lambda: _shown(given, found, names, left_out))
     return 0
 

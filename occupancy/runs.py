@@ -34,15 +34,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from occupancy.record.drafts import open_file, sync, sync_one, whole_folder, write_whole
-from occupancy.record.errors import DataError, InputError, RecipeError, RunError
+from occupancy.record.errors import DataError, InputError, RecipeError, RunError, one_of
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import KEY
 from occupancy.record.shows import Shown, Shows
+from occupancy.record.specs import check_entries
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
 _ORDER = (*KEY, "kind", "K", "training_id", "attempt", "t")
-_PART = ("part", "schema_version", "rows")
+_PART = {"part": int, "schema_version": int, "rows": Mapping[str, Any]}
 """What a part's list says of it; `rows` by table."""
 _BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
 """What a kill before run.json leaves behind."""
@@ -61,18 +62,13 @@ class Run(Shows):
     """run.json."""
 
     def read(self, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-        """Committed rows of a table, sorted by key, whatever order they were written in.
-
-        Args:
-            table: A key of `occupancy.record.tables.TABLES`.
-            columns: Columns to read; by default all of them.
+        """Committed rows of a table, all columns or some, sorted by key, whatever order they were written in.
 
         Raises:
             DataError: A part cannot be read, is incomplete or of a later version, or an episode occurs twice.
             InputError: There is no such table, or it has no such column.
         """
-        if table not in TABLES:
-            raise InputError(f"table {table!r}: expected one of {', '.join(TABLES)}")
+        one_of(TABLES, table=table)
         whole = schema(table)
         if unknown := set(columns or ()) - set(whole.names):
             raise InputError(f"column {min(unknown)!r} of table {table!r}: expected {', '.join(whole.names)}")
@@ -115,14 +111,12 @@ class Run(Shows):
         if not (part / _LIST).exists() and self.info.get("schema_version", SCHEMA_VERSION) < _LISTED_SINCE:
             return dict.fromkeys(present, -1)
         listed = read_json(part / _LIST, then="restore the part")
-        said = listed if isinstance(listed, dict) else {}
-        number, version, rows = (said.get(name) for name in _PART)
-        rows = rows if isinstance(rows, dict) else {"": None}
-        if not all(isinstance(count, int) for count in (number, version, *rows.values())):
-            raise DataError(f"{part / _LIST} has no {', '.join(_PART)} in whole numbers: restore the part")
-        _refuse_version(part, version)
-        if f"{number:06d}" != part.name:
-            raise DataError(f"{part} is a copy of part {number:06d}: its rows would count twice; remove it")
+        check_entries(listed, _PART, of=f"{part / _LIST}")
+        rows: dict[str, int] = listed["rows"]
+        check_entries(rows, dict.fromkeys(rows, int), of=f"{part / _LIST}")
+        _refuse_version(part, listed["schema_version"])
+        if (number := f"{listed['part']:06d}") != part.name:
+            raise DataError(f"{part} is a copy of part {number}: its rows would count twice; remove it")
         if lost := sorted(set(rows) - present):
             raise DataError(f"{part} has lost {lost[0]}.parquet, which {_LIST} lists: restore the part")
         if unlisted := sorted(present - set(rows)):
@@ -236,14 +230,12 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
 
 
 _INFO = {
-    "handback": list,
-    "replicates": int,
-    "n_tasks": int,
-    "attempts": int,
-    "made_with": dict,
-    "cut": dict,
-} | dict.fromkeys(("student", "teacher", "environment", "kind"), str)
-"""Type of what is read of run.json, where it is there."""
+    "handback": tuple[Any, ...] | None,
+    **dict.fromkeys(("replicates", "n_tasks", "attempts"), int | None),
+    **dict.fromkeys(("made_with", "cut"), Mapping[str, Any] | None),
+    **dict.fromkeys(("student", "teacher", "environment", "kind"), str | None),
+}
+"""Types of what is read of run.json, where it is there."""
 
 
 def open_run(folder: str | Path) -> Run:
@@ -257,13 +249,7 @@ def open_run(folder: str | Path) -> Run:
     if not (folder / "run.json").is_file():
         raise DataError(f"{folder} is no run folder: it has no run.json; `fewsteps collect --out` makes one")
     info = read_json(folder / "run.json", then="restore it, or collect anew")
-    if not isinstance(info, dict):
-        raise DataError(f"{folder}/run.json is no JSON object: restore it, or collect anew")
-    for name, kind in _INFO.items():
-        if not isinstance(info.get(name, kind()), kind):
-            raise DataError(
-                f"{folder}/run.json has {name}={info[name]!r}: expected {kind.__name__}; restore it"
-            )
+    check_entries(info, _INFO, of=f"{folder}/run.json")
     _refuse_version(folder, info.get("schema_version"))
     try:
         with reading(folder / "recipe.toml"):

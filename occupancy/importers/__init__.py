@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from occupancy.importers.episodes import ImportedEpisode, ImportSettings
 
 FORMATS = {
-    "alpaca": "training_data.alpaca:read",
+    "alpaca": "training_data.lines:read_alpaca",
     "atif": "results.atif:read",
-    "chat": "training_data.chat:read",
+    "chat": "training_data.lines:read_chat",
     "claude-code": "agent_logs.claude_code:read",
     "codex": "agent_logs.codex:read",
     "inspect": "results.inspect_log:read",
     "mini-swe-agent": "agent_logs.mini_swe_agent:read",
     "openhands": "agent_logs.openhands:read",
-    "sharegpt": "training_data.sharegpt:read",
+    "sharegpt": "training_data.lines:read_sharegpt",
     "swe-agent": "agent_logs.swe_agent:read",
     "tau-bench": "results.tau_bench:read",
     "trl": "training_data.parquet:read_trl",

@@ -133,11 +133,12 @@ def author_of(named: Any, model: str, settings: ImportSettings, place: Place) ->
     return author
 
 
-def task_of(record: Mapping[str, Any], settings: ImportSettings, place: Place) -> str:
-    """Task of a record."""
+def task_of(record: Mapping[str, Any], settings: ImportSettings, place: Place, default: str = "") -> str:
+    """Task of a record; `default` where there is one and no field names the task."""
     if settings.task == "line":
         return f"{place.file.name}:{place.record}"
     task = field_of(record, settings.task)
+    task = (default or None) if task is None else task
     if not isinstance(task, str | int) or isinstance(task, bool) or task == "":
         nested = [f"{n}.{settings.task}" for n, v in record.items() if field_of(v, settings.task) is not None]
         nested += [name for name in _TASKS if isinstance(record.get(name), str | int)]
@@ -149,11 +150,12 @@ def task_of(record: Mapping[str, Any], settings: ImportSettings, place: Place) -
     return str(task)
 
 
-def reward_of(record: Mapping[str, Any], settings: ImportSettings, place: Place) -> float | None:
-    """R of a record: the field that the settings name, else one of REWARDS where there is one."""
+def reward_of(record: Mapping[str, Any], settings: ImportSettings, place: Place, *also: str) -> float | None:
+    """R of a record: the field that the settings name, else the first of REWARDS and `also` that is there."""
     if settings.reward == NO_REWARD:
         return None
-    names = [settings.reward] if settings.reward else [n for n in REWARDS if record.get(n) is not None]
+    known = [name for name in (*REWARDS, *also) if field_of(record, name) is not None]
+    names = [settings.reward] if settings.reward else known
     return reward(field_of(record, names[0]), f"field {names[0]!r}", place) if names else None
 
 

@@ -32,7 +32,7 @@ Progress = Callable[[int], None]
 class Place:
     """The place of a record in a file, for error messages."""
 
-    def __init__(self, file: Path, record: str) -> None:
+    def __init__(self, file: Path, record: str = "whole file") -> None:
         self.file, self.record = file, record
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ def json_text(value: Any) -> str:
 
 def json_records(file: Path, progress: Progress | None = None) -> Iterator[tuple[Any, Place]]:
     """Records of a file: a line each, or the items of one list, or one object over several lines."""
-    whole, rest = Place(file, "whole file"), _lines(file, progress)
+    whole, rest = Place(file), _lines(file, progress)
     first = next(rest, None)
     if first is None:
         return
@@ -140,7 +140,7 @@ def json_records(file: Path, progress: Progress | None = None) -> Iterator[tuple
 
 def json_document(file: Path, progress: Progress | None = None) -> tuple[Any, Place]:
     """The value of a file that is one JSON document."""
-    whole, rest = Place(file, "whole file"), _lines(file, progress)
+    whole, rest = Place(file), _lines(file, progress)
     _, first = next(rest, (1, ""))
     return parse(_joined(first, rest, whole), whole), whole
 

@@ -20,14 +20,8 @@ _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("codex", lambda r: r.get("type") in ("session_meta", "response_item", "event_msg", "turn_context")),
     ("codex", lambda r: {"id", "timestamp", "instructions"} <= set(r)),
     ("claude-code", lambda r: "session_id" in r and r.get("type") in ("system", "user", "assistant")),
-    (
-        "claude-code",
-        lambda r: (
-            "sessionId" in r
-            or ("parentUuid" in r and "type" in r)
-            or r.get("type") in ("summary", "file-history-snapshot")
-        ),
-    ),
+    ("claude-code", lambda r: "sessionId" in r or {"parentUuid", "type"} <= set(r)),
+    ("claude-code", lambda r: r.get("type") in ("summary", "file-history-snapshot")),
     ("openhands", lambda r: isinstance(r.get("history"), list) and "instance_id" in r),
     ("openhands", lambda r: isinstance(r.get("messages"), list) and isinstance(r.get("response"), Mapping)),
     ("openhands", lambda r: "source" in r and ("action" in r or "observation" in r)),
@@ -35,10 +29,8 @@ _RULES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     ("tau-bench", lambda r: isinstance(r.get("simulations"), list)),
     ("sharegpt", lambda r: "conversations" in r),
     ("chat", lambda r: "messages" in r or isinstance(r.get("trajectory"), list)),
-    (
-        "verifiers",
-        lambda r: {"prompt", "completion"} <= set(r) or "nodes" in r or {"task", "traces"} <= set(r),
-    ),
+    ("verifiers", lambda r: {"prompt", "completion"} <= set(r) or "nodes" in r),
+    ("verifiers", lambda r: {"task", "traces"} <= set(r)),
     ("verl-rollouts", lambda r: {"input", "output"} <= set(r) and ("score" in r or "step" in r)),
     ("alpaca", lambda r: {"instruction", "output"} <= set(r) or {"query", "response"} <= set(r)),
 )
@@ -48,22 +40,21 @@ _NAME = re.compile(r'"(\w+)"\s*:')
 
 def format_of(file: Path) -> str:
     """The format of a file; refused where no rule fits."""
-    whole = Place(file, "whole file")
     if is_table(head_of(file, 8)):
         verl = {"responses", "extra_info", "trace"} & names_of(file)
         return "verl" if verl else "trl"
     if zipfile.is_zipfile(file):
         return "inspect"
     record = _first_record(file)
-    if isinstance(record, Mapping):
-        for name, fits in _RULES:
-            if fits(record):
-                return name
-        raise whole.refuse(
-            f"fields {', '.join(map(str, record)) or 'none'}: no known format; give --format, or write it as "
-            f"chat lines (docs/import.md, Other formats)"
-        )
-    raise whole.refuse("no record in it that tells the format; give --format")
+    if not isinstance(record, Mapping):
+        raise Place(file).refuse("no record in it that tells the format; give --format")
+    for name, fits in _RULES:
+        if fits(record):
+            return name
+    raise Place(file).refuse(
+        f"fields {', '.join(map(str, record)) or 'none'}: no known format; give --format, or write it as "
+        f"chat lines (docs/import.md, Other formats)"
+    )
 
 
 def _first_record(file: Path) -> Any:

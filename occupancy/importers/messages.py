@@ -42,17 +42,10 @@ Prompt = tuple[tuple[str, str], ...]
 def read_messages(
     messages: Any, settings: ImportSettings, place: Place, *, model: str = "", prompt: Prompt = ()
 ) -> tuple[Prompt, tuple[ImportedTurn, ...]]:
-    """Prompt and turns of a list of messages, or of its JSON text.
+    """Prompt and turns of a list of messages {role, content, ..}, or of its JSON text.
 
-    Args:
-        messages: {role, content, ..} each.
-        settings: what the file does not say.
-        place: where the list is.
-        model: model of turns that name none.
-        prompt: messages before the first of the list.
-
-    Raises:
-        DataError: a message that cannot be kept as it is.
+    `model` is that of turns that name none, and `prompt` what comes before the list. DataError where a
+    message cannot be kept as it is.
     """
     if isinstance(messages, str) and messages.lstrip().startswith("["):
         messages = parse(messages, place)
@@ -67,7 +60,8 @@ def read_messages(
             continue
         said = content_text(message.get("content"), settings, here)
         text = lines(said, _error(message.get("error")))
-        role = "tool" if message["role"] == "user" and _tool_results(message) else message["role"]
+        results = any(mapping(part).get("type") == "tool_result" for part in listed(message.get("content")))
+        role = "tool" if message["role"] == "user" and results else message["role"]
         if turns:
             turns[-1] = replied(turns[-1], text, role)
         else:
@@ -274,13 +268,6 @@ def _part_text(part: Any, kind: str | None) -> str | None:
         return part
     names = ("text", "value") if kind in _TEXT else ("refusal",) if kind == "refusal" else ()
     return next((part[name] for name in names if isinstance(part.get(name), str)), None)
-
-
-def _tool_results(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content
-    )
 
 
 def _error(error: Any) -> str:

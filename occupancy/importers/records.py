@@ -19,17 +19,13 @@ def episode_of(
     place: Place,
     *,
     used: tuple[str, ...] = (),
+    default_task: str = "",
     **more: Any,
 ) -> ImportedEpisode:
-    """The episode of a record.
+    """The episode of a record, whose `system` and `tools` are part of the prompt, and of what was said.
 
-    Args:
-        record: its fields; `system` and `tools` are part of the prompt.
-        messages: what was said.
-        settings: what the file does not say.
-        place: where the record is.
-        used: further fields of the record that the importer has read.
-        more: other fields of the episode; `R` and `task_id` are read from the record where they are absent.
+    `used` names further fields that the importer has read; `default_task` is the task where no field names
+    it; `more` are fields of the episode, of which `R` and `task_id` are else read from the record.
     """
     system = record.get("system")
     before: Prompt = (("system", content_text(system, settings, place)),) if system else ()
@@ -48,7 +44,7 @@ def episode_of(
         if not known and value not in (None, []) and not settings.task.startswith(f"{name}."):
             settings.left_out[f"record field {name!r}"] += 1
     if "task_id" not in more:
-        more["task_id"] = task_of(record, settings, place)
+        more["task_id"] = task_of(record, settings, place, default_task)
     if "R" not in more:
         more["R"] = reward_of(record, settings, place)
     return ImportedEpisode(prompt=prompt, turns=turns, where=str(place), **more)

@@ -64,17 +64,10 @@ def write_run(
     info: Mapping[str, Any],
     T_max: int | None,
 ) -> tuple[Run, Imported]:
-    """Write the episodes as the run folder `folder`; nothing is there if one of them is refused.
+    """Write episodes as a run folder; returns the run, and what it holds.
 
-    Args:
-        folder: a new or empty folder.
-        episodes: read as they are needed; a part of them is in memory.
-        environment: what was played in.
-        info: for run.json.
-        T_max: horizon in turns; None: the longest episode.
-
-    Returns:
-        The run, and what it holds.
+    The folder is new or empty, and stays so if an episode is refused. A part of the episodes is in memory.
+    `info` is for run.json; T_max is in turns, those of the longest episode where it is None.
     """
     counted, numbers, parents = Imported(), Numbers(), Parents()
     stage = folder.with_name(f".{folder.name}.parts")

@@ -57,12 +57,7 @@ def fill_bits(stream: Stream, out: Words) -> None:
 
 
 @compiled
-def draw_uniform(
-    offsets: Int64,
-    T_max: int,
-    stream: Stream,
-    out: Drawn,
-) -> None:
+def draw_uniform(offsets: Int64, T_max: int, stream: Stream, out: Drawn) -> None:
     """t' ~ Unif{1..T}, or Unif{1..T_max} accepted where t' <= T if T_max is not 0."""
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
@@ -74,13 +69,7 @@ def draw_uniform(
 
 
 @compiled
-def draw_fixed(
-    offsets: Int64,
-    nu: Float64,
-    cdf: Float64,
-    stream: Stream,
-    out: Drawn,
-) -> None:
+def draw_fixed(offsets: Int64, nu: Float64, cdf: Float64, stream: Stream, out: Drawn) -> None:
     """t' ~ nu by its running sum `cdf`, accepted where t' <= T."""
     for b in range(offsets.size - 1):
         T = offsets[b + 1] - offsets[b]
@@ -94,12 +83,7 @@ def draw_fixed(
 
 
 @compiled
-def draw_weighted(
-    offsets: Int64,
-    weights: Floats,
-    stream: Stream,
-    out: Drawn,
-) -> int:
+def draw_weighted(offsets: Int64, weights: Floats, stream: Stream, out: Drawn) -> int:
     """t' with probability w_t / sum w; returns the first trajectory whose weights sum to zero, or -1."""
     for b in range(offsets.size - 1):
         begin, end = offsets[b], offsets[b + 1]

@@ -11,8 +11,6 @@ import numpy as np
 from occupancy.record.errors import DataError
 from occupancy.record.types import Trajectories
 
-COLUMNS = ("offsets", "states", "tasks", "features", "weights")
-
 
 def save_arrays(trajectories: Trajectories, folder: str | Path) -> None:
     """Write every column of a batch and n_states as .npy files.
@@ -36,13 +34,12 @@ def open_arrays(folder: str | Path) -> Trajectories:
     Raises:
         DataError: A column is missing or breaks the contract of `Trajectories`.
     """
-    folder = Path(folder)
-    for name in ("offsets", "states", "tasks", "n_states"):
-        if not (folder / f"{name}.npy").is_file():
-            raise DataError(f"{folder} has no {name}.npy: expected a folder written by save_arrays")
-    columns: dict[str, Any] = {
-        name: np.load(folder / f"{name}.npy", mmap_mode="r")
-        for name in COLUMNS
-        if (folder / f"{name}.npy").is_file()
+    found: dict[str, Any] = {
+        file.stem: np.load(file, mmap_mode="r")
+        for file in Path(folder).glob("*.npy")
+        if file.stem in Trajectories.__dataclass_fields__
     }
-    return Trajectories(**columns, n_states=int(np.load(folder / "n_states.npy")))
+    for name in ("offsets", "states", "tasks", "n_states"):
+        if name not in found:
+            raise DataError(f"{folder} has no {name}.npy: expected a folder written by save_arrays")
+    return Trajectories(**found | {"n_states": int(found["n_states"])})

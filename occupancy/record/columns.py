@@ -52,8 +52,8 @@ class Columns:
                 raise DataError(f"{where} has {many} columns {name!r}: rename one of them")
             if not many:
                 raise DataError(
-                    f"{where} has no column {name!r}, only {', '.join(present)}: map names with "
-                    f"--columns trajectory=..,state=..,task=.."
+                    f"{where} has no column {name!r}, only {', '.join(present)}: map names with --columns "
+                    f"trajectory=..,state=..,task=.."
                 )
 
 
@@ -95,6 +95,16 @@ def ids_of(batch: Any, column: str, names: Names) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"column {column!r} holds a text that is no UTF-8 ({error}): fix it") from error
     return names.number(codes, texts)
+
+
+def between(values: Any, column: str, least: int, top: int) -> Any:
+    """The values; ids and lengths outside of what can be counted are refused."""
+    if len(values) and (values.min() < least or values.max() >= top):
+        raise DataError(
+            f"column {column!r} holds {values.min()} to {values.max()}: expected whole numbers from {least} "
+            f"up, below {top}; give hashes as text"
+        )
+    return values
 
 
 def numbers_of(batch: Any, column: str) -> Any:

@@ -18,10 +18,7 @@ from occupancy.record.errors import DataError, InputError
 
 
 def new_folder(name: str | Path, *, or_empty: bool = False) -> Path:
-    """The path of a folder to be made; InputError where something is there.
-
-    or_empty  an empty folder may be there
-    """
+    """The path of a folder to be made; InputError where something, or more than an empty folder, is there."""
     folder = Path(name)
     if or_empty and folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
         return folder
@@ -33,9 +30,7 @@ def new_folder(name: str | Path, *, or_empty: bool = False) -> Path:
 def new_file(name: str | Path, *, begins: str, what: str, option: str = "--out") -> Path:
     """The path of a file to write; InputError where it cannot be, or where a file of another kind is.
 
-    Args:
-        begins: what every file of this kind begins with, in lower case.
-        what: the kind, as in "an HTML file".
+    `what` is the kind, as in "an HTML file", and `begins` what each such file begins with, in lower case.
     """
     file = Path(name)
     special = file.exists() and not file.is_file()  # a folder, a device, a pipe

@@ -26,13 +26,8 @@ FORMATS = (".pdf", ".png", ".svg")
 DPI = 160
 STYLE: dict[Any, Any] = {
     "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
     "axes.grid": True,
@@ -75,9 +70,8 @@ def panels(
 
 def looks() -> Iterator[dict[str, Any]]:
     """Colour and marker of one line after another."""
-    return (
-        {"color": colour, "marker": marker} for colour, marker in cycle(zip(COLOURS, MARKERS, strict=True))
-    )
+    pairs = cycle(zip(COLOURS, MARKERS, strict=True))
+    return ({"color": colour, "marker": marker} for colour, marker in pairs)
 
 
 @styled

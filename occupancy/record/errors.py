@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 _CLONE = Path(__file__).parents[2]
-_OURS = tuple(
-    str(_CLONE / package) + os.sep for package in ("occupancy", "simulate", "agentloop", "sft", "analysis")
-)
+_PACKAGES = ("occupancy", "simulate", "agentloop", "sft", "analysis")
+_OURS = tuple(str(_CLONE / package) + os.sep for package in _PACKAGES)
 
 
 class FewstepsError(Exception):
@@ -44,6 +44,13 @@ class RecipeError(InputError):
 
 class DataError(InputError):
     """A batch, table or run folder that breaks its contract."""
+
+
+def one_of(allowed: Collection[str], *, error: type[InputError] = InputError, **given: object) -> None:
+    """Refuse a value that is not allowed, by the name that it is given under."""
+    for name, value in given.items():
+        if value not in allowed:
+            raise error(f"{name}={value!r}: expected one of {', '.join(allowed)}")
 
 
 class MissingExtra(InputError, ImportError):

@@ -130,15 +130,11 @@ def _from_flat(file: str | Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _price(file: str | Path, name: str, row: Any) -> Price:
-    if not isinstance(row, dict) or not {"input", "output"} <= set(row) <= {
-        "input",
-        "output",
-        "cached_input",
-    }:
+    known = {"input", "output", "cached_input"}
+    if not isinstance(row, dict) or not {"input", "output"} <= set(row) <= known:
         found = sorted(row) if isinstance(row, dict) else row
-        raise InputError(
-            f"the price table {file} has {found} for {name!r}: expected input, output, perhaps cached_input"
-        )
+        wanted = "expected input, output and perhaps cached_input"
+        raise InputError(f"the price table {file} has {found} for {name!r}: {wanted}")
     each = {field: _pico(file, f"{name}.{field}", value, each=10**6) for field, value in row.items()}
     return Price(each["input"], each.get("cached_input", each["input"]), each["output"])
 

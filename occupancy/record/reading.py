@@ -23,18 +23,10 @@ _DIGITS = "integer string conversion"
 def reading(
     file: str | Path, *, then: str = "restore it", error: Callable[[str], FewstepsError] = DataError
 ) -> Iterator[None]:
-    """Convert what a damaged file makes a parser raise into one line.
+    """Raise as `error`, in one line, what a damaged file makes a parser raise; errors of our own pass.
 
-    Only errors of parsers are the file's. A value of the wrong type is for the reader to find, so that a
-    fault of the reader's own is seen as one.
-
-    Args:
-        file: the file, or what it is with its name.
-        then: what the user is to do.
-        error: class of what is raised.
-
-    Raises:
-        FewstepsError: `error`, from the cause; errors of our own pass.
+    `file` is the file, or what it is with its name, and `then` what the user is to do. Only errors of parsers
+    are the file's: a value of the wrong type is for the reader to find, so that its own faults are seen.
     """
     try:
         yield

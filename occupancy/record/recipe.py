@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any
 
-from occupancy.record.errors import RecipeError
+from occupancy.record.errors import RecipeError, one_of
+from occupancy.record.specs import Count, Range, check
 
 INF = math.inf
 PROPOSERS = ("teacher", "pi_0", "pi_1")
@@ -37,15 +38,14 @@ class SwitchLaw:
     """Fixed law only: nu_1 .. nu_m, m <= T_max; empty means Unif{1..T_max}."""
 
     def __post_init__(self) -> None:
-        if self.law not in LAWS:
-            raise RecipeError(f"switch law {self.law!r}: expected one of {', '.join(LAWS)}")
+        one_of(LAWS, switch=self.law, error=RecipeError)
         try:
             object.__setattr__(self, "nu", tuple(float(p) for p in self.nu))
         except (TypeError, ValueError) as error:
             raise RecipeError(f"nu={self.nu!r}: expected a list of probabilities") from error
         if self.nu and self.law != "fixed":
             raise RecipeError(
-                f"nu is given with the switch law {self.law!r}: only 'fixed' has one; leave it out"
+                f"nu is given with the switch law {self.law!r}: only 'fixed' has it; leave it out"
             )
         if self.nu and (min(self.nu) < 0 or not math.isclose(math.fsum(self.nu), 1.0, abs_tol=1e-9)):
             raise RecipeError(
@@ -64,20 +64,20 @@ class Recipe:
     """Who makes the prefix: the teacher (pure BC), the base student pi_0, or pi_1 after BC."""
     teacher: str = "expert"
     """pi_e, as `fewsteps collect --teacher` names it."""
-    n: int = 1
+    n: Count = 1
     """Proposals a task, each with its own rollout of rho."""
     psi: str = "all"
     """Prefix filter Psi(tau): which rollouts may be switched from."""
-    repetition: int = 3
+    repetition: Annotated[int, Range(2)] = 3
     """no_repetition refuses a rollout with this many equal consecutive student turns."""
     switch: Annotated[SwitchLaw, parse_switch] = field(default_factory=SwitchLaw)
     K: Annotated[float, parse_K] = INF
     """Cap on the teacher's turns in one continuation; inf means T_max."""
     phi: str = "all"
     """Continuation filter Phi: which continuations become training traces."""
-    T_max: int = 50
+    T_max: Count = 50
     """Horizon on the whole episode, prefix included."""
-    success_at: float = 1.0
+    success_at: Annotated[float, Range(above=0, most=1)] = 1.0
     """Success is R >= this threshold."""
     context: str = "all"
     """Context filter, once t' is drawn. mixed: the teacher is asked only where the student's rollout and
@@ -86,53 +86,37 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "switch", parse_switch(self.switch))
         object.__setattr__(self, "K", parse_K(self.K))
-        for name in ("name", "rho", "teacher", "psi", "phi", "context"):
+        check(self, error=RecipeError)
+        if not self.name or not self.teacher:
+            raise RecipeError(f"name={self.name!r}, teacher={self.teacher!r}: neither may be empty")
+        one_of(PROPOSERS, rho=self.rho, error=RecipeError)
+        filters = (("psi", PREFIX_FILTERS), ("phi", CONTINUATION_FILTERS), ("context", CONTEXT_FILTERS))
+        for name, allowed in filters:
             value = getattr(self, name)
-            if not isinstance(value, str) or not value:
-                raise RecipeError(f"{name}={value!r}: expected a text that is not empty")
-        if self.rho not in PROPOSERS:
-            raise RecipeError(f"rho={self.rho!r}: expected one of {', '.join(PROPOSERS)}")
-        for name, allowed in (
-            ("psi", PREFIX_FILTERS),
-            ("phi", CONTINUATION_FILTERS),
-            ("context", CONTEXT_FILTERS),
-        ):
-            if getattr(self, name) not in allowed and ":" not in getattr(self, name):
+            if value not in allowed and ":" not in value:
                 raise RecipeError(
-                    f"{name}={getattr(self, name)!r}: expected one of {', '.join(allowed)}, or a filter "
-                    "of your own as package.module:function"
+                    f"{name}={value!r}: expected one of {', '.join(allowed)}, or a filter of your own as "
+                    f"package.module:function"
                 )
-        for name, least in (("n", 1), ("T_max", 1), ("repetition", 2)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise RecipeError(f"{name}={value!r}: expected a whole number of at least {least}")
-        if not isinstance(self.success_at, int | float) or not 0 < self.success_at <= 1:
-            raise RecipeError(f"success_at={self.success_at!r}: expected a reward in (0, 1]")
         self._refuse_impossible()
 
     def _refuse_impossible(self) -> None:
         if self.K != INF and self.T_max < self.K:
-            raise RecipeError(
-                f"K={self.K} with T_max={self.T_max}: more turns than an episode has; use K='inf'"
-            )
+            raise RecipeError(f"K={self.K} with T_max={self.T_max}: an episode has fewer turns; use K='inf'")
         if self.phi == "success" and self.T_max > self.K:
-            raise RecipeError(
-                f"phi='success' with K={self.K}: success is known only at the end of the episode; use K='inf'"
-            )
+            raise RecipeError(f"phi='success' with K={self.K}: success is known only at the end; use K='inf'")
         if self.rho == "teacher" and self.switch.law != "start":
             raise RecipeError(
                 f"rho='teacher' with switch law {self.switch.law!r}: the teacher's own episode starts with "
                 f"the teacher; use law='start', or rho='pi_1'"
             )
-        for name in ("psi", "context"):
-            if self.rho == "teacher" and getattr(self, name) != "all":
+        for name, value in (("psi", self.psi), ("context", self.context)):
+            if self.rho == "teacher" and value != "all":
                 raise RecipeError(
-                    f"rho='teacher' with {name}={getattr(self, name)!r}: there is no student prefix to filter"
+                    f"rho='teacher' with {name}={value!r}: there is no student prefix to filter"
                 )
-        if len(self.switch.nu) > self.T_max:
-            raise RecipeError(
-                f"nu has {len(self.switch.nu)} entries with T_max={self.T_max}: expected at most T_max"
-            )
+        if (entries := len(self.switch.nu)) > self.T_max:
+            raise RecipeError(f"nu has {entries} entries with T_max={self.T_max}: expected at most T_max")
 
     def cap(self, t_prime: int) -> int:
         """Most turns that the teacher may play from turn t' on: min(K, T_max - t' + 1)."""
@@ -239,8 +223,7 @@ MEANINGS = {
 
 def preset(name: str, /, **changes: Any) -> Recipe:
     """A named recipe with `changes` applied, e.g. preset("op-short", K=1, T_max=5)."""
-    if name not in _PRESETS:
-        raise RecipeError(f"recipe {name!r}: expected one of {', '.join(PRESETS)}")
+    one_of(PRESETS, recipe=name, error=RecipeError)
     _refuse_unknown(changes)
     base = _PRESETS[name]()
     T_max = changes.get("T_max")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from occupancy.record.errors import DataError
+from occupancy.record.errors import DataError, one_of
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
@@ -48,8 +48,7 @@ class Key:
     """Teacher turns before a hand-back; 0 for other kinds."""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise DataError(f"episode kind {self.kind!r}: expected one of {', '.join(KINDS)}")
+        one_of(KINDS, kind=self.kind, error=DataError)
         if not self.task_id:
             raise DataError("an episode has an empty task_id: give every task a name")
         if self.k and self.kind != "handback":

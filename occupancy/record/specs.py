@@ -59,19 +59,10 @@ Seed = Annotated[int, Range(0, 2**64 - 1)]
 
 
 def read(target: Callable[..., T], items: Iterable[str], *, of: str, **given: Any) -> T:
-    """What `target` makes of `given` and of NAME=VALUE items.
+    """What a dataclass or a function makes of `given` and of the settings in NAME=VALUE items.
 
-    Args:
-        target: a dataclass or a function; its parameters are the settings.
-        items: texts of the form NAME=VALUE.
-        of: what the settings belong to, for messages: a flag, a model, a file.
-        given: arguments that are not settings.
-
-    Returns:
-        target(**given, **settings).
-
-    Raises:
-        InputError: an unknown or repeated setting, or a value that its annotation refuses.
+    `of` names what they belong to, for messages: a flag, a model, a file. Raises InputError where a setting
+    is unknown or repeated, or its annotation refuses the value.
 
     Example:
         >>> @dataclass(frozen=True)

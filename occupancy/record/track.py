@@ -29,26 +29,15 @@ def add_track(command: argparse.ArgumentParser) -> None:
     )
 
 
-def untracked(metrics: Mapping[str, float]) -> None:
-    """Track nothing."""
-
-
 @contextmanager
 def tracked(tracker: str | None, *, name: str, config: Mapping[str, Any]) -> Iterator[Track]:
-    """What passes metrics on to the module `tracker`; None: nothing is tracked.
+    """What passes metrics of the work `name`, with its settings, on to the module `tracker`; None: nowhere.
 
-    A tracker that fails later is named once and dropped: the work is worth more than its curve.
-
-    Args:
-        tracker: Name of the module.
-        name: Of this work, such as its folder.
-        config: Its settings.
-
-    Raises:
-        InputError: There is no such module, it is no tracker, or it cannot begin.
+    InputError where there is no such module, it is no tracker, or it cannot begin. One that fails later is
+    named once and dropped: the work is worth more than its curve.
     """
     if tracker is None:
-        yield untracked
+        yield lambda metrics: None
         return
     module = _opened(tracker, name, config)
     alive = True

@@ -26,25 +26,26 @@ MOST_WEIGHT = 1e100
 """Squares of such weights, added over any number of turns, are far from the ends of a float64."""
 
 
-def refuse_weights(weights: Floats) -> None:
+def _first(bad: npt.ArrayLike) -> int | None:
+    """Place of the first that is true; None where none is."""
+    return int(np.argmax(bad)) if np.any(bad) else None
+
+
+def refuse_weights(weights: Floats, where: str = "") -> None:
     """DataError for weights that are negative, not finite, or whose squares vanish or overflow in sums."""
     w = weights.astype(np.float64)
-    bad = ~np.isfinite(w) | (w < 0)
-    if bad.any():
-        raise DataError(f"weight {w[bad][0]} at turn {int(np.argmax(bad))}: expected a finite number >= 0")
-    lost = (w > 0) & ((w < 1 / MOST_WEIGHT) | (w > MOST_WEIGHT))
-    if lost.any():
+    if (at := _first(~np.isfinite(w) | (w < 0))) is not None:
+        raise DataError(f"{where or f'turn {at}, '}weight {w[at]}: expected a finite number >= 0")
+    if (at := _first((w > 0) & ((w < 1 / MOST_WEIGHT) | (w > MOST_WEIGHT)))) is not None:
         raise DataError(
-            f"weight {weights[lost][0]}: expected 0, or a number from {1 / MOST_WEIGHT:g} to "
+            f"weight {weights[at]}: expected 0, or a number from {1 / MOST_WEIGHT:g} to "
             f"{MOST_WEIGHT:g}; only ratios of weights count, so divide all of them by one number"
         )
 
 
 def refuse_not_finite(features: Floats) -> None:
     """DataError for features [N, D] of which one is NaN or infinite."""
-    bad = ~np.isfinite(features).all(axis=1)
-    if bad.any():
-        at = int(np.argmax(bad))
+    if (at := _first(~np.isfinite(features).all(axis=1))) is not None:
         raise DataError(f"features of turn {at} are {features[at].tolist()}: expected finite numbers")
 
 
@@ -104,30 +105,21 @@ class Trajectories:
                 f"offsets start with {offsets[:1].tolist()} and have shape {offsets.shape}: expected a "
                 f"vector of length B + 1 that starts with 0"
             )
-        steps = np.diff(offsets)
-        if (steps < 0).any():
-            at = int(np.argmax(steps < 0))
-            raise DataError(
-                f"offsets fall from {offsets[at]} to {offsets[at + 1]} at trajectory {at}: "
-                f"a length cannot be negative"
-            )
+        if (at := _first(np.diff(offsets) < 0)) is not None:
+            fall = f"fall from {offsets[at]} to {offsets[at + 1]} at trajectory {at}"
+            raise DataError(f"offsets {fall}: a length cannot be negative")
         if offsets[-1] != turns:
-            raise DataError(
-                f"offsets end at {offsets[-1]}, but there are {turns} states: expected the same number"
-            )
+            raise DataError(f"offsets end at {offsets[-1]} with {turns} states: expected the same number")
         if self.tasks.shape != (len(self),):
-            raise DataError(
-                f"{len(self.tasks)} task ids for {len(self)} trajectories: expected one task id a trajectory"
-            )
-        if (self.tasks < 0).any():
-            at = int(np.argmax(self.tasks < 0))
+            raise DataError(f"{len(self.tasks)} task ids for {len(self)} trajectories: expected one each")
+        if (at := _first(self.tasks < 0)) is not None:
             raise DataError(f"task id {self.tasks[at]} at trajectory {at}: expected ids from 0 up")
         if turns and int(self.states.min()) < 0:
-            at = int(np.argmax(self.states < 0))
+            at = _first(self.states < 0)
             raise DataError(f"state id {self.states[at]} at turn {at}: expected ids from 0 up")
         if largest >= self.n_states:
             raise DataError(
-                f"largest state id {largest} with n_states={self.n_states}: expected ids below n_states"
+                f"largest state id {largest} with n_states={self.n_states}: expected ids below it"
             )
         if self.features is not None and len(self.features) != turns:
             raise DataError(f"{len(self.features)} feature rows for {turns} turns: expected one a turn")
@@ -193,7 +185,5 @@ def exact_floats(name: str, values: npt.ArrayLike) -> Floats:
         floats = array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
         changed = (floats.astype(array.dtype) != array) & ~np.isnan(floats)
     if changed.any():
-        raise DataError(
-            f"{name} hold {array[changed][0]}, which no float64 equals: round the column, or rescale it"
-        )
+        raise DataError(f"{name} hold {array[changed][0]}, which no float64 equals: round or rescale them")
     return np.ascontiguousarray(floats)

@@ -27,9 +27,8 @@ def read_counts(given: Any) -> Counts | None:
     """
     if not isinstance(given, Mapping):
         return None
-    prompt, output, total = (
-        whole(given.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
-    )
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    prompt, output, total = (whole(given.get(name)) for name in names)
     if output is None:
         return None
     reasoning = whole(_detail(given, "completion_tokens_details", "reasoning_tokens")) or 0

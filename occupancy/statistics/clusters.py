@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from occupancy.kernels.backend import kernels_for
-from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
+from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order, kernels_for
 from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories, refuse_not_finite

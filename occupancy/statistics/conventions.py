@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from occupancy.kernels.columns import Weights
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError, one_of
 from occupancy.record.types import Float64, Int64, Trajectories
 
-CONVENTIONS = ("pooled", "trajectory", "task", "weights")
+EXACT = ("pooled", "trajectory", "task")
+"""Conventions whose sums are whole numbers."""
+CONVENTIONS = (*EXACT, "weights")
 _ONES: Float64 = np.empty(0)
 
 
@@ -34,8 +36,7 @@ def context_weights(
     psi [B]: 1 where the prefix filter passes, else 0. p_phi [N]: probability that a continuation from the
     context passes Phi, in [0, 1] (the paper's appendix on filtered laws).
     """
-    if convention not in CONVENTIONS:
-        raise InputError(f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)}")
+    one_of(CONVENTIONS, convention=convention)
     factor: Float64 = _ONES
     turn = trajectories.weights if convention == "weights" else _ONES
     if turn is None:
@@ -69,8 +70,7 @@ def sum_of_squares(weights: Weights, lengths: Int64) -> float:
 
 def _one_over(turns: npt.NDArray[np.int64]) -> Float64:
     """1 / turns, 0 where there is none."""
-    inverse = np.zeros(len(turns))
-    return np.divide(1.0, turns, out=inverse, where=turns > 0)
+    return np.divide(1.0, turns, out=np.zeros(len(turns)), where=turns > 0)
 
 
 def _task_turns(trajectories: Trajectories) -> npt.NDArray[np.int64]:
@@ -84,9 +84,7 @@ def _task_turns(trajectories: Trajectories) -> npt.NDArray[np.int64]:
 def _filter(name: str, values: npt.ArrayLike, length: int, axis: str) -> Float64:
     array = np.asarray(values)
     if array.shape != (length,):
-        raise DataError(
-            f"{name} has shape {array.shape} for {length} {axis}: expected one value for each of them"
-        )
+        raise DataError(f"{name} has shape {array.shape} for {length} {axis}: expected one value for each")
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} has type {array.dtype}: expected numbers")
     array = array.astype(np.float64)

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError, InputError, one_of
 from occupancy.record.types import Float64, Int64
 from occupancy.statistics.clusters import kish
-
-CONVERTIBLE = ("pooled", "trajectory", "task")
+from occupancy.statistics.conventions import EXACT
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,7 @@ def convert(lengths: npt.ArrayLike, tasks: npt.ArrayLike, *, source: str, target
         raise DataError(f"lengths {T.shape} and tasks {q.shape}: expected two vectors of one length")
     if len(T) == 0 or T.min() < 1:
         raise DataError("a sampled context comes from a trajectory of length 0: expected T >= 1 in every row")
-    for name, value in (("source", source), ("target", target)):
-        if value not in CONVERTIBLE:
-            raise InputError(f"{name}={value!r}: expected one of {', '.join(CONVERTIBLE)}")
+    one_of(EXACT, source=source, target=target)
     if source == "task" and target != "task":
         raise InputError("source='task' does not tell E[T | q]: draw the sample under 'trajectory'")
     T = T.astype(np.float64)

@@ -75,11 +75,5 @@ def coverage(trajectories: Trajectories, training_states: npt.ArrayLike, *, conv
 
 
 def _with_features(trajectories: Trajectories, values: npt.NDArray[np.bool_]) -> Trajectories:
-    return Trajectories(
-        trajectories.offsets,
-        trajectories.states,
-        trajectories.tasks,
-        n_states=trajectories.n_states,
-        features=values,
-        weights=trajectories.weights,
-    )
+    t = trajectories
+    return Trajectories(t.offsets, t.states, t.tasks, n_states=t.n_states, features=values, weights=t.weights)

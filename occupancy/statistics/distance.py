@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError, InputError, one_of
 from occupancy.record.types import Float64, Trajectories
 from occupancy.record.types import Int64 as Labels
 from occupancy.statistics.conventions import context_weights
 from occupancy.statistics.embed import Units, by_frequency, by_state, by_threshold
 
-DISTANCES = ("tv", "js", "chi2", "mmd", "energy")
 ROUND = 64
 Formula = Callable[[Float64, Float64], Float64]
 
@@ -70,17 +69,16 @@ def _squared(p: Float64, q: Float64) -> Float64:
     return np.asarray(((p - q) ** 2).sum(axis=-1))
 
 
-def _twice_squared(p: Float64, q: Float64) -> Float64:
-    return 2 * _squared(p, q)
-
-
 _FORMULAS: dict[str, Formula] = {
     "tv": total_variation,
     "js": jensen_shannon,
     "chi2": chi_square,
     "mmd": _squared,
-    "energy": _twice_squared,
+    "energy": lambda p, q: 2 * _squared(p, q),
 }
+
+
+DISTANCES = tuple(_FORMULAS)
 
 
 def compare(
@@ -109,8 +107,7 @@ def compare(
         DataError: A batch has no context with weight, or features of another width.
         InputError: The distance or the number of permutations is impossible.
     """
-    if distance not in DISTANCES:
-        raise InputError(f"distance {distance!r}: expected one of {', '.join(DISTANCES)}")
+    one_of(DISTANCES, distance=distance)
     if permutations < 1:
         raise InputError(f"permutations={permutations}: expected at least 1")
     units, label, partner = _units(a, b, convention)
@@ -128,10 +125,8 @@ def compare(
         n = min(ROUND, permutations - begin)
         relabelled = _relabel(label, partner, n, random)
         as_far += int((_apart(sums, totals, relabelled, formula) >= value * (1 - 1e-9)).sum())
-    paired = int((partner >= 0).sum()) // 2
-    return Comparison(
-        distance, value, (1 + as_far) / (1 + permutations), permutations, paired, len(label) - 2 * paired
-    )
+    p_value, paired = (1 + as_far) / (1 + permutations), int((partner >= 0).sum()) // 2
+    return Comparison(distance, value, p_value, permutations, paired, len(label) - 2 * paired)
 
 
 def _units(a: Trajectories, b: Trajectories, convention: str) -> tuple[Units, Labels, Labels]:

@@ -96,9 +96,7 @@ def _grid(values: Float64) -> Float64:
 
 def _features(units: Units) -> Floats:
     if units.features is None:
-        raise DataError(
-            "a distance on embeddings needs batches with features: give Trajectories(features=...)"
-        )
+        raise DataError("a distance on embeddings needs features: give Trajectories(features=...)")
     refuse_not_finite(units.features)
     return units.features
 

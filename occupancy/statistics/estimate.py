@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from occupancy.kernels.backend import kernels_for
-from occupancy.kernels.chunks import Total, block_turns, chunk_turns, cuts, in_order
+from occupancy.kernels.chunks import Total, block_turns, chunk_turns, cuts, in_order, kernels_for
 from occupancy.kernels.columns import Turns, Weights
 from occupancy.record.shows import Shown, Shows
 from occupancy.record.types import Float64, Trajectories
 from occupancy.statistics.clusters import cluster_sums, ratio, require_weight
-from occupancy.statistics.conventions import context_weights, sum_of_squares
-from occupancy.statistics.exact import EXACT, Occupancy, exact_occupancy
+from occupancy.statistics.conventions import EXACT, context_weights, sum_of_squares
+from occupancy.statistics.exact import Occupancy, exact_occupancy
 from occupancy.statistics.spread import residuals_of_turns, standard_errors
 
 if TYPE_CHECKING:
@@ -88,8 +87,7 @@ def occupancy(
     total = float(sums.sum())
     require_weight(total, trajectories)
     share = sums / total
-    given = (weights, share)
-    residuals, n_tasks = residuals_of_turns(trajectories, "spread_states", given, share, workers)
+    residuals, n_tasks = residuals_of_turns(trajectories, "spread_states", (weights, share), share, workers)
     return Occupancy(
         share,
         standard_errors(residuals, n_tasks, total),
@@ -109,18 +107,7 @@ def mean(
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
 ) -> Mean:
-    """Weighted mean of the batch's features over contexts.
-
-    Args:
-        trajectories: As in `occupancy`.
-        convention: As in `occupancy`.
-        psi: As in `occupancy`.
-        p_phi: As in `occupancy`.
-        workers: As in `occupancy`.
-
-    Raises:
-        DataError: As in `occupancy`.
-        InputError: The convention is unknown.
+    """Weighted mean of the batch's features over contexts; arguments and errors as in `occupancy`.
 
     Example:
         >>> batch = Trajectories([0, 3, 5], [0, 1, 2, 0, 1], [0, 1], features=[1, 0, 1, 1, 1])

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from occupancy.kernels.backend import kernels_for
-from occupancy.kernels.chunks import chunk_turns, cuts, in_order
+from occupancy.kernels.chunks import chunk_turns, cuts, in_order, kernels_for
 from occupancy.kernels.columns import Totals, Turns, Words
 from occupancy.kernels.fixed_point import ONE, carry, reciprocals, to_float
 from occupancy.record.shows import Shown, Shows
@@ -24,8 +23,6 @@ from occupancy.statistics.tallies import tally
 
 if TYPE_CHECKING:
     import pandas as pd
-
-EXACT = ("pooled", "trajectory", "task")
 
 
 @dataclass(frozen=True)
@@ -108,12 +105,8 @@ class Counts:
         return Occupancy(sums / total, errors, n_tasks, *known, ess, convention)
 
 
-def counts_of(trajectories: Trajectories) -> Counts:
-    """Whole numbers of a batch, all of its tasks."""
-    return _counts(trajectories, *clusters(trajectories))
-
-
-def _counts(trajectories: Trajectories, cluster: Int64, tasks: Int64) -> Counts:
+def counts_of(trajectories: Trajectories, cluster: Int64, tasks: Int64) -> Counts:
+    """Whole numbers of a batch, all of its tasks; the last two from `clusters`."""
     T = trajectories.lengths
     turns = np.bincount(cluster, T, minlength=len(tasks)).astype(np.int64)
     many = np.bincount(cluster, T > 0, minlength=len(tasks)).astype(np.int64)
@@ -146,7 +139,7 @@ def _sparse(T: Int64) -> bool:
 def exact_occupancy(trajectories: Trajectories, convention: str, workers: int | None) -> Occupancy:
     """Occupancy of a batch that has a turn."""
     cluster, tasks = clusters(trajectories)
-    counts = _counts(trajectories, cluster, tasks)
+    counts = counts_of(trajectories, cluster, tasks)
     weights = counts.weights(convention)
     if weights == "pooled":
         sums = _counted(trajectories, workers)
@@ -158,9 +151,9 @@ def exact_occupancy(trajectories: Trajectories, convention: str, workers: int | 
         high, low = (word[cluster] for word in reciprocals(counts.turns))
         sums = _summed(trajectories, high, low, workers)
     mass = counts.mass(weights)
-    totals = Totals(mass, sums / float(mass.sum()))
-    given = (Words(high, low), totals)
-    spread = residuals_of_turns(trajectories, "spread_words", given, totals.ratio, workers)
+    share = sums / float(mass.sum())
+    given = (Words(high, low), Totals(mass, share))
+    spread = residuals_of_turns(trajectories, "spread_words", given, share, workers)
     return counts.occupancy(convention, sums, spread, (len(trajectories), trajectories.n_empty))
 
 

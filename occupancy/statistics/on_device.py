@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from occupancy.record.errors import DataError, InputError, MissingExtra
+from occupancy.record.errors import DataError, MissingExtra, one_of
 from occupancy.statistics.conventions import CONVENTIONS
 
 try:
@@ -104,8 +104,7 @@ def _weights(
     p_phi: Array | None,
 ) -> tuple[Array, Array]:
     """Weight and task of every turn."""
-    if convention not in CONVENTIONS:
-        raise InputError(f"convention {convention!r}: expected one of {', '.join(CONVENTIONS)}")
+    one_of(CONVENTIONS, convention=convention)
     lengths = jnp.diff(offsets)
     owner = jnp.repeat(jnp.arange(len(lengths)), lengths, total_repeat_length=n_turns)
     cluster = tasks[owner]

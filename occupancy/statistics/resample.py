@@ -13,7 +13,7 @@ import numpy as np
 
 from occupancy.kernels.chunks import in_order
 from occupancy.kernels.rng import stream_key
-from occupancy.record.errors import DataError, InputError
+from occupancy.record.errors import DataError, InputError, one_of
 from occupancy.record.types import Float64
 from occupancy.statistics.clusters import ClusterSums
 
@@ -57,8 +57,7 @@ def bootstrap(
     """
     from occupancy.kernels import resample as kernels_resample
 
-    if scheme not in SCHEMES:
-        raise InputError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
+    one_of(SCHEMES, scheme=scheme)
     if replicates < 2:
         raise InputError(f"replicates={replicates}: expected at least 2")
     weighted = sums.denominators > 0

@@ -7,12 +7,12 @@ states. Tasks are added in the order of their ids, in chunks that depend on the 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from occupancy.kernels.backend import kernels_for
-from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order
+from occupancy.kernels.chunks import Total, chunk_turns, cuts, in_order, kernels_for
 from occupancy.kernels.columns import Groups, Spread, Totals, Turns
 from occupancy.record.types import Float64, Int64, Trajectories
 from occupancy.statistics.clusters import clusters
@@ -52,7 +52,7 @@ def residuals_of_cells(
     total = Total((2, S + 1))
     chunks = cuts(np.concatenate([[0], np.cumsum(turns)]), chunk_turns(S))
     edges = np.concatenate([[0], np.cumsum(sizes)])
-    for begin, end in zip(chunks[:-1].tolist(), chunks[1:].tolist(), strict=True):
+    for begin, end in pairwise(chunks.tolist()):
         cells = slice(int(edges[begin]), int(edges[end]))
         s, B = state[cells], np.repeat(mass[begin:end], sizes[begin:end])
         residual = A[cells] - ratio[s] * B

@@ -78,7 +78,8 @@ def draw_switches(
     stream = kernels.Stream(np.uint64(stream_key(seed, draw)), np.uint64(first))
     drawn = kernels.Drawn(out.t_prime, out.probability, out.accepted)
     if law.law == "start":
-        _start(trajectories, out)
+        for column in (out.accepted, out.t_prime, out.probability):
+            column[:] = trajectories.lengths > 0
     elif law.law == "uniform" or (law.law == "fixed" and not law.nu):
         top = 0 if law.law == "uniform" or T_max is None else T_max
         kernels.draw_uniform(trajectories.offsets, top, stream, drawn)
@@ -142,9 +143,7 @@ def _refuse(law: SwitchLaw, T_max: int | None) -> None:
             "take it from the proposals of the run"
         )
     if law.law == "fixed" and not law.nu and (T_max is None or T_max < 1):
-        raise RecipeError(
-            f"switch law 'fixed' without nu means Unif{{1..T_max}}, but T_max={T_max}: give T_max >= 1"
-        )
+        raise RecipeError(f"law 'fixed' without nu is Unif{{1..T_max}}, but T_max={T_max}: give T_max >= 1")
 
 
 def _refuse_length(longest: int, law: SwitchLaw, T_max: int | None) -> None:
@@ -153,15 +152,11 @@ def _refuse_length(longest: int, law: SwitchLaw, T_max: int | None) -> None:
     if longest > np.iinfo(np.int32).max:
         raise DataError(f"a trajectory has {longest} turns: expected fewer than 2**31")
     if law.law == "fixed" and T_max is not None and longest > T_max:
-        raise DataError(
-            f"a trajectory has {longest} turns with T_max={T_max}: expected T <= T_max, the horizon"
-        )
+        raise DataError(f"a trajectory has {longest} turns with T_max={T_max}: expected T <= T_max")
 
 
 def _zero_weights(where: str) -> DataError:
-    return DataError(
-        f"the weights of {where} sum to zero: expected at least one positive weight in its turns"
-    )
+    return DataError(f"the weights of {where} sum to zero: expected a positive weight in its turns")
 
 
 def _running(nu: Sequence[float]) -> list[float]:
@@ -170,9 +165,3 @@ def _running(nu: Sequence[float]) -> list[float]:
     last = max(t for t, mass in enumerate(nu) if mass > 0)
     cdf[last:] = [1.0] * (len(nu) - last)
     return cdf
-
-
-def _start(trajectories: Trajectories, out: Switches) -> None:
-    out.accepted[:] = trajectories.lengths > 0
-    out.t_prime[:] = out.accepted
-    out.probability[:] = out.accepted

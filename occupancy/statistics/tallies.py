@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from occupancy.kernels.backend import kernels_for
-from occupancy.kernels.chunks import chunk_turns, cuts, in_order
+from occupancy.kernels.chunks import chunk_turns, cuts, in_order, kernels_for
 from occupancy.kernels.columns import Turns
 from occupancy.kernels.fixed_point import carry, to_float
 from occupancy.record.errors import DataError
@@ -45,22 +44,16 @@ class Tally:
 
     def __add__(self, other: Tally) -> Tally:
         if len(self.counts) != len(other.counts):
-            raise DataError(
-                f"tallies of {len(self.counts)} and {len(other.counts)} states: expected the same n_states"
-            )
+            numbers = f"{len(self.counts)} and {len(other.counts)}"
+            raise DataError(f"tallies of {numbers} states: expected the same n_states")
         high, low = carry(self.high + other.high, self.low + other.low)
         if high.min(initial=0) < 0:
             raise DataError(
                 f"1/T sums to more than 2**32 in state {int(high.argmin())}: more than 64 bits hold; add "
                 f"the two occupancies by their weights instead"
             )
-        return Tally(
-            self.counts + other.counts,
-            high,
-            low,
-            self.n_trajectories + other.n_trajectories,
-            self.n_empty + other.n_empty,
-        )
+        n, empty = self.n_trajectories + other.n_trajectories, self.n_empty + other.n_empty
+        return Tally(self.counts + other.counts, high, low, n, empty)
 
 
 def tally(trajectories: Trajectories, *, workers: int | None = None) -> Tally:

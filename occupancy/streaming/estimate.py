@@ -16,8 +16,9 @@ from occupancy.kernels.columns import Totals
 from occupancy.record.errors import DataError
 from occupancy.record.types import Trajectories
 from occupancy.statistics.clusters import ClusterSums, ratio
+from occupancy.statistics.conventions import EXACT
 from occupancy.statistics.estimate import Mean, mean, occupancy
-from occupancy.statistics.exact import EXACT, Counts, Occupancy
+from occupancy.statistics.exact import Counts, Occupancy
 from occupancy.statistics.spread import residuals_of_cells, standard_errors
 from occupancy.statistics.tallies import Tally, tally
 from occupancy.streaming.cells import merged, occupancy_of_cells
@@ -120,9 +121,8 @@ class Pass:
                 at = np.searchsorted(counts.tasks, cells.task)
                 sizes = np.bincount(at, minlength=len(counts.tasks))
                 mass = np.bincount(at, cells.weight, minlength=len(counts.tasks)).astype(np.float64)
-                spread = residuals_of_cells(
-                    cells.weight, cells.state, sizes, Totals(mass, sums / B), counts.turns
-                )
+                totals = Totals(mass, sums / B)
+                spread = residuals_of_cells(cells.weight, cells.state, sizes, totals, counts.turns)
                 errors, n_tasks = standard_errors(*spread, B), spread[1]
             ess = B**2 / float(parts.weight_squares.value[0])
             found["weights"] = Occupancy(sums / B, errors, n_tasks, *known, ess, "weights")
@@ -135,13 +135,9 @@ class Pass:
 
 def _task_pooled(pooled: ClusterSums, counts: Counts) -> ClusterSums:
     """Sums with weight one over the turns of the task, from those with weight one."""
-    turns = counts.turns.astype(np.float64)
-    return ClusterSums(
-        pooled.numerators / turns[:, None],
-        pooled.denominators / turns,
-        counts.tasks,
-        float((1 / turns).sum()),
-    )
+    turns, squares = counts.turns.astype(np.float64), float((1 / counts.turns).sum())
+    A, B = pooled.numerators / turns[:, None], pooled.denominators / turns
+    return ClusterSums(A, B, counts.tasks, squares)
 
 
 def _mean(name: str, sums: ClusterSums, known: tuple[int, int]) -> Mean:

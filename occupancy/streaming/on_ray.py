@@ -40,11 +40,7 @@ class Piece:
 
 
 def estimate_on_ray(
-    stream: TurnStream,
-    *,
-    n_empty: int = 0,
-    cell_memory: int = CELL_MEMORY,
-    tasks_at_once: int | None = None,
+    stream: TurnStream, *, n_empty: int = 0, cell_memory: int = CELL_MEMORY, tasks_at_once: int | None = None
 ) -> tuple[StreamEstimate, list[Any]]:
     """As `estimate_stream`, and the texts of the states; `ray.init` first for a cluster of yours."""
     units = row_groups(stream.files, stream.memory // ROW_BYTES)
@@ -112,7 +108,7 @@ def merge(
     pieces: Iterator[Piece], *, n_empty: int = 0, cell_memory: int = CELL_MEMORY
 ) -> tuple[StreamEstimate, list[Any]]:
     """Estimates from pieces in file order."""
-    states, tasks, guard = Names(), Names(), Together("trajectory")
+    states, tasks, guard = Names(), Names(), Together()
     total = Pass(cell_memory)
     edges: list[dict[str, Any]] = []
     number = -1

@@ -16,7 +16,7 @@ from occupancy.kernels.chunks import Total
 from occupancy.kernels.columns import Weights
 from occupancy.record.errors import DataError
 from occupancy.record.types import Float64, Int64, Trajectories
-from occupancy.statistics.clusters import ClusterSums, cluster_sums
+from occupancy.statistics.clusters import ClusterSums, cluster_sums, clusters
 from occupancy.statistics.estimate import weighted_sums
 from occupancy.statistics.exact import Counts, counts_of
 from occupancy.statistics.tallies import Tally, tally
@@ -54,7 +54,8 @@ def partial_of(part: Trajectories, *, cells: bool = True, workers: int | None = 
         for name in (names if part.features is not None else ())
     }
     found = cells_of(part) if cells else None
-    return Partial(tally(part, workers=workers), counts_of(part), found, weighted, squares, means)
+    counts = counts_of(part, *clusters(part))
+    return Partial(tally(part, workers=workers), counts, found, weighted, squares, means)
 
 
 def with_ids(part: Partial, states: Int64 | None, tasks: Int64 | None) -> Partial:
@@ -98,9 +99,7 @@ class Parts:
         self.tally = part.tally if self.tally is None else _sum(self.tally, part.tally)
         self.counts = _folded([*self.counts, part.counts], _added)
         if part.weighted is not None:
-            self.weighted = grown(self.weighted, len(part.weighted))
-            wide = len(self.weighted.sum)
-            self.weighted.add(np.pad(part.weighted, (0, wide - len(part.weighted))))
+            self.weighted = with_part(self.weighted, part.weighted)
             self.weight_squares.add(np.array([part.weight_squares]))
         for name, sums in part.means.items():
             self._means[name] = _folded([*self._means.get(name, ()), sums], joined)
@@ -156,10 +155,11 @@ def joined(parts: Sequence[ClusterSums]) -> ClusterSums:
     return ClusterSums(sums[:, :-1], sums[:, -1], tasks, sum(p.weight_squares for p in parts))
 
 
-def grown(total: Total, S: int) -> Total:
-    """The same running sums with S states at least."""
-    wide = Total(max(S, len(total.sum)))
-    wide.sum[: len(total.sum)], wide.lost[: len(total.sum)] = total.sum, total.lost
+def with_part(total: Total, part: Float64) -> Total:
+    """Running sums by state with a part added, of which either may know more states."""
+    known, wide = len(total.sum), Total(max(len(part), len(total.sum)))
+    wide.sum[:known], wide.lost[:known] = total.sum, total.lost
+    wide.add(np.pad(part, (0, len(wide.sum) - len(part))))
     return wide
 
 
@@ -171,6 +171,5 @@ def _sum(one: Tally, other: Tally) -> Tally:
 
 def _widen(part: Tally, S: int) -> Tally:
     pad = (0, S - len(part.counts))
-    return replace(
-        part, counts=np.pad(part.counts, pad), high=np.pad(part.high, pad), low=np.pad(part.low, pad)
-    )
+    counts, high, low = (np.pad(column, pad) for column in (part.counts, part.high, part.low))
+    return replace(part, counts=counts, high=high, low=low)

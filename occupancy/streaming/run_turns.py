@@ -39,6 +39,7 @@ def open_run_turns(
 
     A continuation stores its own turns only, so its contexts are those of the teacher.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     run = open_run(folder)
@@ -47,7 +48,7 @@ def open_run_turns(
     if of_kind.num_rows == 0:
         kinds = sorted(set(episodes["kind"].to_pylist()))
         raise DataError(f"{folder} has no episodes of kind {kind!r}: expected one of {', '.join(kinds)}")
-    counted = of_kind.filter(pc.is_in(of_kind["status"], value_set=_array(COUNTED)))
+    counted = of_kind.filter(pc.is_in(of_kind["status"], value_set=pa.array(COUNTED, pa.large_string())))
     empty = int(pc.sum(pc.equal(counted["length"], 0)).as_py() or 0)
     ids, clusters = counted["episode_id"].combine_chunks(), counted["cluster_id"].combine_chunks()
 
@@ -61,9 +62,3 @@ def open_run_turns(
     read = list(dict.fromkeys(["episode_id", *stored]))
     stream = TurnStream(run.files("turns"), columns, memory, keep, read)
     return RunTurns(stream, empty, of_kind.num_rows - counted.num_rows)
-
-
-def _array(values: tuple[str, ...]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values, pa.large_string())

@@ -21,14 +21,14 @@ import numpy as np
 from occupancy.kernels.chunks import Total, count_workers, in_order
 from occupancy.kernels.columns import Turns
 from occupancy.kernels.fixed_point import carry
-from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
+from occupancy.record.columns import MOST_STATES, Columns, Names, between, ids_of, numbers_of
 from occupancy.record.errors import DataError
 from occupancy.record.reading import reading
 from occupancy.record.types import Float64, Int32, Int64, refuse_weights
 from occupancy.statistics.exact import Occupancy
 from occupancy.statistics.tallies import Tally
 from occupancy.streaming.estimate import StreamEstimate, require_positive
-from occupancy.streaming.partial import grown
+from occupancy.streaming.partial import with_part
 from occupancy.streaming.stream import ARROW, FILES, MEMORY, Together, checked, open_turns
 
 UNIT_ROWS, MOST_ROWS = 1 << 22, 1 << 18
@@ -186,20 +186,16 @@ def scan_unit(unit: RowGroups, columns: Columns, memory: int) -> Scanned:
     wanted = [columns.length or columns.trajectory, columns.state, *filter(None, [columns.weight])]
     for batch in batches_of(unit, columns, wanted, memory):
         ids = ids_of(batch, columns.state, states)
-        s = _between(ids, columns.state, 0, MOST_STATES).astype(np.int32, copy=False)
+        s = between(ids, columns.state, 0, MOST_STATES).astype(np.int32, copy=False)
         if columns.length:
-            lengths = _between(ids_of(batch, columns.length, Names()), columns.length, 1, LONGEST)
+            lengths = between(ids_of(batch, columns.length, Names()), columns.length, 1, LONGEST)
             sums.add(s, lengths.astype(np.int64, copy=False))
         else:
             runs.add(ids_of(batch, columns.trajectory, runs.names), s, sums)
         if columns.weight:
             w = numbers_of(batch, columns.weight).astype(np.float64)
-            if not (np.isfinite(w) & (w >= 0)).all():
-                bad = w[~(np.isfinite(w) & (w >= 0))][0]
-                raise DataError(f"column {columns.weight!r} holds {bad}: expected finite weights >= 0")
-            refuse_weights(w)
-            weighted = grown(weighted, int(s.max()) + 1 if len(s) else 0)
-            weighted.add(np.bincount(s, w, minlength=len(weighted.sum)).astype(np.float64))
+            refuse_weights(w, f"column {columns.weight!r}, ")
+            weighted = with_part(weighted, np.bincount(s, w).astype(np.float64))
             squares += float(w @ w)
     edges = runs.close(sums)
     return Scanned(sums, runs.firsts, edges, states.in_order, weighted.value, squares)
@@ -287,18 +283,8 @@ def batches_of(unit: RowGroups, columns: Columns, wanted: Sequence[str], memory:
             yield from parquet.iter_batches(rows, row_groups=[group], columns=list(wanted), use_threads=False)
 
 
-def _between(values: Any, column: str, least: int, top: int) -> Any:
-    """The values; ids and lengths outside of what can be counted are refused."""
-    if len(values) and (values.min() < least or values.max() >= top):
-        raise DataError(
-            f"column {column!r} holds {values.min()} to {values.max()}: expected whole numbers from {least} "
-            f"up, below {top}; give hashes as text"
-        )
-    return values
-
-
 def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate, list[Any]]:
-    total, states, guard = Sums(), Names(), Together("trajectory")
+    total, states, guard = Sums(), Names(), Together()
     weighted, squares, n_runs = Total(0), 0.0, 0
     waiting: list[Any] = []
     last: Any = None
@@ -309,8 +295,7 @@ def _merged(units: Iterator[Scanned], columns: Columns) -> tuple[StreamEstimate,
             w = unit.weighted
             if lookup is not None:
                 w = np.bincount(lookup, w, minlength=len(states.ids)).astype(np.float64)
-            weighted = grown(weighted, len(w))
-            weighted.add(np.pad(w, (0, len(weighted.sum) - len(w))))
+            weighted = with_part(weighted, w)
             squares += unit.weight_squares
         if not len(unit.runs):
             continue

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from occupancy.record.columns import MOST_STATES, Columns, Names, ids_of, numbers_of
+from occupancy.record.columns import MOST_STATES, Columns, Names, between, ids_of, numbers_of
 from occupancy.record.errors import DataError
 from occupancy.record.reading import reading
 from occupancy.record.types import Int64, Trajectories
@@ -47,7 +47,7 @@ class TurnStream:
     def parts(self) -> Iterator[Trajectories]:
         """Parts in file order; their state and task ids mean the same throughout."""
         waiting: list[dict[str, Any]] = []
-        guard = Together("trajectory")
+        guard = Together()
         self.n_parts, n_waiting = 0, 0
         for limit, batch in self._batches():
             if n_waiting and n_waiting + batch.num_rows > limit:
@@ -118,11 +118,7 @@ class TurnStream:
         encoders = {"trajectory": self.trajectories, "state": self.states, "task": self.tasks}
         for name, encoder in encoders.items():
             rows[name] = ids_of(batch, getattr(names, name), encoder)
-        if batch.num_rows and int(rows["state"].max()) >= MOST_STATES:
-            raise DataError(
-                f"column {names.state!r} holds the state {rows['state'].max()}: expected ids below "
-                f"{MOST_STATES}; give hashes as text"
-            )
+        between(rows["state"], names.state, 0, MOST_STATES)
         if names.weight:
             rows["weight"] = numbers_of(batch, names.weight)
         if names.length:
@@ -174,10 +170,9 @@ def to_part(rows: dict[str, Any], starts: Int64, *, n_states: int | None = None)
 
 
 class Together:
-    """Finds a value whose rows are not together; consecutive ids, the usual case, take no memory."""
+    """Finds a trajectory whose rows are not together; consecutive ids, the usual case, take no memory."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.seen: list[Any] = []
         self.rising = True
         self.last: Any = None
@@ -200,10 +195,8 @@ class Together:
             return
         values, counts = np.unique(np.concatenate([np.asarray(s) for s in self.seen]), return_counts=True)
         if counts.max() > 1:
-            raise DataError(
-                f"the rows of {self.name} {values[counts.argmax()]} are in {counts.max()} places: expected "
-                f"them together; sort the file by {self.name}"
-            )
+            rows = f"the rows of trajectory {values[counts.argmax()]} are in {counts.max()} places"
+            raise DataError(f"{rows}: expected them together; sort the file by trajectory")
 
 
 def open_turns(source: str | Path, columns: Columns, *, memory: int = MEMORY) -> TurnStream:

@@ -106,7 +106,7 @@ def test_a_broken_folder_says_which_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"recipe\.toml cannot be read"):
         open_run(tmp_path)
     (tmp_path / "run.json").write_text("[1]", "utf-8")
-    with pytest.raises(DataError, match=r"run\.json is no JSON object"):
+    with pytest.raises(DataError, match=r"run\.json is .*: expected a JSON object"):
         open_run(tmp_path)
 
 

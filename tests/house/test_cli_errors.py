@@ -45,9 +45,9 @@ def collect(*more: str) -> list[str]:
 
 WRONG = [
     (collect("--set", "T_max=abc"), 2, "T_max='abc'"),
-    (collect("--set", "T_max=0"), 2, "T_max=0: expected a whole number"),
+    (collect("--set", "T_max=0"), 2, "T_max='0': expected a whole number"),
     (collect("--set", "T_max=13"), 2, "at most 12 turns"),
-    (collect("--set", "switch=3"), 2, "switch law '3'"),
+    (collect("--set", "switch=3"), 2, "switch='3'"),
     (collect("--set", "switch=weights"), 2, "needs --switch-weights"),
     (collect("--set", "switch=teacher"), 2, "--teacher expert only acts"),
     (collect("--set", "name="), 2, "name=''"),

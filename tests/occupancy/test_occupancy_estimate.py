@@ -119,7 +119,7 @@ def test_a_mean_of_plain_features_has_no_axis():
 
 PLAIN = Trajectories([0, 1, 3], [0, 0, 1], [0, 1], weights=[0, 0, 0], features=[0, np.nan, 1])
 BAD = [
-    ({"convention": "pool"}, InputError, "convention 'pool': expected one of pooled, trajectory"),
+    ({"convention": "pool"}, InputError, "convention='pool': expected one of pooled, trajectory"),
     ({"convention": "weights"}, DataError, "no context has weight: 2 trajectories, 0 of them empty"),
     ({"convention": "pooled", "psi": [0, 0]}, DataError, "no context has weight"),
     ({"convention": "pooled", "psi": [1]}, DataError, "psi has shape (1,) for 2 trajectories"),

@@ -113,7 +113,7 @@ def test_a_feature_without_an_axis_has_a_mean_without_one():
 
 def test_a_wrong_convention_is_refused_while_tracing():
     one = columns(Trajectories([0, 1], [0], [0]))
-    with pytest.raises(InputError, match="convention 'uniform'"):
+    with pytest.raises(InputError, match="convention='uniform'"):
         on_device.occupancy(*one, n_states=1, n_tasks=1, convention="uniform")
     with pytest.raises(DataError, match="without weights"):
         on_device.occupancy(*one, n_states=1, n_tasks=1, convention="weights")

@@ -147,5 +147,5 @@ def test_columns_of_any_integer_type_give_the_same(tmp_path, dtype):
 def test_weights_that_are_no_weights_are_refused(tmp_path, bad):
     file = tmp_path / "t.parquet"
     pq.write_table(pa.table({"trajectory": [0, 0], "state": [0, 1], "task": [0, 0], "w": [1.0, bad]}), file)
-    with pytest.raises(DataError, match=f"column 'w' holds {bad}"):
+    with pytest.raises(DataError, match=f"column 'w', weight {bad}"):
         scan.scan_table(file, Columns(weight="w"))

@@ -68,7 +68,7 @@ def test_the_log_linear_student_and_rounds_are_asked_for_by_name(tmp_path, capsy
         (("--world", "nowhere", "--out", "x"), "world 'nowhere': expected a family"),
         (("--world", "middle", "--out", "x", "--K", "0"), "K=0: expected a whole number"),
         (("--world", "search", "--out", "x", "--K", "8"), "K=8 with T_max=5"),
-        (("--world", "middle", "--out", "x", "--recipes", "op-shrot"), "recipe 'op-shrot'"),
+        (("--world", "middle", "--out", "x", "--recipes", "op-shrot"), "recipe='op-shrot'"),
         (("--world", "middle", "--out", "x", "--steps", "3"), "--steps is not for --student tabular"),
     ],
 )

@@ -46,7 +46,7 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             raise place.refuse("no user's message before the first turn: import the session's log instead")
         session = entry.get("sessionId") or entry.get("session_id") or file.name.partition(".")[0]
         task = f"{session}" if number == 1 else f"{session}/{number}"
-        yield episode_of({}, messages, settings, Place(file, "whole file"), task_id=task, R=None)
+        yield episode_of({}, messages, settings, Place(file), task_id=task, R=None)
 
 
 def _path(key: str, entries: Mapping[str, tuple[Entry, Place]]) -> list[str]:

@@ -8,14 +8,14 @@ from typing import Any
 
 from occupancy.importers.agent_logs.responses import Message, add_item
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.files import Place, json_objects
+from occupancy.importers.files import Place, json_objects, mapping
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
 
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """The episode of a file; its task is the session's id. A compacted session is refused."""
-    whole, messages, model = Place(file, "whole file"), list[Message](), ""
+    whole, messages, model = Place(file), list[Message](), ""
     session: dict[str, Any] = {}
     for line, place in json_objects(file, settings.progress):
         kind, payload = line.get("type"), line.get("payload")
@@ -42,7 +42,7 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
 
 def _count(messages: list[Message], info: Any) -> None:
     """Tokens of the model call that made the last turn."""
-    usage = info.get("last_token_usage") if isinstance(info, dict) else None
+    usage = mapping(info).get("last_token_usage")
     last = next((m for m in reversed(messages) if m["role"] == "assistant"), None)
     if usage and last is not None and not last.get("usage"):
         last["usage"] = usage

@@ -32,7 +32,7 @@ STATUSES = {
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """Episodes of a file; the task is `instance_id`, else the file's name."""
     for record, place in json_records(file, settings.progress):
-        info = record.get("info") if isinstance(record, Mapping) else None
+        info = field_of(record, "info")
         if not isinstance(info, Mapping) or not isinstance(record.get("messages"), list):
             raise place.refuse("no object under 'info' with a list under 'messages': expected a trajectory")
         status = str(info.get("exit_status") or "")

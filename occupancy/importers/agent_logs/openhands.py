@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward, reward_of
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
 from occupancy.importers.files import Place, first_of, json_records, listed, mapping, without
 from occupancy.importers.messages import choice_of, content_text
 from occupancy.importers.records import episode_of
@@ -37,17 +37,14 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         else:
             events.append(record)
     if events:
-        whole = Place(file, "whole file")
+        whole = Place(file)
         messages, tools = _messages(events, settings, whole)
         yield episode_of({"tools": tools}, messages, settings, whole, task_id=name, R=None)
 
 
 def _evaluated(record: Mapping[str, Any], settings: ImportSettings, place: Place) -> ImportedEpisode:
     messages, tools = _messages(record["history"], settings, place)
-    R = reward_of(record, settings, place)
-    resolved = field_of(record, "test_result.report.resolved")
-    if not settings.reward and R is None and resolved is not None:
-        R = reward(resolved, "test_result.report.resolved", place)
+    R = reward_of(record, settings, place, "test_result.report.resolved")
     error = " ".join(str(record.get("error") or "").split())
     model = str(field_of(record, "metadata.llm_config.model") or field_of(record, "metadata.llm.model") or "")
     return episode_of(

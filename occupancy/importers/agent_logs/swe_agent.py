@@ -34,14 +34,14 @@ STATUSES = {
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """The episode of a file, whose name is the task; one that was stopped and then submitted was stopped."""
-    log, place = json_document(file, settings.progress)
-    steps = log.get("trajectory") if isinstance(log, dict) else None
-    if not isinstance(steps, list) or not steps:
+    read, place = json_document(file, settings.progress)
+    log = mapping(read)
+    steps, info = listed(log.get("trajectory")), mapping(log.get("info"))
+    if not steps:
         raise place.refuse("no list of steps under 'trajectory': expected a SWE-agent trajectory")
-    info = mapping(log.get("info"))
     history = [m for m in listed(log.get("history")) if isinstance(m, Mapping)]
     prompt, said = _history(history, settings, place)
-    responses = [step.get("response") for step in steps if isinstance(step, dict)]
+    responses = [step.get("response") for step in map(mapping, steps)]
     aligned = [text for text, _, _ in said] == responses[: len(said)]
     turns = []
     for number, step in enumerate(steps, start=1):

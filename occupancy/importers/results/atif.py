@@ -139,9 +139,8 @@ def _turn(
 
 
 def _observation(observation: Any, settings: ImportSettings, place: Place) -> str:
-    results = observation.get("results") if isinstance(observation, Mapping) else None
     texts = []
-    for result in listed(results):
+    for result in listed(mapping(observation).get("results")):
         if result is not None and not isinstance(result, Mapping):
             raise place.refuse(f"observation result {result!r}: expected an object")
         texts.append(content_text((result or {}).get("content"), settings, place))
@@ -155,17 +154,14 @@ def _origin(extra: Mapping[str, Any], steps: list[Any]) -> Origin | None:
     numbers = {name: extra[name] for name in _NUMBERS}
     kind = str(extra["kind"])
     k = extra.get("K", 0) if kind == "handback" else 0
-    copied = sum(isinstance(step, Mapping) and bool(step.get("is_copied_context")) for step in steps)
+    read = [mapping(step) for step in steps]
+    copied = sum(bool(step.get("is_copied_context")) for step in read)
     return Origin(
         Key(kind, str(extra.get("task_id")), k=k, **numbers),
         str(extra.get("parent") or ""),
         copied + 1,
         bool(extra.get("accepted", True)),
-        tuple(
-            str(field_of(step, "extra.author") or "task")
-            for step in steps
-            if isinstance(step, Mapping) and step.get("source") != "agent"
-        ),
+        tuple(str(field_of(s, "extra.author") or "task") for s in read if s.get("source") != "agent"),
         {name: extra[name] for name in EPISODE_CELLS if name in extra},
     )
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import NO_REWARD, ImportedEpisode, ImportSettings
+from occupancy.importers.episodes import NO_REWARD, ImportedEpisode, ImportSettings, reward
 from occupancy.importers.files import DOCUMENT_MB, Place, json_document, listed, mapping, parse
 from occupancy.importers.messages import choice_of, read_messages, usage_of
 from occupancy.record.finish import read_finish
@@ -27,13 +27,15 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     for sample, model, place in _samples(file, settings):
         if not isinstance(sample, Mapping):
             raise place.refuse(f"a {type(sample).__name__}: expected a sample")
-        messages, error = sample.get("messages"), sample.get("error")
+        messages, error, epoch = sample.get("messages"), sample.get("error"), sample.get("epoch", 1)
+        if not isinstance(epoch, int) or not 1 <= epoch < 2**31:
+            raise place.refuse(f"epoch {epoch!r}: expected a whole number from 1")
         if error and not any(mapping(m).get("role") == "assistant" for m in listed(messages)):
             raise place.refuse("the sample failed before its first turn: take it out of the log")
         messages = _attached(messages, sample.get("attachments"), place)
         prompt, turns = read_messages(messages, settings, place, model=model)
         turns = _with_usage(turns, sample)
-        text = " ".join(str(error.get("message", error) if isinstance(error, Mapping) else error).split())
+        text = " ".join(str(mapping(error).get("message", error)).split())
         yield ImportedEpisode(
             str(sample.get("id")),
             prompt,
@@ -42,19 +44,12 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             None if error else _score(sample.get("scores"), settings.reward, place),
             _status(sample, place),
             text if error else "",
-            _epoch(sample, place) - 1,
+            epoch - 1,
         )
 
 
-def _epoch(sample: Mapping[str, Any], place: Place) -> int:
-    epoch = sample.get("epoch", 1)
-    if not isinstance(epoch, int) or not 1 <= epoch < 2**31:
-        raise place.refuse(f"epoch {epoch!r}: expected a whole number from 1")
-    return epoch
-
-
 def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, Place]]:
-    whole = Place(file, "whole file")
+    whole = Place(file)
     if not zipfile.is_zipfile(file):
         if file.suffix == ".eval":
             raise whole.refuse("not an Inspect log: an .eval file is a zip archive")
@@ -85,16 +80,11 @@ def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, P
         ) from error
 
 
-def _is_zstandard(archive: zipfile.ZipFile, name: str) -> bool:
-    """Whether a member is compressed as Inspect does by default, which zipfile reads from Python 3.14 on."""
-    return archive.getinfo(name).compress_type == ZSTANDARD
-
-
-def _zstandard(archive: zipfile.ZipFile, name: str, place: Place) -> bytes:
+def _zstandard(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: Place) -> bytes:
     """The text of a member in Zstandard, checked against its length and CRC-32."""
     import pyarrow as pa
 
-    info, file = archive.getinfo(name), archive.fp
+    file = archive.fp
     assert file is not None
     file.seek(info.header_offset + 26)
     # A local header has 30 bytes, then the name and further fields of the lengths at 26 (APPNOTE 4.3.7).
@@ -112,12 +102,12 @@ def _zstandard(archive: zipfile.ZipFile, name: str, place: Place) -> bytes:
 
 
 def _member(archive: zipfile.ZipFile, name: str, file: Path) -> Any:
-    place = Place(file, name)
-    if archive.getinfo(name).file_size > DOCUMENT_MB << 20:
+    place, info = Place(file, name), archive.getinfo(name)
+    if info.file_size > DOCUMENT_MB << 20:
         raise place.refuse(f"more than {DOCUMENT_MB} MB: too long for one conversation")
+    packed = info.compress_type == ZSTANDARD  # Inspect's default, which zipfile reads from Python 3.14 on
     try:
-        whole = _zstandard(archive, name, place) if _is_zstandard(archive, name) else archive.read(name)
-        text = whole.decode("utf-8")
+        text = (_zstandard(archive, info, place) if packed else archive.read(name)).decode("utf-8")
     except UnicodeDecodeError as error:
         raise place.refuse(f"not UTF-8 ({error})") from error
     return parse(text, place)
@@ -168,21 +158,13 @@ def _score(scores: Any, scorer: str, place: Place) -> float | None:
         if len(scores) != 1:
             raise place.refuse(f"scores of {', '.join(scores)}: name the reward's with --reward, or 'none'")
         scorer = next(iter(scores))
-    found = scores.get(scorer) if isinstance(scores, Mapping) else None
-    if not isinstance(found, Mapping):
-        names = ", ".join(scores) if isinstance(scores, Mapping) else "none"
-        raise place.refuse(f"no score {scorer!r}, only {names}")
-    given: Any = found.get("value")
-    value = given
+    if not isinstance(found := mapping(scores).get(scorer), Mapping):
+        raise place.refuse(f"no score {scorer!r}, only {', '.join(mapping(scores)) or 'none'}")
+    value: Any = found.get("value")
     if isinstance(value, str):
         number = re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", value.strip())
-        value = float(value) if number else GRADES.get(value.strip())
-    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
-        raise place.refuse(
-            f"score {scorer!r} is {given!r}: expected C, P, I, N, true, false or a number in [0, 1]; "
-            f"--reward none leaves scores out"
-        )
-    return float(value)
+        value = float(value) if number else GRADES.get(value.strip(), value)
+    return reward(value, f"score {scorer!r}", place)
 
 
 def _status(sample: Mapping[str, Any], place: Place) -> str:
@@ -191,7 +173,7 @@ def _status(sample: Mapping[str, Any], place: Place) -> str:
     limit = sample.get("limit")
     if not limit:
         return "finished"
-    kind = limit.get("type") if isinstance(limit, Mapping) else limit
+    kind = mapping(limit).get("type", limit)
     if kind in ("time", "working", "cost", "operator", "custom"):
         return "budget_stopped"
     if not isinstance(kind, str) or kind not in LIMITS:

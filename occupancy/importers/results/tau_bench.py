@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_records, mapping, without
+from occupancy.importers.files import Place, json_objects, mapping, without
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
 
@@ -31,16 +31,18 @@ _NOT_SAID = ("turn_idx", "timestamp", "cost", "raw_data", "requestor", "error", 
 
 def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
     """Episodes of a file; a trial is a rollout of its task."""
-    for record, place in json_records(file, settings.progress):
-        if not isinstance(record, Mapping):
-            raise place.refuse(f"a {type(record).__name__}: expected an object")
+    for record, place in json_objects(file, settings.progress):
         if isinstance(record.get("simulations"), list):
             model = str(field_of(record, "info.agent_info.llm") or "")
             for number, simulation in enumerate(record["simulations"], start=1):
                 yield _simulation(simulation, model, settings, place.within(f"simulation {number}"))
         else:
-            rollout = record.get("trial") if isinstance(record.get("trial"), int) else None
-            yield episode_of(record, record.get("traj"), settings, place, used=_USED, rollout=rollout)
+            messages = record.get("traj")
+            yield episode_of(record, messages, settings, place, used=_USED, rollout=_trial(record))
+
+
+def _trial(run: Mapping[str, Any]) -> int | None:
+    return run["trial"] if isinstance(run.get("trial"), int) else None
 
 
 def _simulation(run: Any, model: str, settings: ImportSettings, place: Place) -> ImportedEpisode:
@@ -69,7 +71,7 @@ def _simulation(run: Any, model: str, settings: ImportSettings, place: Place) ->
         task_id=str(run.get("task_id")),
         R=reward_of(facts, settings, place),
         status=ENDS[end],
-        rollout=run.get("trial") if isinstance(run.get("trial"), int) else None,
+        rollout=_trial(run),
     )
     if not greeting:
         return episode

@@ -33,11 +33,9 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
                 yield from _paths({**beside, **mapping(trace)}, settings, place.within(f"trace {number + 1}"))
             continue
         messages = [*_said(record, "prompt", "user", place), *_said(record, "completion", "assistant", place)]
-        named = None
-        if settings.task != "line" and field_of(record, settings.task) is None:
-            named = first_of(record, "example_id", "id")
-        more = {} if named is None else {"task_id": str(named)}
-        yield episode_of(record, messages, settings, place, used=_USED, **more)
+        named = first_of(record, "example_id", "id")
+        task = "" if named is None else str(named)
+        yield episode_of(record, messages, settings, place, used=_USED, default_task=task)
 
 
 def _paths(trace: Mapping[str, Any], settings: ImportSettings, place: Place) -> Iterator[ImportedEpisode]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, field_of, reward
 from occupancy.importers.files import Place, Progress
 from occupancy.importers.records import episode_of
-from occupancy.importers.training_data.alpaca import answer_of
-from occupancy.importers.training_data.sharegpt import conversation_of
+from occupancy.importers.training_data.lines import answer_of, conversation_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +122,7 @@ def _table(file: Path) -> Iterator[tuple[pa.Schema, Iterable[pa.RecordBatch], in
                 stream = pa.ipc.open_stream(mapped)
                 yield stream.schema, _small(stream), 0
     except (pa.ArrowInvalid, OSError) as error:
-        raise Place(file, "whole file").refuse(f"not Parquet or Arrow ({error})") from error
+        raise Place(file).refuse(f"not Parquet or Arrow ({error})") from error
 
 
 def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward, reward_of
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, reward_of
 from occupancy.importers.files import Place, json_objects
 from occupancy.importers.records import episode_of
 from occupancy.record.rows import text_hash
@@ -25,15 +25,9 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
         given, said = record.get("input"), record.get("output")
         if not isinstance(given, str) or not isinstance(said, str):
             raise place.refuse("expected texts under 'input' and 'output'")
-        R = reward_of(record, settings, place)
-        if not settings.reward and R is None and record.get("score") is not None:
-            R = reward(record["score"], "field 'score'", place)
-        more = (
-            {}
-            if settings.task == "line" or field_of(record, settings.task) is not None
-            else {"task_id": text_hash(given)}
-        )
-        yield episode_of(record, _messages(given, said, place), settings, place, used=_USED, R=R, **more)
+        messages, R = _messages(given, said, place), reward_of(record, settings, place, "score")
+        task = text_hash(given)
+        yield episode_of(record, messages, settings, place, used=_USED, default_task=task, R=R)
 
 
 def _messages(given: str, said: str, place: Place) -> list[dict[str, str]]:

@@ -52,10 +52,14 @@ def test_the_tutorial_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.
         assert (tmp_path / made).exists()
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [*sorted(DOCS.glob("*.md")), *sorted(DOCS.parent.glob("benchmarks/*.md"))],
+    ids=lambda page: f"{page.parent.name}-{page.stem}",
+)
 def test_pictures_and_linked_pages_exist(page: Path) -> None:
     named = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
-    missing = [name for name in named if not (DOCS / name).exists()]
+    missing = [name for name in named if not (page.parent / name).exists()]
     assert not missing, f"{page.name} links to {missing}"
 
 

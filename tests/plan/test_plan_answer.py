@@ -22,18 +22,6 @@ from occupancy.record.show import safe_console
 from occupancy.runs import open_run
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pilot") / "A"
-    pilots.write_pilot(folder, pilots.A, tasks=30)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def found(folder: Path) -> Plan:
-    return plan(folder, budget=5e5, pool=2000)
-
-
 def test_a_flat_curve_says_after_the_decision_which_budget_is_worth_it(found: Plan) -> None:
     curve = replace(found.curve, enough=60_000.0, pass_at_1=(0.5, 0.6, 0.62, 0.625, 0.626, 0.627))
     flat = replace(found, curve=curve, pilot=found.pilot | {"price": 12_000.0})
@@ -109,6 +97,7 @@ def test_beyond_what_curves_know_a_plan_says_to_spend_less_first(found: Plan) ->
 def test_a_pilot_that_is_too_small_says_first_what_to_do(tmp_path: Path, folder: Path) -> None:
     few = plan(pilots.write_pilot(tmp_path / "few", pilots.A, tasks=6).folder, budget=5e6)
     assert few.status == "pilot_too_small"
+    assert sentences(few)[0].startswith("Collect a larger pilot first: this one has 6 tasks")
     assert f"`fewsteps plan {tmp_path / 'few'} --design --budget 5000000`" in sentences(few)[0]
     price = plan(folder, budget=5e5).pilot["price"]
     costly = plan(folder, budget=2 * price)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pilots
 import pytest
 from rich.console import Console
 
@@ -29,13 +26,6 @@ def run(*arguments: str) -> int:
     given = parser.parse_args(arguments)
     code: int = given.handler(given)
     return code
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pilot") / "A"
-    pilots.write_pilot(folder, pilots.A, tasks=30)
-    return folder
 
 
 def test_json_is_one_object_and_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,23 +121,6 @@ def shown(found: Plan) -> str:
 def test_names_are_printed_as_they_are(folder: Path) -> None:
     found = plan(folder, budget=1e7)
     assert "a [bold]name[/bold] :smile:" in shown(replace(found, warnings=("a [bold]name[/bold] :smile:",)))
-
-
-def test_a_pilot_that_is_too_small_says_so(tmp_path: Path) -> None:
-    pilots.write_pilot(tmp_path / "small", pilots.A, tasks=8)
-    found = plan(tmp_path / "small", budget=1e7)
-    assert found.status == "pilot_too_small"
-    assert shown(found).startswith("Collect a larger pilot first: this one has 8 tasks")
-    assert "8 tasks: collect at least 20" in shown(found)
-
-
-def test_defining_the_command_imports_nothing_heavy() -> None:
-    code = (
-        "import argparse, sys; from analysis.plan.commands import add_commands; "
-        "add_commands(argparse.ArgumentParser().add_subparsers()); "
-        "assert not {'numpy', 'pandas', 'pyarrow', 'rich', 'scipy'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_already_may_be_given_once_for_each_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

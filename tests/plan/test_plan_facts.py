@@ -28,9 +28,7 @@ from occupancy.statistics.clusters import clustered_ratio
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pilot") / "A"
-    pilots.write_pilot(folder, pilots.A, tasks=120, seed=2)
-    return folder
+    return pilots.write_pilot(tmp_path_factory.mktemp("pilot") / "A", pilots.A, tasks=120, seed=2).folder
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +38,8 @@ def pilot(folder: Path) -> Pilot:
 
 @pytest.fixture(scope="module")
 def long_pilot(tmp_path_factory: pytest.TempPathFactory) -> Pilot:
-    folder = tmp_path_factory.mktemp("pilot") / "B"
-    pilots.write_pilot(folder, pilots.B, tasks=120, seed=3)
-    return read_pilot(folder)
+    run = pilots.write_pilot(tmp_path_factory.mktemp("pilot") / "B", pilots.B, tasks=120, seed=3)
+    return read_pilot(run.folder)
 
 
 def permuted(pilot: Pilot, seed: int) -> Pilot:

@@ -10,30 +10,16 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pilots
 import pytest
 
 from agentloop.commands.collect import add_commands as add_collect
 from agentloop.run.plan_file import Part, fill_collect, fill_train, read_plan
 from analysis.cli import main
-from analysis.plan.planner import plan
 from analysis.plan.purchase import commands, plan_file, write_plan
 from analysis.plan.report import Plan
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import INF
 from occupancy.runs import open_run
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pilot") / "A"
-    pilots.write_pilot(folder, pilots.A, tasks=30)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def found(folder: Path) -> Plan:
-    return plan(folder, budget=5e5, pool=2000)
 
 
 def mixed(found: Plan) -> Plan:

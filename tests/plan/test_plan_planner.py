@@ -36,9 +36,7 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pilot") / "A"
-    pilots.write_pilot(folder, pilots.A, tasks=60, seed=2)
-    return folder
+    return pilots.write_pilot(tmp_path_factory.mktemp("pilot") / "A", pilots.A, tasks=60, seed=2).folder
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,7 @@ from occupancy.record.errors import InputError
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pilot") / "A"
-    pilots.write_pilot(folder, pilots.A, tasks=60, rollouts=2)
-    return folder
+    return pilots.write_pilot(tmp_path_factory.mktemp("pilot") / "A", pilots.A, tasks=60, rollouts=2).folder
 
 
 def ask(folder: Path, *questions: str, **more: Any) -> Plan:

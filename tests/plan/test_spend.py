@@ -82,6 +82,13 @@ class Market:
         return GOOD
 
 
+def shop(monkeypatch: pytest.MonkeyPatch) -> Market:
+    """A market whose buyer and trainer the command line can name: toy_shop:buy, toy_shop:train."""
+    market = Market()
+    monkeypatch.setitem(sys.modules, "toy_shop", types.SimpleNamespace(buy=market.buy, train=market.train))
+    return market
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pilots.write_pilot(tmp_path_factory.mktemp("spend") / "pilot", pilots.A, tasks=24, seed=2).folder
@@ -257,10 +264,7 @@ def test_the_same_episode_twice_is_refused(pilot: Run, tmp_path: Path) -> None:
 def test_the_command_spends_a_plan(
     pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    market = Market()
-    shop: Any = types.ModuleType("toy_shop")
-    shop.buy, shop.train = market.buy, market.train
-    monkeypatch.setitem(sys.modules, "toy_shop", shop)
+    shop(monkeypatch)
     price = sum(teacher_tokens(pilot.folder))
     plan, out = str(tmp_path / "PLAN.toml"), str(tmp_path / "out")
     assert main(["plan", str(pilot.folder), "--budget", str(4 * price), "--out", plan]) == 0

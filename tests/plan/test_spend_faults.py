@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import killed_spend
 import pilots
 import pytest
-from test_spend import Market
+from test_spend import Market, shop
 from test_spend import rounds_of as trained_rounds
 
 from agentloop.run.plan_file import read_plan
@@ -269,10 +267,7 @@ PLANS: dict[str, tuple[str, str]] = {
 def test_a_damaged_plan_or_one_of_another_pilot_is_one_line(
     pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    market = Market()
-    shop: Any = types.ModuleType("toy_shop")
-    shop.buy, shop.train = market.buy, market.train
-    monkeypatch.setitem(sys.modules, "toy_shop", shop)
+    market = shop(monkeypatch)
     good, plan, out = tmp_path / "good.toml", tmp_path / "PLAN.toml", tmp_path / "out"
     budget = str(4 * sum(teacher_tokens(pilot.folder)))
     assert main(["plan", str(pilot.folder), "--budget", budget, "--out", str(good)]) == 0

@@ -24,9 +24,3 @@ def test_the_pages_name_every_family_and_the_knobs_that_are_measured():
     named = re.findall(r"^\| (\w+) \| [^|]*\| [^|]*\| [+-]", table, flags=re.MULTILINE)
     assert set(named) <= set(Recovery.__dataclass_fields__)
     assert len(named) >= 15
-
-
-def test_figures_of_what_was_measured_exist():
-    figures = re.findall(r"\]\((figures/[^)]+)\)", MEASURED)
-    assert figures
-    assert all((ROOT / "benchmarks" / name).is_file() for name in figures)

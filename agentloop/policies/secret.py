@@ -10,6 +10,8 @@ LEAST = 8
 ENOUGH = 12
 """So many first letters of a key are taken for it: a server may cut what it repeats."""
 SHOWN = "[key]"
+_ESCAPES = ("u00", "\\x", "%", "&#")
+"""One of them is in every escaped letter."""
 
 
 class Secret:
@@ -24,9 +26,6 @@ class Secret:
         self._rest = letters[ENOUGH:]
         start = "".join(letter.pattern for letter in letters[:ENOUGH])
         self._plain, self._encoded = key[:ENOUGH].lower(), [*_base64(key), key.encode().hex()]
-        codes = {ord(c) for c in key[:ENOUGH]}
-        forms = ("u00{0:02x}", "\\x{0:02x}", "%{0:02x}", "%25", "&#x", "&#0", "&#{0};")
-        self._escaped = {form.format(code) for code in codes for form in forms}
         encoded = "|".join(re.escape(form) for form in self._encoded)
         self._start = re.compile(f"(?P<start>{start})|{encoded}", re.IGNORECASE) if letters else None
 
@@ -50,13 +49,11 @@ class Secret:
 
     def _may_hold(self, text: str) -> bool:
         """A fast test that no form of the key passes unseen: most answers end here."""
-        if self._start is None:
-            return False
         lower = text.lower()
-        together = self._plain in lower or self._plain in "".join(lower.split())
-        return (
-            together
-            or any(form in lower for form in self._escaped)
+        return self._start is not None and (
+            self._plain in lower
+            or self._plain in "".join(lower.split())
+            or any(mark in lower for mark in _ESCAPES)
             or any(form in text or form in lower for form in self._encoded)
         )
 

@@ -126,8 +126,29 @@ async def check_environments(opened: Any, tasks: str, *, policy: Policy | None =
 async def check_policy(policy: Any) -> list[Finding]:
     """What came of asking a policy, which needs no environment, twice for the same turn."""
     found = Findings()
+    context = (Message("system", "Count.", "task"), Message("user", "1, 2,", "environment"))
+    answers = []
     with suppress(_Stop):
-        await _check_policy(found, policy)
+        with found.about("traits") as say:
+            traits = traits_of(policy)
+            unknown = traits.gives - {"text", "usage", "reasoning", "token_ids", "logprob"}
+            expect(not unknown, f"traits.gives has {', '.join(unknown)}: see agentloop.types.Traits")
+            limit = "no limit on" if traits.most_output is None else f"at most {traits.most_output}"
+            say(f"gives {', '.join(sorted(traits.gives))}; {limit} tokens a turn")
+        with found.about("two answers") as say:
+            for _ in range(2):
+                answer = await policy(Ask(context, 1, SEED, _NoEnvironment(), "check", "check"))
+                kind = type(answer).__name__
+                expect(isinstance(answer, Answer), f"it returned a {kind}: expected an Answer")
+                answers.append(answer)
+            equal = answers[0].text == answers[1].text
+            say("the same for one seed" if equal else "they differ for one seed: a killed run may ask again")
+        with found.about("tokens") as say:
+            _check_tokens(answers[0], traits)
+            say(f"{answers[0].usage.output} output tokens, counted by {answers[0].usage.counter}")
+        with found.about("close"):
+            if isinstance(policy, Closes):
+                await policy.close()
     return found.rows
 
 
@@ -213,31 +234,6 @@ async def _check_going_back(
             env.restore(state)
             replies.append(await step(env, episode.history.turns[0].answer.text))
         expect(replies[0] == replies[1], f"a turn from one snapshot gives {replies[0]}, then {replies[1]}")
-
-
-async def _check_policy(found: Findings, policy: Any) -> None:
-    with found.about("traits") as say:
-        traits = traits_of(policy)
-        unknown = traits.gives - {"text", "usage", "reasoning", "token_ids", "logprob"}
-        expect(not unknown, f"traits.gives has {', '.join(unknown)}: see agentloop.types.Traits")
-        limit = "no limit on" if traits.most_output is None else f"at most {traits.most_output}"
-        say(f"gives {', '.join(sorted(traits.gives))}; {limit} tokens a turn")
-    context = (Message("system", "Count.", "task"), Message("user", "1, 2,", "environment"))
-    answers = []
-    with found.about("two answers") as say:
-        for _ in range(2):
-            answer = await policy(Ask(context, 1, SEED, _NoEnvironment(), "check", "check"))
-            kind = type(answer).__name__
-            expect(isinstance(answer, Answer), f"it returned a {kind}: expected an Answer")
-            answers.append(answer)
-        equal = answers[0].text == answers[1].text
-        say("the same for one seed" if equal else "they differ for one seed: a killed run may ask again")
-    with found.about("tokens") as say:
-        _check_tokens(answers[0], traits)
-        say(f"{answers[0].usage.output} output tokens, counted by {answers[0].usage.counter}")
-    with found.about("close"):
-        if isinstance(policy, Closes):
-            await policy.close()
 
 
 def _check_tokens(answer: Answer, traits: Traits) -> None:

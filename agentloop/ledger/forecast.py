@@ -79,7 +79,8 @@ def forecast(
     """
     recipe = settings.recipe
     K = min(recipe.K, recipe.T_max)
-    proposals = sum(settings.n_of_task.get(task.task_id, recipe.n) for task in tasks)
+    n = [settings.n_of(task.task_id) for task in tasks]
+    proposals = sum(n)
     demos = min(settings.demo_tasks, len(tasks)) if settings.pilot else 0
     calls = proposals * (K + (recipe.switch.law == "teacher")) + demos * recipe.T_max
     most = None if turn_tokens is None else calls * turn_tokens
@@ -94,9 +95,8 @@ def forecast(
             f"{like.folder} has continuations of at most K={like.recipe.K:g} turns, and K={K:g} is asked: "
             f"name a run of whole continuations, such as a pilot"
         )
-    played = sum(settings.n_of_task.get(task.task_id, recipe.n) > 0 for task in tasks)
     chances = {} if kind == "demo" else _chances(like, recipe)
-    mean, sd = _total(like, kind, K, proposals, tasks=played, chances=chances)
+    mean, sd = _total(like, kind, K, proposals, tasks=len(n) - n.count(0), chances=chances)
     if demos:
         more, spread = _total(like, "demo", recipe.T_max, demos, tasks=demos, chances={})
         mean, sd = mean + more, sqrt(sd**2 + spread**2)

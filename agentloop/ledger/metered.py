@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from agentloop.ledger.budget import Budget
-from agentloop.ledger.store import CallKey, Charge, Ledger, Result, key_of
+from agentloop.ledger.store import CallKey, Charge, Ledger, Result
 from agentloop.retries import Retries, WaitTooLong, retried
 from agentloop.run.settings import SpendingLimits
 from agentloop.types import (
@@ -185,7 +185,8 @@ class Metered:
 
     async def _attempt(self, ask: Ask) -> Answer:
         billing, price, most = self._billing, self._bounds.price, self._most(ask)
-        reserved = await billing.reserve(key_of(ask), most)
+        key = CallKey(ask.episode_id, ask.t, ask.context_id, ask.order)
+        reserved = await billing.reserve(key, most)
         if isinstance(reserved, Answer):
             return reserved
         try:

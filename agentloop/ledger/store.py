@@ -21,7 +21,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentloop.types import Answer, Ask, EnvironmentFailed, PolicyFailed, Usage
+from agentloop.types import Answer, EnvironmentFailed, PolicyFailed, Usage
 from occupancy.record.errors import RunError
 from occupancy.record.rows import storable
 
@@ -78,11 +78,6 @@ class CallKey(NamedTuple):
     context_id: str
     order: int = 0
     """Place of its unit in the run; not part of the ledger."""
-
-
-def key_of(ask: Ask) -> CallKey:
-    """The key of a turn's call."""
-    return CallKey(ask.episode_id, ask.t, ask.context_id, ask.order)
 
 
 @dataclass(frozen=True)
@@ -306,11 +301,5 @@ def read_answer(text: str) -> Answer:
     """The answer in an attempt's row."""
     given = json.loads(text)
     ids = given["token_ids"]
-    return Answer(
-        given["text"],
-        Usage(*given["usage"]),
-        given["finish_reason"],
-        None if ids is None else tuple(ids),
-        given["logprob"],
-        given.get("cut_by", ""),
-    )
+    read = {"usage": Usage(*given["usage"]), "token_ids": None if ids is None else tuple(ids)}
+    return Answer(**given | read)

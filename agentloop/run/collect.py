@@ -167,7 +167,7 @@ def _proposals(settings: Settings, tasks: Sequence[Task]) -> dict[str, int]:
             f"n is given for {unknown[0]!r}, which --tasks {settings.tasks} does not name: leave it out, or "
             f"name the task"
         )
-    return {task.task_id: settings.n_of_task.get(task.task_id, settings.recipe.n) for task in tasks}
+    return {task.task_id: settings.n_of(task.task_id) for task in tasks}
 
 
 def refuse_recipe(settings: Settings, environments: Environments) -> None:

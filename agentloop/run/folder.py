@@ -18,7 +18,7 @@ from agentloop.run.types import Unit
 from agentloop.types import Status
 from occupancy.record.errors import DataError, RunError, own_version
 from occupancy.record.recipe import Recipe
-from occupancy.record.rows import Key, Row, Rows
+from occupancy.record.rows import Row, Rows
 from occupancy.runs import Run, create_run, open_run
 
 WITHDRAWN = ".withdrawn-"
@@ -54,23 +54,8 @@ def open_or_create(
 
 def units_left(units: Sequence[Unit], run: Run) -> list[Unit]:
     """The units whose rows are not in the run yet."""
-    done = units_done(run)
-    return [unit for unit in units if place(unit.key) not in done]
-
-
-Place = tuple[str, str, int]
-
-
-def units_done(run: Run) -> set[Place]:
-    """The places of the units whose rows are in the run, among other episodes'."""
-    columns = ["kind", "task_id", "rollout", "continuation", "replicate"]
-    episodes = (run.read("episodes", columns=columns)[name].to_pylist() for name in columns)
-    return {(kind, task, max(numbers)) for kind, task, *numbers in zip(*episodes, strict=True)}
-
-
-def place(key: Key) -> Place:
-    """What tells a unit from the other units of its run."""
-    return key.kind, key.task_id, max(key.rollout, key.continuation, key.replicate)
+    done = set(run.column("episodes", "episode_id"))
+    return [unit for unit in units if unit.key.episode_id not in done]
 
 
 def never_began(rows: Rows) -> bool:

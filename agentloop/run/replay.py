@@ -7,18 +7,21 @@ An environment whose texts hold something that changes from one play to the next
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from agentloop.run.episode import History, boundary, context_ids, prompt_of, step
 from agentloop.run.types import OpenTask
 from agentloop.types import Environment, EnvironmentFailed, Forks, Message, Normalises, Reply, can_fork
 
 
+@dataclass(eq=False)
 class ReplayDesync(Exception):
     """A replayed observation or state is not the recorded one. Recorded as `replay_desync`, never a crash."""
 
-    def __init__(self, turn: int, expected: str, got: str, what: str = "observation") -> None:
-        super().__init__(turn, expected, got, what)
-        self.turn, self.expected, self.got, self.what = turn, expected, got, what
+    turn: int
+    expected: str
+    got: str
+    what: str = "observation"
 
     def __str__(self) -> str:
         expected, got = _where_apart(self.expected, self.got)

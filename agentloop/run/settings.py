@@ -85,6 +85,10 @@ class Settings:
                 f"how many turns it can choose from"
             )
 
+    def n_of(self, task_id: str) -> int:
+        """Proposals of a task."""
+        return self.n_of_task.get(task_id, self.recipe.n)
+
     def to_info(self) -> dict[str, Any]:
         """The settings as run.json holds them; the recipe has a file of its own."""
         info: dict[str, Any] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentloop.run.algorithm import play_unit
 from agentloop.run.collect import key_of, metered, open_folder, refuse_budget, refuse_recipe
-from agentloop.run.folder import never_began, place, units_done
+from agentloop.run.folder import never_began
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Committer, Progress
 from agentloop.serve.desk import CLOSED, OVER, SPENT, STOPPED, Desk, Harness, Seat
@@ -76,7 +76,7 @@ class _Serving:
         self._failure: BaseException | None = None
         self._demos = setup.settings.demo_tasks if setup.settings.pilot else 0
         self._begun, self._orders = 0, count()
-        self._units_done = units_done(run)
+        self._episodes = set(run.column("episodes", "episode_id"))
 
     async def until_done(self, answer: Answering) -> bool:
         """Answer until there is nothing left to do, which is True, or until it is stopped."""
@@ -126,13 +126,12 @@ class _Serving:
             await asyncio.wait(self._playing)
 
     def _is_done(self, unit: Key) -> bool:
-        return place(unit) in self._units_done
+        return unit.episode_id in self._episodes
 
     def _begin(self, task: Task, with_demo: bool) -> int:
         """Begin the units of a task that the run does not have yet; returns their number."""
         settings = self._setup.settings
-        n = settings.n_of_task.get(task.task_id, settings.recipe.n)
-        keys = [key_of(settings, task.task_id, i) for i in range(n)]
+        keys = [key_of(settings, task.task_id, i) for i in range(settings.n_of(task.task_id))]
         if with_demo or self._begun < self._demos:
             keys.append(Key("demo", task.task_id, continuation=0))
         self._begun += 1

@@ -55,9 +55,8 @@ class TextGym(SeedEpisode):
     def _how(self) -> str:
         if self._actions is None:
             return "Answer each message with your next action alone."
-        return (
-            f"Answer each message with the number of your action, {self._actions[0]} to {self._actions[-1]}."
-        )
+        first, last = self._actions[0], self._actions[-1]
+        return f"Answer each message with the number of your action, {first} to {last}."
 
 
 class TextGyms(SeedTasks):

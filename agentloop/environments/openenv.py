@@ -73,9 +73,8 @@ def read_actions(schema: Any) -> Actions:
     one_text = len(own) == 1 and isinstance(own[name], dict) and own[name].get("type") == "string"
     defined = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     required = [field for field in schema.get("required", ()) if field in own]
-    return Actions(
-        name if one_text else "", {"type": "object", "properties": own, "required": required} | defined
-    )
+    described = {"type": "object", "properties": own, "required": required}
+    return Actions(name if one_text else "", described | defined)
 
 
 class OpenEnv(SeedEpisode):
@@ -126,13 +125,10 @@ class OpenEnv(SeedEpisode):
                 await self._socket.send_str(json.dumps({"type": kind, "data": data}))
                 given = await self._socket.receive_json()
         except TimeoutError:
-            raise EnvironmentFailed(
-                f"the server did not answer {kind} in {self._server.timeout_s:g} s"
-            ) from None
+            told = f"the server did not answer {kind} in {self._server.timeout_s:g} s"
+            raise EnvironmentFailed(told) from None
         except (aiohttp.ClientError, ConnectionError, TypeError, ValueError) as error:
-            raise EnvironmentFailed(
-                f"the connection ended at {kind} ({type(error).__name__}: {error})"
-            ) from None
+            raise EnvironmentFailed(f"the connection ended at {kind} ({error!r})") from None
         if not isinstance(given, dict) or not isinstance(given.get("data"), dict):
             raise EnvironmentFailed(f"the server answered {kind} with no object with data")
         return given
@@ -181,9 +177,7 @@ class OpenEnvServer(SeedTasks):
         except (ValueError, RecursionError):
             good = False
         if not good:
-            raise InputError(
-                f"openenv:{url} with reset={reset}: expected openenv:http://HOST:PORT, and a JSON object"
-            )
+            raise InputError(f"openenv:{url} reset={reset}: expected http://HOST:PORT, and a JSON object")
         self._url, self.timeout_s = url.rstrip("/"), timeout_s
         super().__init__(workers, T_max, Scale(reward, reward_at_0, reward_at_1))
         self.actions, told = read_actions(self._get("schema").get("action")), self._get("metadata")
@@ -214,9 +208,7 @@ class OpenEnvServer(SeedTasks):
             async with asyncio.timeout(self.timeout_s):
                 return await self._session.ws_connect(address, max_msg_size=MOST_BYTES)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise EnvironmentFailed(
-                f"{address} cannot be reached ({type(error).__name__}: {error})"
-            ) from None
+            raise EnvironmentFailed(f"{address} cannot be reached ({error!r})") from None
 
     async def close(self) -> None:
         """Close the connections."""

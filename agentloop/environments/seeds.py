@@ -54,9 +54,7 @@ class Scale:
     def __post_init__(self) -> None:
         check(self, of="rewards")
         if self.reward_at_0 == self.reward_at_1:
-            raise InputError(
-                f"reward_at_0=reward_at_1={self.reward_at_0:g}: expected two rewards, for R = 0 and R = 1"
-            )
+            raise InputError(f"reward_at_0=reward_at_1={self.reward_at_0:g}: expected two rewards")
 
     def told(self, system: str) -> str:
         """Part of a benchmark's version: what its scores mean, and a system message of the user's own."""
@@ -110,9 +108,7 @@ class SeedTasks:
             return [_task(task_id) for task_id in read_ids(Path(spec[1:]))]
         part = parse_spec(spec, splits=("seeds",))
         if part.stop is None or part.stop - part.start > MOST:
-            raise InputError(
-                f"--tasks {spec}: expected seeds:N or seeds:A-B of at most {MOST:,} seeds, which have no end"
-            )
+            raise InputError(f"--tasks {spec}: expected seeds:N or seeds:A-B of at most {MOST:,} seeds")
         return [_task(f"seeds/{n}") for n in range(part.start, part.stop)]
 
     def policy(self, spec: str) -> Policy | None:

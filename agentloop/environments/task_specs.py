@@ -79,9 +79,7 @@ def named_ids(
     if part.stop is None:
         return order
     if part.stop > len(order):
-        raise InputError(
-            f"the task spec asks up to task {part.stop}: {part.split} has {len(order)}, expected no more"
-        )
+        raise InputError(f"task spec up to task {part.stop}: {part.split} has {len(order)}, expected no more")
     level = f"/{part.level or None}" if levels else ""
     random.Random(f"{part.split}{level}:{seed}").shuffle(order)
     return order[part.start : part.stop]
@@ -92,9 +90,8 @@ def read_ids(file: Path) -> list[str]:
     try:
         ids = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"task file {file}: cannot be read ({error}); expected one task id a line"
-        ) from error
+        told = f"task file {file} cannot be read ({error}); expected one task id a line"
+        raise InputError(told) from error
     if not ids:
         raise InputError(f"task file {file} is empty: expected one task id a line")
     if twice := [task_id for task_id, count in Counter(ids).items() if count > 1]:

@@ -51,7 +51,7 @@ class Player:
         assert self._game is not None, "reset before load"
         self._state = self._env.reset()
         self._expert = Expert(self._game, self._state)
-        return Reply(observation=self._state["feedback"].removeprefix(BANNER).strip())
+        return Reply(self._state["feedback"].removeprefix(BANNER).strip())
 
     def step(self, text: str) -> Reply:
         """Play the command in a turn's raw text.
@@ -66,9 +66,7 @@ class Player:
         self._state, _, _ = self._env.step(command)
         self._expert.watch(self._state, command)
         won = bool(self._state["won"])
-        return Reply(
-            observation=self._state["feedback"], done=won, reward=1.0 if won else None, parse_status=status
-        )
+        return Reply(self._state["feedback"], won, 1.0 if won else None, parse_status=status)
 
     def ask(self, question: str) -> Any:
         """`expert`: the scripted expert's next command. `admissible`: the commands that do something now."""
@@ -89,9 +87,8 @@ def install_caches(*, games: int) -> None:
     )
     textgen._parse_and_convert = copies(textgen._parse_and_convert)
     textgen.copy_context = shallow_context
-    textgen.Rule = SimpleNamespace(
-        parse_conjunctive_query=lru_cache(TEMPLATES_KEPT)(textgen.Rule.parse_conjunctive_query)
-    )
+    query = lru_cache(TEMPLATES_KEPT)(textgen.Rule.parse_conjunctive_query)
+    textgen.Rule = SimpleNamespace(parse_conjunctive_query=query)
 
 
 def forget_propositions() -> None:

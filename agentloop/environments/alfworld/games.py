@@ -63,9 +63,7 @@ class Catalogue:
                 for record in self._source.read(split, {game_id, *islice(unread, READ_AHEAD)}):
                     self._texts[record.game_id] = zlib.compress(pickle.dumps(record), 1)
             if game_id not in self._texts:
-                raise DataError(
-                    f"{game_id}: it was in the index of {split} and is not there now; is the folder changing?"
-                )
+                raise DataError(f"{game_id} was indexed and is not there now: keep the folder unchanged")
         record = pickle.loads(zlib.decompress(self._texts[game_id]))
         own = self._grammar == "2.1.1"
         domain, grammar = self._source.logic(record) if own else package_logic(record.goal)

@@ -127,9 +127,7 @@ class Downloaded:
             traj = json.loads((folder / "traj_data.json").read_text(encoding="utf-8"))
             goal, own = GOAL.search(raw["grammar"]), (raw["pddl_domain"], raw["grammar"])
             if goal is None:
-                raise DataError(
-                    f"{game_id}: no line 'Your task is to: ...' in the game file's grammar; download it again"
-                )
+                raise DataError(f"{game_id}: no 'Your task is to: ...' in its grammar; download it again")
             kind, params = traj["task_type"], traj["pddl_params"]
             yield Record(game_id, kind, goal[1], raw["pddl_problem"], params, own)
 

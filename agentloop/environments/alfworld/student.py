@@ -113,9 +113,7 @@ def scripted_student(settings: StudentSettings) -> Policy:
             advice = await ask.env.ask("expert")
         except PolicyFailed:
             advice = None
-        command = choose(
-            turns_in(ask.context), advice, await ask.env.ask("admissible"), settings, random.Random(ask.seed)
-        )
-        return scripted_turn(command)
+        turns, admissible = turns_in(ask.context), await ask.env.ask("admissible")
+        return scripted_turn(choose(turns, advice, admissible, settings, random.Random(ask.seed)))
 
     return play

@@ -74,14 +74,12 @@ class Worker:
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Ask and wait; EnvironmentFailed ends the process, PolicyFailed does not."""
+        request = pickle.dumps((method, *arguments))
         try:
             async with asyncio.timeout(self.timeout_s):
-                await asyncio.get_running_loop().sock_sendall(
-                    self._socket, pickle.dumps((method, *arguments))
-                )
-                outcome, value = pickle.loads(
-                    await self._exactly(LENGTH.unpack(await self._exactly(LENGTH.size))[0])
-                )
+                await asyncio.get_running_loop().sock_sendall(self._socket, request)
+                size = LENGTH.unpack(await self._exactly(LENGTH.size))[0]
+                outcome, value = pickle.loads(await self._exactly(size))
         except TimeoutError:
             self.kill()
             raise EnvironmentFailed(
@@ -89,9 +87,8 @@ class Worker:
             ) from None
         except (OSError, EOFError):
             self.kill()
-            raise EnvironmentFailed(
-                f"worker process {self.pid} died during {method!r}: {self._ended()}"
-            ) from None
+            told = f"worker process {self.pid} died during {method!r}: {self._ended()}"
+            raise EnvironmentFailed(told) from None
         except BaseException:
             self.kill()
             raise

@@ -32,16 +32,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> Parser:
     """The module's command line."""
-    top = Parser(
-        prog="python -m agentloop.environments.hotpotqa", description=(__doc__ or "").partition("\n")[0]
-    )
+    what = (__doc__ or "").partition("\n")[0]
+    top = Parser(prog="python -m agentloop.environments.hotpotqa", description=what)
     commands = top.add_subparsers(dest="command", required=True)
     index = commands.add_parser("index", help="build and store the index of a corpus")
     server = commands.add_parser("serve", help="serve Search-R1's retrieval interface")
     for command in (index, server):
-        command.add_argument(
-            "--corpus", type=Path, action="append", help=".parquet or .jsonl; may be repeated"
-        )
+        several = ".parquet or .jsonl; may be repeated"
+        command.add_argument("--corpus", type=Path, action="append", help=several)
         command.add_argument("--cache", type=Path, help="folder of stored indexes")
     server.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
     server.add_argument("--port", type=option(Port), default=8000)

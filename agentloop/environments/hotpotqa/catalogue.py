@@ -62,9 +62,7 @@ class Catalogue:
     def question(self, given: str) -> Question:
         """The question of a task id."""
         if given not in self.by_id:
-            raise InputError(
-                f"task id {given!r} is none of the data folder's: expected <split>/<question id>"
-            )
+            raise InputError(f"task id {given!r} is no question of the data: expected <split>/<question id>")
         return self.by_id[given]
 
     def _paper(self, spec: str) -> Sequence[Question]:
@@ -72,9 +70,7 @@ class Catalogue:
         train, held_out = self.study.train, self.study.held_out
         medium = self._pool("train", "medium")
         if len(medium) < train + held_out:
-            raise InputError(
-                f"task spec {spec!r} needs {train} + {held_out} medium questions: train has {len(medium)}"
-            )
+            raise InputError(f"{spec} needs {train} + {held_out} medium questions: train has {len(medium)}")
         medium.sort(key=lambda q: hashlib.sha256(q.question_id.encode()).digest())
         parts = {
             "paper-train": medium[:train],

@@ -70,9 +70,7 @@ class SearchEpisode:
         rules = self._rules
         t = len(self._steps) + 1
         if t > rules.turns:
-            raise InputError(
-                f"turn {t} of an episode with {rules.turns} turns: use --set T_max={rules.turns}"
-            )
+            raise InputError(f"turn {t} of an episode of {rules.turns}: use --set T_max={rules.turns}")
         action = parse_action(text, format=rules.format)
         passages: tuple[Passage, ...] = ()
         role, seen = "user", ""

@@ -73,7 +73,5 @@ def load_prompts(format: str, file: Path | None) -> Prompts:
     known = [field.name for field in fields(Prompts)]
     for name, words in given.items():
         if name not in known or not isinstance(words, str):
-            raise InputError(
-                f"prompts {file}: {name!r} is none of the prompts: expected some of {', '.join(known)}"
-            )
+            raise InputError(f"prompts {file}: {name!r}: expected texts named {', '.join(known)}")
     return replace(DEFAULTS[format], **given)

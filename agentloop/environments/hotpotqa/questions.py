@@ -88,9 +88,7 @@ def _packed(folder: Path) -> list[Question]:
             level=row["level"],
             split=row["split"],
             gold_titles=tuple(row["gold_titles"]),
-            facts=_facts(
-                [(fact["title"], fact["sent_id"]) for fact in row["supporting_facts"] or ()], sentences
-            ),
+            facts=_facts([(f["title"], f["sent_id"]) for f in row["supporting_facts"] or ()], sentences),
         )
         for row in rows
     ]
@@ -113,9 +111,7 @@ def _gold_sentences(corpus: Path, titles: set[str]) -> dict[str, list[str]]:
 def _official(folder: Path) -> list[Question]:
     dev = next((folder / name for name in OFFICIAL_DEV if (folder / name).is_file()), None)
     if dev is None:
-        raise InputError(
-            f"{folder} has {OFFICIAL_TRAIN} and none of {', '.join(OFFICIAL_DEV)}: add one of them"
-        )
+        raise InputError(f"{folder} has {OFFICIAL_TRAIN}: expected {' or '.join(OFFICIAL_DEV)} too")
     return [
         _from_official(row, "train") for row in json.loads((folder / OFFICIAL_TRAIN).read_text("utf-8"))
     ] + [_from_official(row, _dev_or_test(row["_id"])) for row in json.loads(dev.read_text("utf-8"))]

@@ -132,9 +132,8 @@ class Client:
                 once, retries, seed=seed, asked_wait=lambda e: e.wait_s if isinstance(e, _TryAgain) else None
             )
         except _TryAgain as error:
-            raise RetrieverFailed(
-                f"{self._url}: {error}, {retries.most + 1} times; is it running?"
-            ) from error
+            told = f"{self._url}: {error}, {retries.most + 1} times; is it running?"
+            raise RetrieverFailed(told) from error
         except WaitTooLong as error:
             raise RetrieverFailed(f"{self._url} {error} ({error.__cause__})") from error
 
@@ -142,10 +141,9 @@ class Client:
         if self._session is None:
             self._session = open_session("hotpotqa")
         body = {"queries": queries, "topk": k, "return_scores": True}
+        timeout_s = self._limits.timeout_s
         try:
-            given = await post(
-                self._session, self._url, body, timeout_s=self._limits.timeout_s, most_bytes=MOST_BYTES
-            )
+            given = await post(self._session, self._url, body, timeout_s=timeout_s, most_bytes=MOST_BYTES)
             if given.status == 429 or given.status >= 500:
                 raise _TryAgain(f"status {given.status}", retry_after(given.retry_after) or 0.0)
             if given.status != 200:

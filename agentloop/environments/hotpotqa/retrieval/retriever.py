@@ -78,9 +78,7 @@ def dense(corpus: Corpus, vectors: Any, embed: Callable[[str], Any], *, name: st
     import numpy as np
 
     if vectors.ndim != 2 or len(vectors) != len(corpus):
-        raise DataError(
-            f"vectors have shape {vectors.shape}: expected one row for each of {len(corpus)} passages"
-        )
+        raise DataError(f"vectors have shape {vectors.shape}: expected a row for each of {len(corpus)}")
 
     async def search(query: str, k: int) -> Sequence[Passage]:
         scores = vectors @ np.asarray(embed(query), np.float32)

@@ -122,9 +122,7 @@ def serve(
         worker.join()
     failed = [worker.exitcode for worker in started if worker.exitcode not in (0, -signal.SIGTERM)]
     if failed:
-        raise RunError(
-            f"{len(failed)} of {processes} server processes ended with {failed}: is port {port} taken?"
-        )
+        raise RunError(f"{len(failed)} of {processes} processes ended with {failed}: is port {port} taken?")
 
 
 def _work(corpus: list[Path], host: str, port: int, topk: int, cache: Path | None) -> None:

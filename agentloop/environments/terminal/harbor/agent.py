@@ -57,9 +57,7 @@ class _Ours(BaseAgent):  # type: ignore[misc]
         """Install tmux where the image has none."""
         ran = await environment.exec(GET_TMUX, user="root")
         if ran.return_code:
-            raise RuntimeError(
-                f"no tmux in the image, and none can be installed: {(ran.stdout or '')[-200:]}"
-            )
+            raise RuntimeError(f"no tmux in the image, nor to install: {(ran.stdout or '')[-200:]}")
 
 
 class StudentThenTeacher(_Ours):
@@ -90,9 +88,7 @@ class StudentThenTeacher(_Ours):
         if bool(student) == bool(prefix) and switch != 1:
             raise InputError("expected --ak student=SPEC or --ak prefix=FOLDER, one of them")
         if bool(teacher) != bool(switch) or (switch == UNIFORM and not prefix):
-            raise InputError(
-                "a teacher needs --ak switch=T, or switch=uniform and a prefix; and a switch a teacher"
-            )
+            raise InputError("expected --ak teacher=SPEC with switch=T, or with switch=uniform and a prefix")
         if mode not in (SETTLED, TIMED):
             raise InputError(f"mode={mode!r}: expected {SETTLED} or {TIMED}")
         self._student, self._teacher, self._prefix = student, teacher, prefix

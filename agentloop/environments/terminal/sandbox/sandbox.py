@@ -134,9 +134,8 @@ class Sandbox:
         place = shlex.quote(cwd)
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(
-            f"cd {place} 2>/dev/null || {{ rm -rf {place}; mkdir -p {place}; cd {place}; }}\n".encode()
-        )
+        made = f"rm -rf {place}; mkdir -p {place}; cd {place}"
+        stdin.write(f"cd {place} 2>/dev/null || {{ {made}; }}\n".encode())
         await stdin.drain()
 
     def pids(self) -> list[int]:

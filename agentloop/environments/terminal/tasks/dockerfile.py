@@ -33,6 +33,7 @@ BUILD_S = 600.0
 FORMAT = 3
 """Version of what is kept of a build; a new one builds anew."""
 MOST_LINKS = 40
+ELSEWHERE = "use the task with Harbor and a container engine"
 _HEREDOC = re.compile(r"(?<!\S)\d*<<-?(['\"]?)(?P<mark>[A-Za-z_]\w*)\1(?=[\s;&|>)]|$)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _OWNER = re.compile(r"@\d+:\d+$")
@@ -80,19 +81,15 @@ def read_steps(text: str, *, of: str) -> list[Step]:
         if word in ("RUN", "COPY") and (marks := [found["mark"] for found in _HEREDOC.finditer(rest)]):
             end = next((i for i, following in enumerate(lines) if following.strip() == marks[0]), None)
             if end is None or len(marks) > 1:
-                raise InputError(
-                    f"{of}: {word} {rest[:80]}: expected one text, and a line {marks[0]} after it"
-                )
+                raise InputError(f"{of}: {word} {rest[:80]}: expected text, and a line {marks[0]} after it")
             body = "".join(f"{following}\n" for following in lines[:end])
             del lines[: end + 1]
         if word in ("FROM", "WORKDIR", "ENV", "ARG", "COPY", "ADD", "RUN", "USER"):
             steps.append(Step(word, rest.strip(), body))
         elif word not in PASSED_OVER:
-            raise InputError(
-                f"{of}: {word} is not supported here; use the task with Harbor and a container engine"
-            )
+            raise InputError(f"{of}: {word} is not supported here; {ELSEWHERE}")
     if sum(step.word == "FROM" for step in steps) > 1 or any("--from=" in step.rest for step in steps):
-        raise InputError(f"{of}: several stages are not supported here; use Harbor and a container engine")
+        raise InputError(f"{of}: several stages are not supported here; {ELSEWHERE}")
     return steps
 
 
@@ -156,9 +153,7 @@ class _Build:
                 case "RUN":
                     await self._run(step)
                 case "USER" if self._filled(step.rest) not in ("root", "0"):
-                    raise InputError(
-                        f"{self.context}: USER {step.rest} is not supported here: tasks run as root"
-                    )
+                    raise self._refused(step, "expected root: tasks run as root")
         if self.variables:
             lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items()]
             with self._layer() as made:
@@ -166,15 +161,16 @@ class _Build:
         (self.folder / "path").write_text(self.variables.get("PATH", ""))
         (self.folder / "cwd").write_text(self.cwd)
 
+    def _refused(self, step: Step, why: str) -> InputError:
+        return InputError(f"{self.context}: {step.word} {step.rest[:80]}: {why}")
+
     def _words(self, step: Step, least: int) -> list[str]:
         try:
             words = shlex.split(step.rest)
         except ValueError:  # a quote without its partner
             words = []
         if len(words) < least:
-            raise InputError(
-                f"{self.context}: {step.word} {step.rest[:80]}: expected words, and quotes in pairs"
-            )
+            raise self._refused(step, "expected words, and quotes in pairs")
         return words
 
     def _variables(self, step: Step) -> None:
@@ -189,9 +185,7 @@ class _Build:
         words = [self._filled(word) for word in self._words(step, 2)]
         known = [_OPTION.fullmatch(word) for word in words if word.startswith("--")]
         if not all(known):
-            raise InputError(
-                f"{self.context}: {step.word} {step.rest[:80]}: its options are not supported here"
-            )
+            raise self._refused(step, "its options are not supported here")
         *sources, target = words[len(known) :]
         into = self._resolved(os.path.join(self.cwd, target))
         found = [] if step.body else [path for source in sources for path in self._found(source)]
@@ -237,10 +231,8 @@ class _Build:
             ran = await sandbox.run(f"{exports}set -e\n{command}", shell="/bin/bash", timeout_s=BUILD_S)
             if ran.code:
                 said = ran.output.decode(errors="replace").strip()[-300:]
-                raise InputError(
-                    f"{self.context}: RUN {step.rest[:80]} failed with{'' if online else 'out'} a network: "
-                    f"{said}; try --env-set network=build, or an image with what it installs (image=FOLDER)"
-                )
+                how = "try --env-set network=build, or an image with what it installs (image=FOLDER)"
+                raise self._refused(step, f"failed with{'' if online else 'out'} a network: {said}; {how}")
             await sandbox.halt()
             place = self.folder / self._name()
             await sandbox.snapshot(place)

@@ -28,7 +28,7 @@ from ..sandbox.images import give_to_sandboxes, network_layer
 from ..sandbox.launch import Layers
 from ..sandbox.limits import Limits, copies_prefix, remove_copies
 from ..sandbox.sandbox import Sandbox, SandboxFailed, open_sandbox, tail_inside
-from .dockerfile import Built
+from .dockerfile import ELSEWHERE, Built
 from .task import GradeFailed
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ _LINE = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b(?: \[\d+\])?\s
 def verifiable(start: Built, *, of: Path) -> Built:
     """The start state; InputError where a verifier would take its working folder from the task."""
     if start.cwd.split("/")[1] in PROTECTED:
-        raise InputError(
-            f"{of}: WORKDIR {start.cwd}: what an agent leaves there cannot be verified here; use the task "
-            f"with Harbor and a container engine"
-        )
+        where = f"{of}: WORKDIR {start.cwd}"
+        raise InputError(f"{where}: what an agent leaves there cannot be verified here; {ELSEWHERE}")
     return start
 
 

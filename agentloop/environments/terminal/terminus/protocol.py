@@ -157,10 +157,8 @@ def _first_object(text: str) -> tuple[str, list[str]]:
             depth -= 1
             if depth == 0 and start >= 0:
                 around = {"before": text[:start], "after": text[i + 1 :]}
-                told = [
-                    f"Extra text detected {where} JSON object" for where, t in around.items() if t.strip()
-                ]
-                return text[start : i + 1], told
+                extra = [where for where, part in around.items() if part.strip()]
+                return text[start : i + 1], [f"Extra text detected {where} JSON object" for where in extra]
     return "", ["No valid JSON object found"]
 
 
@@ -178,9 +176,8 @@ def _read_object(text: str, warnings: list[str]) -> dict[str, Any]:
         raise _Invalid("Response must be a JSON object")
     if missing := [name for name in FIELDS if name not in data]:
         raise _Invalid(f"Missing required fields: {', '.join(missing)}")
-    warnings += [
-        f"Field '{name}' should be a string" for name in FIELDS[:2] if not isinstance(data[name], str)
-    ]
+    strange = [name for name in FIELDS[:2] if not isinstance(data[name], str)]
+    warnings += [f"Field '{name}' should be a string" for name in strange]
     if not isinstance(data["commands"], list):
         raise _Invalid("Field 'commands' must be an array")
     if not isinstance(data.get("task_complete", False), bool | str):
@@ -188,9 +185,8 @@ def _read_object(text: str, warnings: list[str]) -> dict[str, Any]:
     places = {name: at.start() for name in FIELDS if (at := re.search(rf'"{name}"\s*:', content))}
     known, found = list(places), sorted(places, key=places.__getitem__)
     if found != known:
-        warnings.append(
-            f"Fields appear in wrong order. Found: {' → '.join(found)}, expected: {' → '.join(known)}"
-        )
+        told = f"Found: {' → '.join(found)}, expected: {' → '.join(known)}"
+        warnings.append(f"Fields appear in wrong order. {told}")
     return data
 
 

@@ -162,9 +162,8 @@ async def open_screen(sandbox: Sandbox, *, mode: str = SETTLED, cwd: str = "/") 
     Raises:
         SandboxFailed: there is no tmux in the image, or it does not start.
     """
-    found = await start_tmux(
-        sandbox, f"-c {shlex.quote(cwd)}", f"pipe-pane -t {SESSION} {shlex.quote(WRITE_LOG)} \\; "
-    )
+    log = f"pipe-pane -t {SESSION} {shlex.quote(WRITE_LOG)} \\; "
+    found = await start_tmux(sandbox, f"-c {shlex.quote(cwd)}", log)
     numbers = {inside_number(pid): pid for pid in sandbox.pids()}
     shell, server = (numbers.get(number, 0) for number in found)
     terminal = Terminal(shell, server, sandbox.root, f"{FOLDER}/log")

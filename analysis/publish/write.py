@@ -94,12 +94,15 @@ def _write(draft: Path, rows: Sequence[Record], about: Mapping[str, Any], result
     described = croissant(
         about, file="data/episodes.parquet", sha256=sha256(held).hexdigest(), size=len(held)
     )
-    (draft / "croissant.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    _write_json(draft / "croissant.json", described)
     (draft / "README.md").write_text(_card(about), "utf-8")
     for result in results:
-        file = draft / "evaluations" / place(result)
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        _write_json(draft / "evaluations" / place(result), result)
+
+
+def _write_json(file: Path, told: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def _schema() -> Any:

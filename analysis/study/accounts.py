@@ -143,24 +143,22 @@ def undone(folder: Path, config: StudyConfig) -> list[SweepCell | str]:
 
 def left_of(folder: Path, config: StudyConfig, *, at_once: int) -> list[Left]:
     """What is left of every stage that buys or trains something."""
-    have = {name: (folder / name / "run.json").exists() for name in ("pilot", "collection")}
-    begun = [place.name for place in (folder / "pieces").glob("*") if (place / "run.json").exists()]
 
     def parts(name: str, n: int) -> int:
-        return n - sum(part.startswith(f"{name}-") for part in begun)
+        if (folder / name / "run.json").exists():
+            return 0
+        return n - len(list((folder / "pieces").glob(f"{Path(name).name}-*/run.json")))
 
-    shown = folder / "demonstrations"
-    more = (shown / "more" / "run.json").exists()
-    planned = (folder / "plan.json").exists()
+    shown = parts("demonstrations/first", 1) + parts("demonstrations/more", config.demonstrations.parts)
+    trained = len(list((folder / "trainings").glob("*")))
+    planned, student = folder / "plan.json", folder / "work" / "students" / "pi_1"
+    played = all((folder / name / "run.json").exists() for name in ("pilot", "collection"))
     jobs = {
-        "demonstrations": (not (shown / "first" / "run.json").exists())
-        + (0 if more else parts("more", config.demonstrations.parts)),
-        "pi_1": int(not all(have.values()) and not (folder / "work" / "students" / "pi_1").exists()),
-        "pilot": 0 if have["pilot"] else parts("pilot", config.pilot.parts),
-        "trainings": 0
-        if planned
-        else max(config.trainings.count - len(list((folder / "trainings").glob("*"))), 0),
-        "collection": 0 if have["collection"] else parts("collection", config.collection.parts),
+        "demonstrations": shown,
+        "pi_1": int(not played and not student.exists()),
+        "pilot": parts("pilot", config.pilot.parts),
+        "trainings": 0 if planned.exists() else max(config.trainings.count - trained, 0),
+        "collection": parts("collection", config.collection.parts),
         "sweep": len(undone(folder, config)),
     }
     return [Left(stage, n, *expected_s(folder, config, stage), at_once) for stage, n in jobs.items()]

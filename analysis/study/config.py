@@ -1,30 +1,6 @@
 """What a study is: one TOML file, read and validated once.
 
-name = "alfworld"
-teacher = "expert"
-T_max = 50
-[demonstrations]                      # the teacher's own episodes; no GPU
-first = "train:40"                    # D_BC: trains pi_1, and is part of every training
-more = "train:40-640"                 # bought by pure BC, and by r < 1
-[pilot]                               # whole continuations of pi_1, hand-backs, demonstrations
-tasks = "train:640-700"
-[trainings]                           # small ones, on cuts of the pilot, evaluated on other tasks
-count = 16
-tasks = "train:700-900"
-[collection]                          # whole continuations of pi_1, from which every cell is cut
-tasks = "train:900-2400"
-[sweep]
-budgets = [3000, 6000, 12000]         # teacher tokens (C_i) beside D_BC and pilot; the last is the target
-arms = [{recipe = "op-short", K = [1, 3, "inf"], r = 0.5}, {recipe = ["op-success", "oec"], r = [0.5, 1.0]}]
-rivals = ["op-short K=3 r=0.5"]       # compared over `decisive_seeds`, like pure BC and the plan's choice
-[evaluation]
-splits = ["valid_seen", "valid_unseen"]
-[training]                            # changes to the training preset
-epochs = 8
-[equipment]                           # what workers have: see `analysis.study.jobs.Equipment`
-base = "models/SmolLM2-135M-Instruct"
-env = "alfworld"
-preset = "alfworld"
+Each table of the file is a record here, whose fields are its entries; benchmarks/studies has whole files.
 """
 
 from __future__ import annotations

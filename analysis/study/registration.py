@@ -262,22 +262,17 @@ def _expected_se(config: StudyConfig, trainings: Sequence[Training]) -> tuple[fl
     the seed of data and training; both fall with S.
     """
     S, A = config.sweep.decisive_seeds, config.evaluation.attempts
-    forms: dict[Any, list[Training]] = {}
-    for training in trainings:
-        forms.setdefault((training.arm.form, round(training.tokens)), []).append(training)
-    pairs = [
-        pair
-        for own in forms.values()
-        for pair in combinations(own, 2)
-        if len(pair[0].attempts) == len(pair[1].attempts)
-    ]
+
+    def form(training: Training) -> tuple[object, ...]:
+        return training.arm.form, round(training.tokens), len(training.attempts)
+
+    pairs = [pair for pair in combinations(trainings, 2) if form(pair[0]) == form(pair[1])]
     rates = [[np.array(t.successes) / np.array(t.attempts) for t in pair] for pair in pairs]
     v = float(np.mean([np.var(a - b, ddof=1) / len(a) for a, b in rates])) if rates else 0.0
     if not v:
         games = config.evaluation.games or GUESSED_GAMES
-        return GUESSED_SE * (
-            GUESSED_GAMES / games / A / S
-        ) ** 0.5, "a guess: no two small trainings of one form differ"
+        guess = GUESSED_SE * (GUESSED_GAMES / games / A / S) ** 0.5
+        return guess, "a guess: no two small trainings of one form differ"
     between = float(np.mean([(a.mean() - b.mean()) ** 2 for a, b in rates]))
     tried = float(np.mean([sum(t.attempts) for pair in pairs for t in pair]))
     games = config.evaluation.games or len(rates[0][0])

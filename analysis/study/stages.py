@@ -226,16 +226,9 @@ async def _cell(study: Study, cell: SweepCell | str) -> None:
             study.say(f"{name} is left out: {lacks}")
             return
         write_whole(told, json.dumps(data) + "\n")
-    job = Student(
-        tuple(folders),
-        seed,
-        study.folder / "work" / "cells" / name,
-        given.tasks,
-        given.attempts,
-        config.training,
-        evaluation_seed=config.seed,
-    )
-    await study.made(job, final, "sweep")
+    out = study.folder / "work" / "cells" / name
+    job = Student(tuple(folders), seed, out, given.tasks, given.attempts, config.training)
+    await study.made(replace(job, evaluation_seed=config.seed), final, "sweep")
     shutil.rmtree(study.folder / "work" / "cuts" / name, ignore_errors=True)
 
 

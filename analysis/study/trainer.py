@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Trainer:
         if self._rendering is None:
             self._rendering = Rendering(load_codec(equipment.base))
         settings = preset(equipment.preset).replace(**job.settings, seed=job.seed)
+        rule = LengthRule(settings.row_tokens, equipment.turn_tokens or None, Overflow(equipment.overflow))
         if (job.out / "settings.json").exists():
             # It has no state to go on from.
             shutil.rmtree(job.out)
@@ -50,9 +52,7 @@ class Trainer:
                 codec=self._rendering,
                 settings=settings,
                 out=job.out,
-                rule=LengthRule(
-                    settings.row_tokens, equipment.turn_tokens or None, Overflow(equipment.overflow)
-                ),
+                rule=rule,
                 only_result=True,
             )
         finally:
@@ -76,7 +76,7 @@ async def main() -> None:
         loop = asyncio.get_running_loop()
         if "equipment" in request:
             made[:] = [Trainer(Equipment(**request["equipment"]), Path(request["study"]))]
-            await loop.run_in_executor(thread, _warm)
+            await loop.run_in_executor(thread, import_module, "sft.on_runs")  # which takes seconds
             return None
         job = from_json(request["job"])
         assert isinstance(job, Train)
@@ -85,11 +85,6 @@ async def main() -> None:
     await serve(answer)
     # A training that nobody waits for has no result.
     os._exit(0)
-
-
-def _warm() -> None:
-    """Import what takes seconds."""
-    import sft.on_runs  # noqa: F401
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
         "target": target,
         "status": registered["status"],
         "cells": {"registered": len(registered["cells"]), "evaluated": len(sweep.cells), "missing": missing},
-        "references": _references(sweep),
+        "references": {name: sweep.mean([name]) for name in REFERENCES if name in sweep.rates},
         "arms": [_measured(sweep, arm, budget) for budget in budgets for arm in sweep.groups(budget)],
         "primary": _primary(sweep, registered["primary"]),
         "regret": regrets,
@@ -82,10 +82,6 @@ def verdict(folder: Path, config: StudyConfig) -> dict[str, Any]:
         .to_dict(),
     }
     return found | {"said": _said(found)}
-
-
-def _references(sweep: Sweep) -> dict[str, float]:
-    return {name: sweep.mean([name]) for name in REFERENCES if (sweep.scores["arm"] == name).any()}
 
 
 def _measured(sweep: Sweep, arm: Arm, budget: int) -> dict[str, Any]:
@@ -208,12 +204,11 @@ def _pairs(
     among: set[frozenset[Arm]] | None = None,
 ) -> float | None:
     """Fraction of pairs in the same order; a tie of either counts half."""
-    hits = []
-    for a, b in combinations(arms, 2):
-        if among is not None and frozenset((a, b)) not in among:
-            continue
-        same = np.sign(values[a] - values[b]) * np.sign(truth[a] - truth[b])
-        hits.append(0.5 + 0.5 * float(same))
+    hits = [
+        0.5 + 0.5 * float(np.sign(values[a] - values[b]) * np.sign(truth[a] - truth[b]))
+        for a, b in combinations(arms, 2)
+        if among is None or frozenset((a, b)) in among
+    ]
     return float(np.mean(hits)) if hits else None
 
 

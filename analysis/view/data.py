@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -129,9 +129,7 @@ def viewed(run: Run, *, rendered: Mapping[str, Any] | None = None) -> Viewed:
     turns["episode"] = turns["episode_id"].map(place)
     if turns["episode"].isna().any():
         lost = turns.loc[turns["episode"].isna(), "episode_id"].iloc[0]
-        raise DataError(
-            f"{run.folder} holds turns of {lost}, which is no episode of it: the run is not whole"
-        )
+        raise DataError(f"{run.folder} holds turns of {lost}, no episode of it: restore the run")
     turns = turns.sort_values(["episode", "t"], kind="stable").reset_index(drop=True)
     with reading(run.folder, then="restore it, or collect anew"):
         turns["target"] = _targets(run, turns)
@@ -146,7 +144,7 @@ def viewed(run: Run, *, rendered: Mapping[str, Any] | None = None) -> Viewed:
     index = {
         "folder": run.folder.name,
         "info": finite(
-            {name: value for name, value in run.info.items() if isinstance(value, str | int | float)}
+            {name: told for name, told in run.info.items() if isinstance(told, str | int | float)}
         ),
         "recipe": run.recipe.to_toml(),
         "success_at": run.recipe.success_at,
@@ -184,22 +182,15 @@ def _column(values: pd.Series, texts: Texts, words: bool) -> list[Any]:
 
 def _targets(run: Run, turns: pd.DataFrame) -> list[int]:
     """1 for each turn that an accepted trace trains on."""
-    taught = defaultdict[str, list[int]](list)
-    for at, episode in _where(turns, turns["author"] == "teacher"):
-        taught[episode].append(at)
+    taught = turns[turns["author"] == "teacher"].groupby("episode_id").groups
     target = [0] * len(turns)
     for trace in run.read("traces", columns=["episode_id", "messages"]).to_pylist():
         messages = read_cell(trace["messages"], "messages", trace["episode_id"])
         said = [message for message in messages if message["author"] == "teacher"]
         # A trace ends with its last target; later turns of the teacher are not in it.
-        for at, message in zip(taught[trace["episode_id"]], said, strict=False):
+        for at, message in zip(taught.get(trace["episode_id"], ()), said, strict=False):
             target[at] = int(message.get("train", False))
     return target
-
-
-def _where(turns: pd.DataFrame, chosen: pd.Series) -> Iterable[tuple[int, str]]:
-    part = turns.loc[chosen, "episode_id"]
-    return zip(part.index.tolist(), part.tolist(), strict=True)
 
 
 def _costs(run: Run, turns: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -19,15 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADS = (
-    "recipe",
-    "K",
-    "r",
-    "pilot traces",
-    "contexts",
-    "demonstrations",
-    "pass@1 (90 % band)",
-    "loss",
-    "P(best)",
+    *("recipe", "K", "r", "pilot traces", "contexts", "demonstrations"),
+    *("pass@1 (90 % band)", "loss", "P(best)"),
 )
 
 

@@ -12,7 +12,7 @@ difference is the same it is 0: there Newcombe's interval takes the place of Stu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import nan, sqrt
@@ -149,7 +149,7 @@ def compare_scores(
 ) -> Comparison:
     """`compare` for a frame of `analysis.compare.scores.read_scores`."""
     arms = list(dict.fromkeys(scores["arm"]))
-    cautions = _cautions(scores, scored)
+    cautions = [*_cautions(scores, scored)]
     used = scores[~scores["no_data"]] if scored else scores
     for arm in set(arms) - set(used["arm"]):
         raise DataError(f"every attempt of {arm} ended in an error: there is nothing to compare")
@@ -300,19 +300,16 @@ def _newcombe(of_a: tuple[float, Interval], of_b: tuple[float, Interval]) -> tup
     return d - sqrt((b - low_b) ** 2 + (high_a - a) ** 2), d + sqrt((high_b - b) ** 2 + (a - low_a) ** 2)
 
 
-def _cautions(scores: pd.DataFrame, scored: bool) -> list[str]:
-    said = []
+def _cautions(scores: pd.DataFrame, scored: bool) -> Iterator[str]:
     errors = scores.groupby("arm", sort=False)["no_data"].sum()
     if errors.sum():
         named = ", ".join(f"{arm} {int(n)}" for arm, n in errors.items() if n)
-        said.append(
-            f"Attempts that ended in an error ({named}) "
-            + ("are left out." if scored else "count as failures.")
-        )
+        counted = "are left out" if scored else "count as failures"
+        yield f"Attempts that ended in an error ({named}) {counted}."
     left = scores.groupby(["arm", "training"], sort=False)["missing"].first().groupby("arm", sort=False).sum()
     for name, n in left[left > 0].items():
         played = int((scores["arm"] == name).sum())
-        said.append(
+        yield (
             f"{name}: {n:,} of {played + n:,} attempts are missing. The same `fewsteps evaluate` plays what "
             f"it had not played; files that were lost have to be restored."
         )
@@ -320,12 +317,7 @@ def _cautions(scores: pd.DataFrame, scored: bool) -> list[str]:
         used = rows[~rows["no_data"]] if scored else rows
         tasks, shared = rows["task_id"].nunique(), len(_by_training(used, 1))
         if shared < tasks:
-            said.append(
-                f"{arm}: {tasks - shared} of {tasks} tasks were not evaluated for every training, and are "
-                f"left out."
-            )
+            lacking = f"{tasks - shared} of {tasks} tasks"
+            yield f"{arm}: {lacking} were not evaluated for every training, and are left out."
     if (scores.groupby("arm")["training"].nunique() == 1).all():
-        said.append(
-            "One training an arm: these errors do not cover what another seed of the training would change."
-        )
-    return said
+        yield "One training an arm: these errors do not cover what another seed of the training would change."

@@ -51,10 +51,7 @@ def record(run: Run, *, organization: str, now: float, version: str) -> dict[str
             "confidence_level": 0.95,
             "method": score["interval"],
         }
-    details = {
-        "tasks": str(run.info.get("tasks", "")),
-        "attempts": str(run.info.get("attempts", "")),
-        "seed": str(run.info.get("seed", "")),
+    details = {name: str(run.info.get(name, "")) for name in ("tasks", "attempts", "seed")} | {
         "T_max": str(run.recipe.T_max),
         "success_at": str(run.recipe.success_at),
         "status": str(found["status"]),
@@ -91,11 +88,7 @@ def record(run: Run, *, organization: str, now: float, version: str) -> dict[str
                     "min_score": 0,
                     "max_score": 1,
                 },
-                "score_details": {
-                    "score": score["mean"],
-                    "details": details,
-                    "uncertainty": uncertainty,
-                },
+                "score_details": {"score": score["mean"], "details": details, "uncertainty": uncertainty},
             }
         ],
     }

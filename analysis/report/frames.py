@@ -154,17 +154,9 @@ def covered(run: Run, *, seed: int = 0) -> pd.DataFrame:
 def spent(runs: dict[str, Run]) -> pd.DataFrame:
     """Frame of `spending_figure`: the teacher's tokens of each run by what became of them."""
     rows = []
-    columns = [
-        "kind",
-        "author",
-        "text",
-        "output_tokens",
-        "reasoning_tokens",
-        "prompt_tokens",
-        "cached_tokens",
-    ]
+    counts = ("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens")
     for name, run in runs.items():
-        turns = run.read("turns", columns=columns).to_pandas()
+        turns = run.read("turns", columns=["kind", "author", "text", *counts]).to_pandas()
         taught = turns[turns["author"] == "teacher"]
         output = int(taught["output_tokens"].sum())
         texts = zip(taught["text"], taught["output_tokens"], taught["reasoning_tokens"], strict=True)

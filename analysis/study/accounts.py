@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from agentloop.commands.doctor import check_gpu
 from analysis.study.cells import SweepCell, cells_of
 from analysis.study.config import PURE_BC, StudyConfig
 from occupancy.record.errors import DataError
@@ -59,8 +60,6 @@ def log_job(folder: Path, stage: str, job: str, seconds: float) -> None:
 
 def log_machine(folder: Path) -> None:
     """Append the machine that a workshop is opened on to the study's log."""
-    from agentloop.commands.doctor import check_gpu
-
     cards = check_gpu()
     told = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

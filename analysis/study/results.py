@@ -77,12 +77,9 @@ def student_name(student: Path | str, equipment: Equipment, study: Path) -> str:
 def sampling(equipment: Equipment, folder: str | Path) -> TokenSpec:
     """The policy of a student: the equipment's settings, and room on the GPU for a training."""
     settings = {**(BESIDE_OTHERS if equipment.engine == "vllm" else {}), **equipment.sampling}
-    given = [f"{name}={_text(value)}" for name, value in settings.items()]
+    texts = {name: v if isinstance(v, str) else json.dumps(v) for name, v in settings.items()}
+    given = [f"{name}={text}" for name, text in texts.items()]
     return read(TokenSpec, given, of="sampling", folder=str(folder))
-
-
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _described(job: Job, equipment: Equipment, study: Path) -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agentloop.commands.doctor import check_gpu
 from analysis.study import lines
 from analysis.study.accounts import JOBS_A_WORKER
 from analysis.study.jobs import Equipment, Job, to_json
@@ -137,8 +136,5 @@ def _cards() -> list[str]:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name.strip() for name in chosen.split(",") if name.strip()]
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False)
-    return [str(i) for i in range(sum(line.startswith("GPU ") for line in listed.stdout.splitlines()))]
+    gpus = check_gpu()
+    return [str(i) for i, _ in enumerate(gpus.found.split("; "))] if gpus.good else []

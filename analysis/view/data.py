@@ -21,34 +21,12 @@ from occupancy.record.rows import KEY
 from occupancy.runs import Run
 
 EPISODE = (
-    "episode_id",
-    "task_id",
-    "task_kind",
-    "kind",
-    "prefix_policy",
-    "policy",
-    "teacher",
-    "parent",
-    "switch_turn",
-    "K",
-    "length",
-    "R",
-    "status",
-    "error",
-    "phi",
-    "prompt",
+    *("episode_id", "task_id", "task_kind", "kind", "prefix_policy", "policy", "teacher", "parent"),
+    *("switch_turn", "K", "length", "R", "status", "error", "phi", "prompt"),
 )
 TURN = (
-    "t",
-    "author",
-    "text",
-    "observation",
-    "output_tokens",
-    "reasoning_tokens",
-    "prompt_tokens",
-    "cached_tokens",
-    "finish_reason",
-    "parse_status",
+    *("t", "author", "text", "observation", "finish_reason", "parse_status"),
+    *("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens"),
 )
 WORDS = ("author", "text", "observation", "finish_reason", "parse_status")
 """Columns of turns that are texts, kept as places in `texts`."""

@@ -34,8 +34,6 @@ LEAST_WORTH = 1e-5
 """Of pass@1: a single training that is expected to bring less than this ends the search, after ENOUGH."""
 ENOUGH = 16
 """One training seldom changes a choice that several do, so the first of these are made in any case."""
-
-
 EPISODES = 400
 """Of an evaluation, where none was seen."""
 
@@ -70,13 +68,11 @@ def next_training(
         begun: trainings made since more data were bought; None: all of them.
     """
     begun = len(trainings) if begun is None else begun
-    of_these = trainings[len(trainings) - begun :]
     later = begun < len(trainings)
     forms, fixed = (FIRST_LATER, ENOUGH) if later else (FIRST, FIRST_TRAININGS)
-    if begun < fixed and (first := _first(forms, of_these, options)):
+    first = _first(forms, trainings[len(trainings) - begun :], options)
+    if not options or (first and begun < fixed):
         return first
-    if not options:
-        return None
     by_form: dict[tuple[Arm, float], Option] = {}
     for option in options:
         by_form.setdefault((option.arm, option.budget / facts.pilot), option)
@@ -86,7 +82,7 @@ def next_training(
     best = int(falls.argmax())
     if falls[best] > LEAST_WORTH:
         return list(by_form.values())[best]
-    return _first(forms, of_these, options) if begun < ENOUGH else None
+    return first if begun < ENOUGH else None
 
 
 def next_trainings(

@@ -68,10 +68,10 @@ def drawn(
 
 def _alike(arms: Sequence[Arm], rng: np.random.Generator) -> Array:
     """[DRAWS, A] standard normal departures, the same for an arm with either choice of pilot traces."""
-    forms = {(arm.recipe, arm.K, arm.r): None for arm in arms}
-    place = {form: at for at, form in enumerate(forms)}
-    unlike = rng.standard_normal((DRAWS, len(forms)))
-    return np.asarray(unlike[:, [place[arm.recipe, arm.K, arm.r] for arm in arms]])
+    forms = [(arm.recipe, arm.K, arm.r) for arm in arms]
+    distinct = list(dict.fromkeys(forms))
+    unlike = rng.standard_normal((DRAWS, len(distinct)))
+    return np.asarray(unlike[:, [distinct.index(form) for form in forms]])
 
 
 def band(draws: Array) -> Array:

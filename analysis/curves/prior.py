@@ -75,21 +75,18 @@ class Facts:
 
 
 def _logit(count: Count | None) -> float:
-    return (
-        float("nan")
-        if count is None or not count[1]
-        else float(np.log((count[0] + 0.5) / (count[1] - count[0] + 0.5)))
-    )
+    if count is None or not count[1]:
+        return np.nan
+    return float(np.log((count[0] + 0.5) / (count[1] - count[0] + 0.5)))
 
 
 def _number(x: float | None) -> float:
-    return float("nan") if x is None else float(x)
+    return np.nan if x is None else float(x)
 
 
 def fact_vector(facts: Facts) -> Array:
     """[12] the facts as the model reads them; NaN where missing."""
-    f = facts
-    failed = float("nan")
+    f, failed = facts, np.nan
     if f.failed is not None and f.learner is not None and f.learner[1]:
         q = (f.failed[0] + 2 * f.learner[0] / f.learner[1]) / (f.failed[1] + 2) * 0.96 + 0.02
         failed = float(np.log(q / (1 - q)))
@@ -166,45 +163,6 @@ class Prior:
     def lack_of_fit(self, size: float) -> float:
         """Variance of a final arm around its features, on the logit scale."""
         return float(np.interp(np.log(size), np.log([5.0, 20.0]), self.lack))
-
-
-def _short(x: Array | tuple[float, float]) -> list[float]:
-    return [float(f"{v:.4g}") for v in np.ravel(x)]
-
-
-def _by_arm(pairs: dict[tuple[str, float, float], tuple[float, float]]) -> list[list[Any]]:
-    return [[r, "inf" if np.isinf(K) else K, share, *_short(v)] for (r, K, share), v in pairs.items()]
-
-
-def to_json(prior: Prior) -> str:
-    """The prior as JSON; covariances by lower triangle, shared ones stored once."""
-    shared: list[Array] = []
-    which: list[int] = []
-    for S in prior.covariances:
-        at = next((k for k, T in enumerate(shared) if np.array_equal(S, T)), len(shared))
-        if at == len(shared):
-            shared.append(S)
-        which.append(at)
-    low = np.tril_indices(prior.means.shape[1])
-    return json.dumps(
-        {
-            "provenance": prior.provenance,
-            "names": prior.names,
-            "log_weights": _short(prior.log_weights),
-            "means": [_short(m) for m in prior.means],
-            "covariance_of": which,
-            "covariances": [_short(S[low]) for S in shared],
-            "fact_mean": _short(prior.fact_mean),
-            "fact_sd": _short(prior.fact_sd),
-            "fact_noise": prior.fact_noise,
-            "training": prior.training,
-            "lack": list(prior.lack),
-            "offsets": _by_arm(prior.offsets),
-            "leads": _by_arm(prior.leads),
-            "bend": prior.bend,
-            "tables": list(prior.tables),
-        }
-    )
 
 
 def from_json(text: str) -> Prior:

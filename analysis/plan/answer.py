@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
 
 from analysis.curves.arms import Arm
 from analysis.plan.doubts import FARTHEST, PILOT_SHARE
@@ -14,9 +18,6 @@ from analysis.plan.pilot import LEAST_TASKS
 from analysis.plan.report import Candidate, Plan
 from occupancy.record.recipe import MEANINGS, REPLAYS, K_text
 from occupancy.record.show import fitting_table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 TRACES = {"all": "all of the pilot's traces", "success": "the pilot's successful traces"}
 FAR_BEYOND = 2.0
@@ -50,17 +51,13 @@ def sentences(plan: Plan) -> list[str]:
         _change(plan),
         _worth(plan),
         *_pool(plan),
-        *(f"{one['said']}" for one in plan.what_if),
+        *(one["said"] for one in plan.what_if),
         *_warnings(plan),
     ]
 
 
-def table(plan: Plan, *, every: bool = False) -> RenderableType:
+def table(plan: Plan, *, every: bool = False) -> Group:
     """The sentences, then the best candidate of each recipe; `every`: all candidates."""
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.text import Text
-
     rows = fitting_table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     shows = "demon-\nstrations"
     heads = ("", "recipe", "K", "r", "pilot", "contexts", shows, "pass@1", "90 %", "loss", "P(best)")
@@ -113,31 +110,32 @@ def _larger_pilot(plan: Plan) -> Iterator[str]:
     """What to do about a pilot that is too small, or too expensive for the budget."""
     if plan.status != "pilot_too_small":
         return
-    tasks, run = plan.pilot["tasks"], plan.pilot.get("folder", "RUN")
+    tasks, price, run = plan.pilot["tasks"], plan.pilot["price"], plan.pilot.get("folder", "RUN")
     if tasks < LEAST_TASKS:
         yield (
             f"Collect a larger pilot first: this one has {tasks} tasks, and nothing can be said from fewer "
             f"than {LEAST_TASKS}. `fewsteps plan {run} --design --budget {plan.budget:.10g}` says how large, "
             f"and prints the command that collects it."
         )
-        return
-    price, least = plan.pilot["price"], plan.pilot["price"] / PILOT_SHARE
-    yield (
-        f"Give a budget of at least {number(least)} (`--budget {math.ceil(least)}`): the pilot alone cost "
-        f"{number(price)}, which is {price / plan.budget:.0%} of this one. Where the pilot is sunk, do not "
-        f"charge it: `--already {run}`."
-    )
+    else:
+        yield (
+            f"Give a budget of at least {number(price / PILOT_SHARE)} (`--budget "
+            f"{math.ceil(price / PILOT_SHARE)}`): the pilot alone cost {number(price)}, which is "
+            f"{price / plan.budget:.0%} of this one. Where the pilot is sunk, do not charge it: "
+            f"`--already {run}`."
+        )
 
 
 def _less(plan: Plan) -> tuple[float, bool] | None:
     """A smaller budget to plan for, and whether learning curves are not known beyond it."""
     known = FARTHEST * plan.pilot["price"]
     enough = math.inf if plan.curve.enough is None else max(plan.curve.enough, _least(plan))
-    if not min(enough, known) > 0:  # A pilot that cost nothing.
+    if plan.status == "pilot_too_small" or not min(enough, known) > 0:  # or one that cost nothing
         return None
-    less = _rounded_up(min(enough, known))
-    found = plan.status != "pilot_too_small" and plan.budget >= WORTH_SAYING * less
-    return (less, known < enough) if found else None
+    # To two digits, upwards: what is suggested must not fall below what is accepted.
+    step = 10.0 ** (math.floor(math.log10(min(enough, known))) - 1)
+    less = math.ceil(min(enough, known) / step - 1e-9) * step
+    return (less, known < enough) if plan.budget >= WORTH_SAYING * less else None
 
 
 def _spend_less_first(plan: Plan) -> Iterator[str]:
@@ -169,12 +167,6 @@ def _least(plan: Plan) -> float:
     return plan.pilot["price"] / PILOT_SHARE if plan.pilot["charged"] else 0.0
 
 
-def _rounded_up(value: float) -> float:
-    """To two digits: what is suggested must not fall below what is accepted."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / step - 1e-9) * step
-
-
 def _without_demonstrations(plan: Plan) -> Iterator[str]:
     """Why the table has no demonstrations."""
     name = Arm("pure-bc", r=0.0).name
@@ -194,14 +186,9 @@ def _where_the_best_is(plan: Plan) -> Iterator[str]:
     """P(best) summed over what a user decides, where it is spread over many candidates."""
     if plan.recommended.p_best >= STANDS_OUT:
         return
-    headings = {
-        "recipe": ("by recipe", ""),
-        "r_tokens": ("by r", "r="),
-        "K": ("by K where it is a choice", "K="),
-    }
+    headings = ("by recipe", ""), ("by r", "r="), ("by K where it is a choice", "K=")
     told = []
-    for what, shares in plan.p_best_by().items():
-        heading, before = headings[what]
+    for (heading, before), shares in zip(headings, plan.p_best_by().values(), strict=True):
         largest = [f"{before}{name} {share:.0%}" for name, share in shares.items() if share >= SMALL]
         told += [f"{heading}: {', '.join(largest)}"] if largest else []
     yield f"No single candidate stands out. P(best) summed {'; '.join(told)}."
@@ -307,43 +294,33 @@ def _beside(plan: Plan) -> str:
 
 
 def _evidence(plan: Plan) -> str:
-    made = len(plan.trainings)
+    made, unlike = len(plan.trainings), ""
+    if plan.unlike >= 0.5:
+        rest = "the trainings alone" if made else "little"
+        unlike = f" This pilot is unlike all worlds that the prior was learnt from: levels rest on {rest}."
     if made:
-        seconds = sum(t["seconds"] for t in plan.trainings)
+        minutes = sum(t["seconds"] for t in plan.trainings) / 60
         return (
             f"Evidence: {made} small training{'s' if made > 1 else ''} on cuts of the pilot "
-            f"({seconds / 60:,.1f} minutes), and a prior over recipes.{_unlike(plan)}"
+            f"({minutes:,.1f} minutes), and a prior over recipes.{unlike}"
             f"{_beside(plan)}{_beyond_trainings(plan)}"
         )
     return (
         "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; no small training "
         "was read. An hour of small trainings on this pilot (--trainer or --train) would narrow the bands "
         "and show whether on-policy data beat demonstrations; filtered recipes they hardly tell apart."
-        f"{_unlike(plan)}"
+        f"{unlike}"
     )
-
-
-def _unlike(plan: Plan) -> str:
-    if plan.unlike < 0.5:
-        return ""
-    rest = "the trainings alone" if plan.trainings else "little"
-    return f" This pilot is unlike all worlds that the prior was learnt from: levels rest on {rest}."
 
 
 def _change(plan: Plan) -> str:
     """Budgets at which another arm is expected to be best."""
-    best = plan.recommended.arm.name
-    spans: list[tuple[str, float, float]] = []
-    for name, budget in zip(plan.curve.recipes, plan.curve.budgets, strict=True):
-        if spans and spans[-1][0] == name:
-            spans[-1] = (name, spans[-1][1], budget)
-        else:
-            spans.append((name, budget, budget))
-    other = [
-        f"{name} at {number(low)}" + (f" to {number(high)}" if high > low else "")
-        for name, low, high in spans
-        if name != best
-    ]
+    other = []
+    for name, points in groupby(zip(plan.curve.recipes, plan.curve.budgets, strict=True), itemgetter(0)):
+        budgets = [budget for _, budget in points]
+        if name != plan.recommended.arm.name:
+            to = f" to {number(budgets[-1])}" if budgets[-1] > budgets[0] else ""
+            other.append(f"{name} at {number(budgets[0])}{to}")
     if not other:
         return (
             f"The same recipe is best at every budget from {number(plan.curve.budgets[0])} to "
@@ -360,17 +337,14 @@ def _worth(plan: Plan) -> str:
     said = f"What budgets are worth (pass@1 of the best): {points}."
     if _less(plan):
         return said  # Said above.
-    least = f"{100 * curve.least_gain:g} points"
-    lowest = curve.budgets[0]
-    if curve.enough is not None and curve.enough <= lowest:
-        told = f"{said} Over all of this range the next 1,000 teacher tokens bring less than {least}"
-        enough = max(lowest, _least(plan))
-        return f"{told}: about {number(enough)} would do as well." if enough < plan.budget else f"{told}."
+    least, lowest = f"{100 * curve.least_gain:g} points", curve.budgets[0]
     if curve.enough is None:
         return f"{said} The next 1,000 teacher tokens bring more than {least} over all of this range."
-    return (
-        f"{said} Beyond about {number(curve.enough)} the next 1,000 teacher tokens bring less than {least}."
-    )
+    where, also = f"Beyond about {number(curve.enough)}", ""
+    if curve.enough <= lowest:
+        where, enough = "Over all of this range", max(lowest, _least(plan))
+        also = f": about {number(enough)} would do as well" if enough < plan.budget else ""
+    return f"{said} {where} the next 1,000 teacher tokens bring less than {least}{also}."
 
 
 def _pool(plan: Plan) -> Iterator[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.text import Text
 
 from analysis.plan.answer import WORTH_SAYING, number
 from analysis.plan.command_lines import capitals
@@ -11,16 +14,9 @@ from analysis.plan.design import ADVISED, FALL_BACK, FALL_BACK_K, Design
 from analysis.plan.doubts import FARTHEST, PILOT_SHARE
 from occupancy.record.show import fitting_table
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-
-def table(found: Design) -> RenderableType:
+def table(found: Design) -> Group:
     """The design for a person: the answer in words, the sizes compared, and what it assumes."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Group
-    from rich.text import Text
-
     unit = "money" if found.axis == "money" else "teacher tokens"
     title = f"Pilots compared, for a budget of {number(found.budget)} ({unit})"
     rows = fitting_table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

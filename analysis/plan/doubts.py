@@ -31,32 +31,28 @@ def doubts(
 ) -> tuple[str, ...]:
     """Warnings of a plan; own_price: cost of the pilot on the budget's axis; n: rollouts of each task."""
     return (
-        *_about_size(pilot, own_price * purchase.charged, purchase.budget),
-        *_about_reach(own_price, purchase.budget),
-        *_about_teacher(pilot, gain, teaches),
-        *_about_tasks(pilot, n),
+        *_about_budget(pilot, purchase, own_price),
+        *_about_policies(pilot, gain, teaches),
+        *_about_pool(pilot, n),
         *pilot.warnings,
-        *_about_failures(pilot),
-        *_about_tokens(pilot, purchase.prices),
+        *_about_records(pilot, purchase.prices),
         *_about_handbacks(gain),
     )
 
 
-def _about_size(pilot: Pilot, own_price: float, budget: float) -> Iterator[str]:
+def _about_budget(pilot: Pilot, purchase: Purchase, own_price: float) -> Iterator[str]:
+    budget, charged = purchase.budget, own_price * purchase.charged
     if len(pilot.clusters) < LEAST_TASKS:
         yield (
             f"The pilot has {len(pilot.clusters)} tasks: collect at least {LEAST_TASKS}, errors are "
             f"clustered by task."
         )
-    if own_price > PILOT_SHARE * budget:
+    if charged > PILOT_SHARE * budget:
         yield (
-            f"The pilot's own cost of {own_price:,.6g} is {own_price / budget:.0%} of the budget, and more "
+            f"The pilot's own cost of {charged:,.6g} is {charged / budget:.0%} of the budget, and more "
             f"than {PILOT_SHARE:.0%} rarely pays: name the pilot in --already if it is sunk, or raise the "
             f"budget."
         )
-
-
-def _about_reach(own_price: float, budget: float) -> Iterator[str]:
     if budget > FARTHEST * own_price > 0:
         yield (
             f"The budget is {budget / own_price:,.0f} times the pilot's cost, and learning curves are known "
@@ -65,7 +61,7 @@ def _about_reach(own_price: float, budget: float) -> Iterator[str]:
         )
 
 
-def _about_teacher(pilot: Pilot, gain: Gains, teaches: bool) -> Iterator[str]:
+def _about_policies(pilot: Pilot, gain: Gains, teaches: bool) -> Iterator[str]:
     demos = pilot.demos.R[np.isfinite(pilot.demos.R)]
     student = float(np.nanmean(pilot.rollouts.R))
     if not teaches:
@@ -95,7 +91,7 @@ def _about_teacher(pilot: Pilot, gain: Gains, teaches: bool) -> Iterator[str]:
         )
 
 
-def _about_tasks(pilot: Pilot, n: int) -> Iterator[str]:
+def _about_pool(pilot: Pilot, n: int) -> Iterator[str]:
     if n > MANY and not pilot.pool_stated:
         yield (
             f"The recommendation is spread over the pilot's own {pilot.pool} tasks, {n:,} rollouts of each: "
@@ -103,8 +99,8 @@ def _about_tasks(pilot: Pilot, n: int) -> Iterator[str]:
         )
 
 
-def _about_failures(pilot: Pilot) -> Iterator[str]:
-    rollouts = pilot.rollouts
+def _about_records(pilot: Pilot, prices: Prices | None) -> Iterator[str]:
+    rollouts, turns = pilot.rollouts, pilot.contexts.turns
     lost, failed = int(np.isnan(rollouts.R).sum()), int(np.isnan(pilot.contexts.teacher).sum())
     if lost:
         yield (
@@ -117,10 +113,6 @@ def _about_failures(pilot: Pilot) -> Iterator[str]:
             f"{failed} of {len(pilot.contexts)} continuations ended in an error, and their tokens are "
             f"charged: fix the environment if they are many."
         )
-
-
-def _about_tokens(pilot: Pilot, prices: Prices | None) -> Iterator[str]:
-    turns = pilot.contexts.turns
     free = int((turns.output == 0).sum())
     if free:
         yield (

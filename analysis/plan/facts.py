@@ -64,12 +64,6 @@ def pass_at_1(episodes: Episodes) -> tuple[float, float]:
     return float(mean), float(se)
 
 
-def from_learner(pilot: Pilot) -> float:
-    """Success of whole continuations from the student's contexts, U_inf; NaN without rewards."""
-    won = pilot.contexts.teacher
-    return float(np.nanmean(won)) if np.isfinite(won).any() else math.nan
-
-
 def accepted(pilot: Pilot) -> dict[str, float]:
     """By recipe with a filter: share of what it buys, in tokens, that it trains on; NaN if it buys none."""
     whole = costs_of_contexts(pilot, axis="inference", prices=None)[:, -1]

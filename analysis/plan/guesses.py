@@ -87,27 +87,22 @@ def from_run(folder: str | Path, guesses: Guesses) -> tuple[Guesses, dict[str, A
         raise DataError(f"{folder} holds no episode: nothing can be measured in it; leave it out")
     taught = turns[turns["author"] == "teacher"]
     data = episodes[~episodes["status"].isin(NO_DATA)]
-    played = dict(iter(data.groupby("kind")))
-    rates = {
-        "student_pass": played.get("rollout", played.get("evaluation")),
-        "teacher_pass": played.get("demo"),
-    }
-    whole = played.get("continuation") if run.recipe.K == INF else None
+    rollouts, evaluated, demos, whole = (
+        data[data["kind"] == kind] for kind in ("rollout", "evaluation", "demo", "continuation")
+    )
     found = {
         "turn_tokens": taught["output_tokens"].mean(),
         "prompt_tokens": taught["prompt_tokens"].mean(),
-        "turns": None if "demo" not in played else played["demo"]["teacher_turns"].mean(),
-        "continuation_turns": None if whole is None else whole["teacher_turns"].mean(),
-        "T_max": run.recipe.T_max,
+        "turns": demos["teacher_turns"].mean(),
+        "continuation_turns": whole["teacher_turns"].mean() if run.recipe.K == INF else math.nan,
     }
-    measured: dict[str, Any] = {
-        name: int(value) if name == "T_max" else float(value)
-        for name, value in found.items()
-        if value is not None and math.isfinite(value) and name not in guesses.sources
-    }
+    measured: dict[str, Any] = {"T_max": run.recipe.T_max}
+    measured |= {name: float(mean) for name, mean in found.items() if math.isfinite(mean)}
+    measured = {name: value for name, value in measured.items() if name not in guesses.sources}
     sources = dict.fromkeys(measured, f"measured in {folder}")
+    rates = {"student_pass": evaluated if rollouts.empty else rollouts, "teacher_pass": demos}
     for name, rows in rates.items():
-        if rows is None or name in guesses.sources:
+        if rows.empty or name in guesses.sources:
             continue
         R = rows["R"].dropna()
         won, n = int(R.ge(run.recipe.success_at).sum()), len(R)

@@ -17,15 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.plan.pilot import LEAST_TASKS, Contexts, Flags, Floats, Ints, Pilot
+from analysis.plan.pilot import Contexts, Flags, Floats, Pilot
 from occupancy.record.recipe import INF
 from occupancy.statistics.clusters import clustered_ratio, sums_by_cluster
 
-BASES = ("handback", "alive", "parent")
 ENOUGH = 0.5
 """Share of contexts with a hand-back at k = 0 from which on they are used."""
-NEARLY_ALL = 0.8
-"""Share of the tasks that need a hand-back from which on few of them are enough."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Gains:
     se: Floats
     """[M + 1] clustered by task."""
     base: str
-    """Where U_0 comes from: one of BASES."""
+    """Where U_0 comes from: handback, alive or parent."""
 
 
 def gains(pilot: Pilot, *, base: str | None = None, weights: Floats | None = None) -> Gains:
@@ -56,8 +53,8 @@ def gains(pilot: Pilot, *, base: str | None = None, weights: Floats | None = Non
     """
     contexts = pilot.contexts
     base = base or best_base(pilot)
-    start = {"handback": contexts.student, "parent": contexts.parent}.get(base)
-    start = _alive(pilot) if start is None else start
+    known_starts = {"handback": contexts.student, "parent": contexts.parent}
+    start = known_starts[base] if base in known_starts else _alive(pilot)
     full, done = contexts.teacher, _done(contexts)
     won = np.where(done, full[:, None], np.column_stack([contexts.handback, full]))
     known = np.isfinite(won) & np.isfinite(start)[:, None]
@@ -79,25 +76,6 @@ def gains(pilot: Pilot, *, base: str | None = None, weights: Floats | None = Non
 def best_base(pilot: Pilot) -> str:
     """Hand-backs at k = 0 where most contexts have one, else the rollouts alive at the same turn."""
     return "handback" if np.isfinite(pilot.contexts.student).mean() >= ENOUGH else "alive"
-
-
-def tasks_measured(pilot: Pilot) -> tuple[Ints, Ints]:
-    """[M + 1] tasks where the teacher needed more than K turns, and those of them with a hand-back at K."""
-    contexts = pilot.contexts
-    needed = ~_done(contexts) & np.isfinite(contexts.teacher)[:, None]
-    have = needed[:, :-1] & np.isfinite(contexts.handback)
-    have = np.column_stack([have, needed[:, -1]])
-    wanted, measured = (
-        sums_by_cluster(part, cluster=contexts.cluster, n_clusters=len(pilot.clusters)).astype(bool).sum(0)
-        for part in (needed.astype(float), have.astype(float))
-    )
-    return wanted, measured
-
-
-def told(pilot: Pilot) -> Flags:
-    """[M + 1] depths whose gain is of enough tasks: LEAST_TASKS, or nearly all where fewer need it."""
-    wanted, measured = tasks_measured(pilot)
-    return np.asarray((measured >= LEAST_TASKS) | (measured >= NEARLY_ALL * wanted))
 
 
 def _done(contexts: Contexts) -> Flags:

@@ -96,24 +96,16 @@ def evidence(answer: Any, *, own_tasks: frozenset[str], like: Run, trainer: str)
     """Rows of `evaluations` of what a trainer returned; DataError where it cannot be believed."""
     said = f"the trainer {trainer} returned"
     if isinstance(answer, str | Path):
-        rows = _evaluation(Path(answer), like, said)
+        rows = _evaluation(Path(answer), like=like, said=said)
     elif isinstance(answer, Mapping):
         rows = [
-            {
-                "task_id": str(task),
-                "cluster_id": str(task),
-                "attempt": at,
-                "score": score,
-                "status": "finished",
-            }
-            for task, scores in answer.items()
+            {"task_id": task, "cluster_id": task, "attempt": at, "score": score, "status": "finished"}
+            for task, scores in zip(map(str, answer), answer.values(), strict=True)
             for at, score in enumerate(_scores(task, scores, said))
         ]
     else:
-        raise DataError(
-            f"{said} a {type(answer).__name__}: expected the folder of an evaluation or {{task_id: "
-            f"[rewards]}}"
-        )
+        what = f"a {type(answer).__name__}"
+        raise DataError(f"{said} {what}: expected the folder of an evaluation or {{task_id: [rewards]}}")
     return believed(rows, own_tasks=own_tasks, said=said)
 
 
@@ -121,10 +113,7 @@ def believed(rows: list[dict[str, Any]], *, own_tasks: frozenset[str], said: str
     """Rows of `evaluations` with rewards as floats; DataError where they are no evidence."""
     for row in rows:
         score = row["score"]
-        if isinstance(score, bool | np.bool_):
-            row["score"] = score = float(score)
-        number = isinstance(score, int | float | np.integer | np.floating)
-        if not number or not 0 <= score <= 1:
+        if not isinstance(score, int | float | np.integer | np.floating | np.bool_) or not 0 <= score <= 1:
             raise DataError(
                 f"{said} the reward {score!r} for task {row['task_id']!r}: expected numbers from 0 to 1"
             )
@@ -135,8 +124,7 @@ def believed(rows: list[dict[str, Any]], *, own_tasks: frozenset[str], said: str
             f"{said} rewards of {len(tasks)} tasks: expected at least 2, and better 100 or more; errors are "
             f"clustered by task"
         )
-    shared = sorted({row["task_id"] for row in rows} & own_tasks | tasks & own_tasks)
-    if shared:
+    if shared := sorted((tasks | {row["task_id"] for row in rows}) & own_tasks):
         raise DataError(
             f"{said} rewards on {len(shared)} tasks that the student was trained on (first: {shared[0]!r}): "
             f"evaluate on others"
@@ -150,23 +138,19 @@ def _scores(task: Any, scores: Any, said: str) -> Sequence[Any]:
     return list(scores)
 
 
-def _evaluation(folder: Path, like: Run, said: str) -> list[dict[str, Any]]:
+def _evaluation(folder: Path, *, like: Run, said: str) -> list[dict[str, Any]]:
     run = open_run(folder)
-    if folder.resolve() == like.folder.resolve() or "cut" in run.info:
-        raise DataError(
-            f"{said} {folder}, the pilot itself or a cut of it: expected the folder of an evaluation"
-        )
     rows = run.read("evaluations").to_pylist()
-    if not rows:
-        raise DataError(
-            f"{said} {folder}, which holds no evaluation: expected the --out of `fewsteps evaluate`"
-        )
-    environment = run.info.get("environment")
-    if environment is not None and environment != like.info.get("environment"):
-        raise DataError(
-            f"{said} {folder}, an evaluation in {environment!r}: the pilot is of "
-            f"{like.info.get('environment')!r}; evaluate there"
-        )
+    here, there = (each.info.get("environment") for each in (run, like))
+    wrong = ""
+    if folder.resolve() == like.folder.resolve() or "cut" in run.info:
+        wrong = "the pilot itself or a cut of it: expected the folder of an evaluation"
+    elif not rows:
+        wrong = "which holds no evaluation: expected the --out of `fewsteps evaluate`"
+    elif here not in (None, there):
+        wrong = f"an evaluation in {here!r}: the pilot is of {there!r}; evaluate there"
+    if wrong:
+        raise DataError(f"{said} {folder}, {wrong}")
     return [
         {k: v for k, v in row.items() if k != "training_id"} for row in rows if row["status"] not in NO_DATA
     ]

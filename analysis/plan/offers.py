@@ -62,11 +62,11 @@ class Offer:
     """Rollouts of each task; demonstrations of each task for pure BC."""
     tasks: int
     r_tasks: float
-    inference: float
+    cost_inference: float
     """C_i of what is bought."""
-    training: float
+    cost_training: float
     """C_tr."""
-    money: float | None
+    cost_money: float | None
     target_tokens: float
     sequence_tokens: float
     why_not: str = ""
@@ -162,9 +162,9 @@ def _offer(pilot: Pilot, purchase: Purchase, arm: Arm, prices: _Prices) -> Offer
         n=n,
         tasks=tasks,
         r_tasks=tasks / max(tasks + bc_tasks, 1) if arm.r else 0.0,
-        inference=bought["inference"],
-        training=bought["training"],
-        money=bought.get("money"),
+        cost_inference=bought["inference"],
+        cost_training=bought["training"],
+        cost_money=bought.get("money"),
         target_tokens=bought["training"] * _target_ratio(pilot),
         sequence_tokens=float(rows),
         why_not=next((reason for holds, reason in reasons if holds), ""),

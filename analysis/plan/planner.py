@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from analysis.curves.evidence import Training, distinguishable
 from analysis.plan.already import paid_for
 from analysis.plan.costs import Prices, costs, pilot_price
 from analysis.plan.doubts import MANY, PILOT_SHARE, doubts
-from analysis.plan.facts import accepted, facts_of, from_learner, pass_at_1
+from analysis.plan.facts import accepted, facts_of, pass_at_1
 from analysis.plan.handback import Gains, gains
 from analysis.plan.offers import Offer, Purchase, offers
 from analysis.plan.pilot import LEAST_TASKS, Floats, Pilot
@@ -134,7 +134,7 @@ def measured(
     arms = arms_of(pilot.recipe.T_max, mixed=mixed)
     offered = [offer for offer in offers(pilot, purchase, arms) if not offer.why_not]
     arms = [offer.arm for offer in offered]
-    tokens = float(np.median([offer.inference for offer in offered] or [1.0]))
+    tokens = float(np.median([offer.cost_inference for offer in offered] or [1.0]))
     facts = facts_of(pilot, sunk=purchase.beside_tokens)
     return train_more([], bench, effort, facts=facts, arms=arms, tokens=tokens, progress=progress)
 
@@ -162,7 +162,7 @@ def plan_pilot(
             f"({every[0].why_not}); the pilot cost {own_price:,.6g}: give more, or name the pilot in "
             f"--already"
         )
-    tokens = np.array([offer.inference for offer in offered])
+    tokens = np.array([offer.cost_inference for offer in offered])
     arms = [offer.arm for offer in offered]
     post = posterior(trainings, facts)
     believed = drawn(post, arms, _budgets(tokens), pilot=facts.pilot, seed=seed)
@@ -241,27 +241,18 @@ def _teaches(pilot: Pilot, gain: Gains) -> bool:
 
 def _candidate(pilot: Pilot, offer: Offer, value: Floats) -> Candidate:
     """value: [5] mean, band, P(best) and regret."""
-    recipe = offer.arm.recipe_of(pilot.recipe, n=offer.n)
+    arm, recipe = offer.arm, offer.arm.recipe_of(pilot.recipe, n=offer.n)
+    bought = {f.name for f in fields(Offer)} & {f.name for f in fields(Candidate)}
+    expected = ("pass_at_1", "low", "high", "p_best", "regret")
     return Candidate(
-        recipe=offer.arm.recipe,
+        recipe=arm.recipe,
         recipe_hash=recipe.hash,
         K=recipe.K,
-        n=offer.n,
-        tasks=offer.tasks,
-        r_tokens=offer.arm.r,
-        r_tasks=offer.r_tasks,
-        pilot_traces=offer.arm.pilot_traces,
-        **dict(
-            zip(("pass_at_1", "low", "high", "p_best", "regret"), np.round(value, 6).tolist(), strict=True)
-        ),
-        contexts=offer.contexts,
-        demos=offer.demos,
-        cost_inference=offer.inference,
-        cost_training=offer.training,
-        cost_money=offer.money,
-        target_tokens=offer.target_tokens,
-        sequence_tokens=offer.sequence_tokens,
-        context=offer.arm.context,
+        r_tokens=arm.r,
+        pilot_traces=arm.pilot_traces,
+        context=arm.context,
+        **{name: getattr(offer, name) for name in bought},
+        **dict(zip(expected, np.round(value, 6).tolist(), strict=True)),
     )
 
 
@@ -344,6 +335,6 @@ def _about(pilot: Pilot, purchase: Purchase, own_price: float) -> dict[str, Any]
         "statuses": pilot.statuses,
         "J_student": pass_at_1(pilot.rollouts)[0],
         "J_teacher": pass_at_1(pilot.demos)[0],
-        "from_learner": from_learner(pilot),
+        "from_learner": float(np.nanmean(pilot.contexts.teacher)),
         "accepted": accepted(pilot),
     }

@@ -25,17 +25,8 @@ def plan_file(plan: Plan, pilot: str | Path) -> PlanFile:
         share = (1 - best.r_tokens) * left
         parts.append(Part("demonstrations", "pure-bc", math.inf, n, math.ceil(best.demos / n), share))
     if best.contexts:
-        parts.append(
-            Part(
-                "continuations",
-                best.recipe,
-                best.K,
-                best.n,
-                best.tasks,
-                best.r_tokens * left,
-                best.context,
-            )
-        )
+        share = best.r_tokens * left
+        parts.append(Part("continuations", best.recipe, best.K, best.n, best.tasks, share, best.context))
     run = open_run(pilot)
     environment, env_set = environment_of(run.info)
     at = run.info.get("made_with", {})
@@ -82,19 +73,18 @@ def write_plan(plan: Plan, pilot: str | Path, file: str | Path) -> Path:
 
 def commands(file: str | Path, plan: PlanFile) -> tuple[str, ...]:
     """The command lines that carry a plan out, in order; capitals are for the user to fill in."""
-    names = [part.name for part in plan.parts]
     lines: list[str] = []
-    runs: list[str] = []
-    student = ""
-    for name in names:
-        if name == "continuations" and plan.r_tokens < 1:
-            lines.append(
-                f"fewsteps train --plan {file} {' '.join(runs)} --base PI_0 --preset PRESET --out PI_1"
-            )
+    runs, student = "", ""
+
+    def train(out: str) -> str:
+        return f"fewsteps train --plan {file}{runs} --base PI_0 --preset PRESET --out {out}"
+
+    for part in plan.parts:
+        if part.name == "continuations" and plan.r_tokens < 1:
+            lines.append(train("PI_1"))
             student = " --student PI_1"
-        runs.append(name.upper())
-        out = f"serve {name.upper()}" if plan.environment == HARNESS else "collect"
-        place = "" if plan.environment == HARNESS else f" --out {name.upper()}"
-        lines.append(f"fewsteps {out} --plan {file} --part {name}{student}{place}")
-    lines.append(f"fewsteps train --plan {file} {' '.join(runs)} --base PI_0 --preset PRESET --out FINAL")
-    return tuple(lines)
+        run = part.name.upper()
+        runs += f" {run}"
+        given, harness = f"--plan {file} --part {part.name}{student}", plan.environment == HARNESS
+        lines.append(f"fewsteps serve {run} {given}" if harness else f"fewsteps collect {given} --out {run}")
+    return (*lines, train("FINAL"))

@@ -17,6 +17,7 @@ from analysis.curves.arms import FILTERED
 from analysis.plan.costs import costs_of_contexts
 from analysis.plan.handback import gains
 from analysis.plan.pilot import Floats, Pilot
+from occupancy.record.recipe import K_text
 from occupancy.statistics.clusters import clustered_ratio
 
 LAWS = ("trajectory", "pooled", "task_pooled", "op-success", "op-critical", "oec", "op-failed")
@@ -56,8 +57,8 @@ def other_laws(pilot: Pilot) -> tuple[dict[str, Any], ...]:
     cost_training: tokens of one kept context with its whole continuation, rejected ones charged to the first;
     gain: G(K) at what is kept, by K.
     """
-    rows = [_row(pilot, law) for law in LAWS]
-    return (*rows, *({"law": law, "identified": False, "note": why} for law, why in NOT_IDENTIFIED.items()))
+    unknown = ({"law": law, "identified": False, "note": why} for law, why in NOT_IDENTIFIED.items())
+    return (*(_row(pilot, law) for law in LAWS), *unknown)
 
 
 def _row(pilot: Pilot, law: str) -> dict[str, Any]:
@@ -81,8 +82,8 @@ def _row(pilot: Pilot, law: str) -> dict[str, Any]:
         "cost_inference_se": spent_se,
         "cost_training": trained,
         "cost_training_se": trained_se,
-        "K": ["inf" if np.isinf(K) else int(K) for K in found.K],
-        "gain": [float(g) for g in found.mean],
-        "gain_se": [float(g) for g in found.se],
+        "K": [K_text(K) for K in found.K],
+        "gain": found.mean.tolist(),
+        "gain_se": found.se.tolist(),
         "convention": f"contexts weighted by law, tasks are clusters, U_0 from {found.base}",
     }

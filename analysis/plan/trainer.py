@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -75,6 +75,8 @@ class Bench:
     """Of the trainer: trainings of other trainers are not read."""
     beside: tuple[Path, ...] = ()
     """Runs that every student is trained on too, as D_BC."""
+    _supply: dict[str, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By recipe's hash: teacher tokens of demonstrations, and of continuations, that cuts can hold."""
 
     @cached_property
     def beside_tokens(self) -> int:
@@ -83,7 +85,7 @@ class Bench:
 
     @cached_property
     def _recorded(self) -> list[str]:
-        return [open_run(run).recorded for run in self.beside]
+        return sorted(open_run(run).recorded for run in self.beside)
 
     @cached_property
     def whole(self) -> Whole:
@@ -120,10 +122,6 @@ class Bench:
         if arm.r in (0.0, 1.0):
             return float(continued if arm.r else demos)
         return min(continued / arm.r, demos / (1 - arm.r))
-
-    @cached_property
-    def _supply(self) -> dict[str, tuple[int, int]]:
-        return {}
 
     def is_empty(self, option: Option) -> bool:
         """Whether the cut is too small for a single episode."""
@@ -165,14 +163,15 @@ class Bench:
         """What the trainer returns for each, or the error that it raises, as they come."""
 
         def ask(option: Option) -> tuple[Option, Any, float]:
-            began = time.monotonic()
-            what = f"the trainer {self.name} on {option.arm.name} ({cells[option].folder}; trainings before "
+            began, cell = time.monotonic(), cells[option].folder
+            what = f"the trainer {self.name} on {option.arm.name} ({cell}; trainings before are kept)"
+            answer: Any
             try:
-                with boundary(RunError, f"{what}are kept)"):
-                    answer = self.trainer([cells[option].folder.resolve(), *self.beside], option.seed)
-                    return option, answer, time.monotonic() - began
+                with boundary(RunError, what):
+                    answer = self.trainer([cell.resolve(), *self.beside], option.seed)
             except FewstepsError as error:
-                return option, error, time.monotonic() - began
+                answer = error
+            return option, answer, time.monotonic() - began
 
         if len(cells) == 1:
             yield from map(ask, cells)
@@ -184,8 +183,14 @@ class Bench:
     def _keep(self, key: str, option: Option, cell: Run, answer: Any, seconds: float) -> Training:
         if isinstance(answer, FewstepsError):
             raise answer
+        evaluation = str(answer) if isinstance(answer, str | Path) else None
         seen = own_tasks(self.run, *map(open_run, self.beside))
         rows = evidence(answer, own_tasks=seen, like=self.run, trainer=self.name)
+        if evaluation and evaluation in [r["data"].get("evaluation") for r in small_trainings(self.run)]:
+            raise DataError(
+                f"the trainer {self.name} returned {evaluation} for an earlier training too: expected a new "
+                f"folder for each training"
+            )
         made = cell.info["cut"]
         told = {
             "arm": option.arm.to_dict(),
@@ -194,11 +199,10 @@ class Bench:
             "sunk_tokens": self.beside_tokens,
             "seed": option.seed,
             "cell": str(cell.folder.relative_to(self.run.folder)),
-            "evaluation": str(answer) if isinstance(answer, str | Path) else None,
+            "evaluation": evaluation,
             "seconds": seconds,
             "pilot": of_pilot(self.run),
         }
-        self._refuse_same_folder(told["evaluation"])
         tokens = sum(cell.column("traces", "C_tr"))
         row = {
             "training_id": key,
@@ -217,7 +221,10 @@ class Bench:
         folder = self.run.folder / "trainings" / "cells" / self._key(option)
         if not folder.exists():
             with whole_folder(folder) as draft:
-                self._write_cell(option, draft)
+                if option.arm.recipe == "pilot":
+                    own_traces(self.whole, draft, success=option.arm.pilot_traces == "success")
+                else:
+                    cut(self.whole, self._cell_of(option), draft)
         return open_run(folder)
 
     def _key(self, option: Option, trainer: str = "") -> str:
@@ -231,22 +238,8 @@ class Bench:
             "trainer": trainer,
         }
         if trainer and self.beside:
-            content["beside"] = sorted(self._recorded)
+            content["beside"] = self._recorded
         return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-    def _write_cell(self, option: Option, folder: Path) -> None:
-        if option.arm.recipe == "pilot":
-            own_traces(self.whole, folder, success=option.arm.pilot_traces == "success")
-            return
-        cut(self.whole, self._cell_of(option), folder)
-
-    def _refuse_same_folder(self, folder: str | None) -> None:
-        made = [row["data"].get("evaluation") for row in small_trainings(self.run)]
-        if folder is not None and folder in made:
-            raise DataError(
-                f"the trainer {self.name} returned {folder} for an earlier training too: expected a new "
-                f"folder for each training"
-            )
 
 
 def kept_of(run: Run, *, trainer: str | None = None, progress: Progress) -> list[Training]:

@@ -25,7 +25,7 @@ from analysis.plan.guesses import Guesses
 from analysis.plan.offers import Purchase
 from analysis.plan.pilot import Pilot
 from analysis.plan.read import read_pilot
-from analysis.plan.report import Candidate, Plan
+from analysis.plan.report import Plan
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.prices import read_prices
 from occupancy.record.recipe import K_text
@@ -110,29 +110,21 @@ def _moved(question: str, found: Plan, other: Plan) -> Answer:
     before, after = found.recommended, other.recommended
     costs = ("cost_inference", "cost_training", "cost_money")
     moves = {name: _difference(getattr(before, name), getattr(after, name)) for name in ("pass_at_1", *costs)}
-    same = before.arm.name == after.arm.name
+    same = before.arm.name == after.arm.name and found.status == other.status
+    names = {"pass_at_1": "pass@1", "cost_inference": "teacher tokens", "cost_money": "money"}
+    changed = [f"{said} {moves[name]:+,.3g}" for name, said in names.items() if moves[name]]
+    change = f" ({', '.join(changed)})" if changed else ""
+    status = "" if other.status == "ranked" else f" ({other.status})"
     return {
         "what_if": question,
         "status": other.status,
         "recommended": {"recipe": after.recipe, "K": K_text(after.K), "r_tokens": after.r_tokens}
         | {name: getattr(after, name) for name in ("contexts", "demos", "pass_at_1", *costs)},
-        "recommendation_moves": not same or found.status != other.status,
+        "recommendation_moves": not same,
         "moves": moves,
-        "said": f"With {question}: {_buys(other)}" + _told(moves, same=same and found.status == other.status),
+        "said": f"With {question}: {after.arm.name}{status}, {'as asked' if same else 'instead'}{change}.",
         "warnings": list(other.warnings),
     }
-
-
-def _buys(plan: Plan) -> str:
-    best: Candidate = plan.recommended
-    name = best.arm.name
-    return name if plan.status == "ranked" else f"{name} ({plan.status})"
-
-
-def _told(moves: dict[str, float | None], *, same: bool) -> str:
-    names = {"pass_at_1": "pass@1", "cost_inference": "teacher tokens", "cost_money": "money"}
-    changed = [f"{names[name]} {change:+,.3g}" for name, change in moves.items() if name in names and change]
-    return (", as asked" if same else ", instead") + (f" ({', '.join(changed)})." if changed else ".")
 
 
 def _difference(before: float | None, after: float | None) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.plan.commands import add_trainings, bench_of, effort_of
@@ -58,9 +60,6 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _spend(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from dataclasses import replace
-    from pathlib import Path
-
     from agentloop.run.plan_file import read_plan
     from analysis.curves.arms import Arm
     from analysis.plan.already import paid_for
@@ -113,8 +112,6 @@ def _spend(arguments: argparse.Namespace) -> int:
 
 def _at(plan: PlanFile, arguments: argparse.Namespace) -> PlanFile:
     """The plan with its policies under the addresses that were given."""
-    from dataclasses import replace
-
     from agentloop.policies.chat_spec import identity
 
     for role in ("teacher", "student"):

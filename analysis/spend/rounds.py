@@ -35,7 +35,7 @@ from analysis.curves.prior import Facts
 from analysis.plan.facts import facts_of
 from analysis.plan.kept import evidence, own_tasks
 from analysis.plan.offers import Purchase, offers
-from analysis.plan.pilot import Floats, Pilot
+from analysis.plan.pilot import Pilot
 from analysis.plan.pool import with_pool
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.trainer import Bench, Effort, Progress, Trainer, train_more
@@ -205,17 +205,18 @@ def _decide(rounds: Rounds, runs: Sequence[Run]) -> State:
 
 
 def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence[Training]) -> State:
-    tokens = np.full(len(arms), rounds.left)
-    budgets = [rounds.left / 2, rounds.left]
     believed = posterior(trained, facts)
-    J = drawn(believed, arms, budgets, pilot=facts.pilot, seed=rounds.seed).at(tokens)
+    draws = drawn(believed, arms, [rounds.left / 2, rounds.left], pilot=facts.pilot, seed=rounds.seed)
+    J = draws.at([rounds.left] * len(arms))
     mean = J.mean(0)
     best = int(mean.argmax())
     low, high = band(J[:, [best]])[:, 0].tolist()
-    rivals = _rivals(arms, mean, best)
-    planned = rounds.planned
-    other = planned is not None and planned.name != arms[best].name
-    told = f" (the plan recommended {planned.name})" if planned and other else ""
+    best_of: dict[str, int] = {}
+    for at in np.argsort(-mean):
+        best_of.setdefault(arms[at].recipe, int(at))
+    rivals = [at for recipe, at in best_of.items() if recipe != arms[best].recipe]
+    planned = arms[best].name if rounds.planned is None else rounds.planned.name
+    told = "" if planned == arms[best].name else f" (the plan recommended {planned})"
     weight = np.exp((mean - mean.max()) / NEAR_BEST)
     demonstrations = float(weight @ [1 - arm.r for arm in arms] / weight.sum())
     sure = float(min((J[:, best] > J[:, other]).mean() for other in rivals)) if rivals else 1.0
@@ -237,15 +238,6 @@ def _choice(rounds: Rounds, facts: Facts, arms: Sequence[Arm], trained: Sequence
         f"{high:.3f}); it beats the best of every other recipe with probability {sure:.0%} or more; "
         f"trainings: {len(trained)}",
     }
-
-
-def _rivals(arms: Sequence[Arm], mean: Floats, best: int) -> list[int]:
-    """The best arm of every other recipe."""
-    found: dict[str, int] = {}
-    for at in np.argsort(-mean):
-        if arms[at].recipe != arms[best].recipe:
-            found.setdefault(arms[at].recipe, int(at))
-    return list(found.values())
 
 
 def _first_purchase(rounds: Rounds) -> State:
@@ -273,8 +265,8 @@ def _second_purchase(rounds: Rounds, decision: State) -> State:
 def _keep_open(rounds: Rounds, step: str, tokens: float, demos: float) -> State:
     """Buy a share `demos` of the tokens as demonstrations, the rest as whole continuations."""
     shown, continued = PURCHASES[step]
-    price = _bought(rounds, rounds.demonstrations, demos * tokens, shown, [])
-    price += _bought(rounds, rounds.pilot.recipe, (1 - demos) * tokens, continued, [])
+    price = _bought(rounds, rounds.demonstrations, demos * tokens, shown)
+    price += _bought(rounds, rounds.pilot.recipe, (1 - demos) * tokens, continued)
     return _purchase(rounds, step, price)
 
 
@@ -286,7 +278,9 @@ def _purchase(rounds: Rounds, step: str, price: float, of: str = "") -> State:
     return {"price": price, "folders": list(PURCHASES[step]), "said": f"{said}{of}"}
 
 
-def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrations: list[Path]) -> float:
+def _bought(
+    rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrations: Sequence[Path] = ()
+) -> float:
     """Buy into OUT/name; returns what it cost, which is never more than the budget."""
     if budget < max(DUST * rounds.left, 1.0):
         return 0.0
@@ -295,7 +289,8 @@ def _bought(rounds: Rounds, recipe: Recipe, budget: float, name: str, demonstrat
     rounds.progress(f"spend: {name}: {recipe.name}{K} for at most {budget:,.0f} teacher tokens")
     charged(folder)  # Refuses what was begun and is damaged.
     with suppress(BudgetStopped), boundary(RunError, f"the buyer for {name} ({folder}; purchases are kept)"):
-        rounds.buy(recipe, math.floor(budget), rounds.seed + 1 + names.index(name), folder, demonstrations)
+        seed = rounds.seed + 1 + names.index(name)
+        rounds.buy(recipe, math.floor(budget), seed, folder, list(demonstrations))
     price = charged(folder)
     if price:
         _refuse_other(rounds, recipe, open_run(folder))
@@ -353,7 +348,7 @@ def _rest(rounds: Rounds, state: State) -> float:
 
 def _buy_demonstrations(rounds: Rounds, state: State) -> State:
     budget = (1 - winner(state).r) * _rest(rounds, state)
-    return _purchase(rounds, "demonstrations", _bought(rounds, rounds.demonstrations, budget, "demos", []))
+    return _purchase(rounds, "demonstrations", _bought(rounds, rounds.demonstrations, budget, "demos"))
 
 
 def _buy_continuations(rounds: Rounds, state: State) -> State:

@@ -218,8 +218,8 @@ def _predictions(
                 "over_bc": float(lead[:, a].mean()),
                 "over_bc_low": float(lead_low[a]),
                 "over_bc_high": float(lead_high[a]),
-                "C_i": float(each[a].inference),
-                "C_tr": float(each[a].training),
+                "C_i": float(each[a].cost_inference),
+                "C_tr": float(each[a].cost_training),
             }
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from occupancy.record.show import add_json, progress, show, table
@@ -54,20 +53,21 @@ def _validate(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from analysis.validate.figures import save_figures
     from analysis.validate.judge import Effort, judge_worlds, worlds_to_judge
-    from analysis.validate.planner import planned
-    from analysis.validate.rounds import in_rounds
+    from analysis.validate.product import in_rounds, planned
     from analysis.validate.summary import frames, summary
-    from occupancy.record.errors import InputError
+    from occupancy.record.drafts import new_folder
 
-    folder = Path(arguments.out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out {folder} is not an empty folder: name a new one")
-    workers = arguments.workers or os.cpu_count() or 1
-    effort = Effort(trained=arguments.trained, rounds=arguments.rounds, text=arguments.contexts == "text")
+    folder = new_folder(arguments.out, or_empty=True)
+    effort = Effort(trained=arguments.trained, text=arguments.contexts == "text")
     worlds = worlds_to_judge(arguments.worlds, arguments.seeds, seed=arguments.seed)
     with progress("worlds") as advance:
         judged = judge_worlds(
-            worlds, planner=planned, effort=effort, buyer=in_rounds, workers=workers, progress=advance
+            worlds,
+            planner=planned,
+            effort=effort,
+            buyer=in_rounds if arguments.rounds else None,
+            workers=arguments.workers or os.cpu_count() or 1,
+            progress=advance,
         )
     options, plans = frames(*judged)
     found = summary(options, plans)

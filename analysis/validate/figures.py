@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from analysis.figures.results import calibration_figure
 from occupancy.record.drawing import COLOURS, panels, save, styled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NOT_DRAWN = ("planner, pilot not charged", "op-short K=2 r=0.5", "op-short K=5 r=0.5")
 """Rules that the tables have, and that would crowd the bars."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
@@ -83,8 +84,6 @@ class Effort:
     """Pipelines of every arm where students train by gradient steps: a thousand times as slow."""
     trained: bool = False
     """The planner may train students on the pilot."""
-    rounds: bool = False
-    """The budget is also bought in rounds."""
     text: bool = False
     """Pilots record whole histories, as text does: no context recurs and states have no ids."""
 
@@ -107,14 +106,21 @@ def judge_worlds(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of options and of plans of all worlds, in their order whatever the number of workers."""
+    """Rows of options and of plans of all worlds, in their order whatever the number of workers.
+
+    buyer: buys the budget in rounds too.
+    """
     options: list[Row] = []
     plans: list[Row] = []
     one = partial(judge, planner=planner, effort=effort, buyer=buyer)
-    for done, (new_options, new_plans) in enumerate(_each(one, worlds, workers), 1):
-        options += new_options
-        plans += new_plans
-        progress(done, len(worlds))
+    with ExitStack() as stack:
+        each: Callable[..., Iterator[tuple[list[Row], list[Row]]]] = map
+        if workers > 1:
+            each = stack.enter_context(ProcessPoolExecutor(workers, mp_context=get_context("spawn"))).map
+        for done, (new_options, new_plans) in enumerate(each(one, enumerate(worlds)), 1):
+            options += new_options
+            plans += new_plans
+            progress(done, len(worlds))
     return options, plans
 
 
@@ -147,22 +153,11 @@ def judge(
             plans.append(at | decision | {"shuffled_status": control.status})
             play = _Played(world, owned, whole=whole, left=whole - price, effort=effort)
             options += (at | row for row in _rows(play, found, seed=number))
-            if effort.rounds and buyer is not None:
-                outcome = buyer(world, pilot, whole, number, Path(folder) / f"rounds-{multiple}")
-                options.append(at | {"role": "rounds"} | _row_of(outcome, whole))
+            if buyer is not None:
+                guess, J, spent = buyer(world, pilot, whole, number, Path(folder) / f"rounds-{multiple}")
+                row = _told(guess.arm, whole) | {"J": J, "se": 0.0, "C_i": spent, "note": ""}
+                options.append(at | {"role": "rounds"} | row | _predicted(guess))
     return options, plans
-
-
-def _each(
-    one: Callable[[tuple[int, tuple[str, World]]], tuple[list[Row], list[Row]]],
-    worlds: Sequence[tuple[str, World]],
-    workers: int,
-) -> Iterator[tuple[list[Row], list[Row]]]:
-    if workers == 1:
-        yield from map(one, enumerate(worlds))
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(one, enumerate(worlds))
 
 
 def _families(spec: str) -> list[Family]:
@@ -188,15 +183,15 @@ def _write_pilots(world: World, pilot: Path, shuffled: Path, *, effort: Effort, 
 def _rows(play: _Played, found: Planned, *, seed: int) -> Iterator[Row]:
     best = found.recommended
     yield {"role": "planner"} | play(best.arm, charged=True) | _predicted(best)
-    yield {"role": "free"} | play(best.arm, charged=False) | _predicted(None)
+    yield {"role": "free"} | play(best.arm, charged=False) | _predicted()
     for candidate in found.candidates:
         yield {"role": "candidate"} | play(candidate.arm, charged=True) | _predicted(candidate)
     for rule in RULES:
-        yield {"role": "rule"} | play(rule, charged=False) | _predicted(None)
-    yield {"role": "quarter"} | play(play.best_of_small_runs(seed), charged=False) | _predicted(None)
+        yield {"role": "rule"} | play(rule, charged=False) | _predicted()
+    yield {"role": "quarter"} | play(play.best_of_small_runs(seed), charged=False) | _predicted()
 
 
-def _predicted(guess: Guess | None) -> Row:
+def _predicted(guess: Guess | None = None) -> Row:
     return {name: getattr(guess, name, None) for name in ("predicted", "low", "high")}
 
 
@@ -205,11 +200,6 @@ def _told(arm: Arm, budget: int) -> Row:
     name = arm.recipe if arm.recipe == "pure-bc" else arm.name
     row: Row = {"arm": name, "recipe": arm.recipe, "K": str(K_text(arm.K)), "r": arm.r}
     return row | {"traces": arm.pilot_traces, "budget": budget}
-
-
-def _row_of(outcome: tuple[Guess, float, float], whole: int) -> Row:
-    guess, J, spent = outcome
-    return _told(guess.arm, whole) | {"J": J, "se": 0.0, "C_i": spent, "note": ""} | _predicted(guess)
 
 
 class _Played:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from occupancy.record.rows import Row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PLAN = ["world", "multiple"]
 PLANNERS = {"planner": "planner", "free": "planner, pilot not charged", "rounds": "rounds, all charged"}
@@ -21,8 +19,6 @@ ALL = "all"
 
 def frames(options: list[Row], plans: list[Row]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tidy tables: one row an option played, one row a plan made."""
-    import pandas as pd
-
     numbers = ["J", "se", "C_i", "predicted", "low", "high"]
     table = pd.DataFrame(options)
     return table.astype(dict.fromkeys(numbers, float)), pd.DataFrame(plans)
@@ -30,8 +26,6 @@ def frames(options: list[Row], plans: list[Row]) -> tuple[pd.DataFrame, pd.DataF
 
 def regrets(options: pd.DataFrame) -> pd.DataFrame:
     """One row a world, multiple and rule: J of the best option played there minus the rule's."""
-    import pandas as pd
-
     best = options.groupby(PLAN)["J"].max().rename("best").reset_index()
     ruled = options[options["role"] != "candidate"]
     names = ruled["role"].map(PLANNERS | {"quarter": QUARTER}).fillna(ruled["arm"])
@@ -47,8 +41,6 @@ def by_plan(options: pd.DataFrame) -> pd.DataFrame:
 
     NaN where a plan has no bands, or fewer than three candidates.
     """
-    import pandas as pd
-
     rows = []
     for keys, part in options[options["role"] == "candidate"].groupby([*PLAN, "family"], sort=False):
         known = part[part["J"].notna()]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Array
-from analysis.curves.prior import ELSEWHERE, Prior, to_json
+from analysis.curves.prior import ELSEWHERE, Prior
 from benchmarks.planner_prior.stored import OPTIONS, ROWS, VARIED, World, read
 
 Component = tuple[str, Array, Array]
@@ -226,6 +226,45 @@ def elsewhere(
     risen[: len(KNOTS)] = KNOTS
     spread = shift**2 * np.outer(moved, moved) + rate[1] ** 2 * np.outer(risen, risen)
     return mean + rate[0] * risen, found + spread
+
+
+def _short(x: Array | tuple[float, float]) -> list[float]:
+    return [float(f"{v:.4g}") for v in np.ravel(x)]
+
+
+def _by_arm(pairs: dict[tuple[str, float, float], tuple[float, float]]) -> list[list[Any]]:
+    return [[r, "inf" if np.isinf(K) else K, share, *_short(v)] for (r, K, share), v in pairs.items()]
+
+
+def to_json(prior: Prior) -> str:
+    """The prior as JSON; covariances by lower triangle, shared ones stored once."""
+    shared: list[Array] = []
+    which: list[int] = []
+    for S in prior.covariances:
+        at = next((k for k, T in enumerate(shared) if np.array_equal(S, T)), len(shared))
+        if at == len(shared):
+            shared.append(S)
+        which.append(at)
+    low = np.tril_indices(prior.means.shape[1])
+    return json.dumps(
+        {
+            "provenance": prior.provenance,
+            "names": prior.names,
+            "log_weights": _short(prior.log_weights),
+            "means": [_short(m) for m in prior.means],
+            "covariance_of": which,
+            "covariances": [_short(S[low]) for S in shared],
+            "fact_mean": _short(prior.fact_mean),
+            "fact_sd": _short(prior.fact_sd),
+            "fact_noise": prior.fact_noise,
+            "training": prior.training,
+            "lack": list(prior.lack),
+            "offsets": _by_arm(prior.offsets),
+            "leads": _by_arm(prior.leads),
+            "bend": prior.bend,
+            "tables": list(prior.tables),
+        }
+    )
 
 
 def main(data: Path, out: Path, date: str = "", scores: Path | None = None) -> None:

@@ -17,7 +17,8 @@ from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, featur
 from analysis.curves.curves import SURE, Posterior, conditioned, posterior
 from analysis.curves.draws import band, drawn, p_best, regret
 from analysis.curves.evidence import Training, distinguishable, measured, observations
-from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, from_json, shipped, to_json
+from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, from_json, shipped
+from benchmarks.planner_prior.learn import to_json
 from occupancy.record.errors import DataError
 
 INF = float("inf")

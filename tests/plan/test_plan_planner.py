@@ -101,8 +101,8 @@ def test_contexts_of_filtered_recipes_are_priced_by_their_own_law(pilot: Pilot) 
     arms = [Arm("op-success"), Arm("op-critical"), Arm("op-failed", 2.0)]
     success, critical, failed = offers(pilot, Purchase(2e5, charged=False), arms)
     assert critical.contexts < success.contexts, "contexts of failed rollouts take longer"
-    assert failed.training == pytest.approx(failed.inference)
-    assert critical.training < critical.inference, "rejected continuations are paid"
+    assert failed.cost_training == pytest.approx(failed.cost_inference)
+    assert critical.cost_training < critical.cost_inference, "rejected continuations are paid"
     share = float((pilot.contexts.parent < 1).mean())
     assert passed(pilot, "op-critical") == pytest.approx(share)
     assert critical.proposals == pytest.approx(critical.contexts / share, abs=1)

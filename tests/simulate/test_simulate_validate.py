@@ -11,8 +11,7 @@ from analysis.curves.arms import Arm
 from analysis.plan.report import STATUSES
 from analysis.validate.commands import add_commands
 from analysis.validate.judge import RULES, Effort, Guess, Planned, judge_worlds, worlds_to_judge
-from analysis.validate.planner import planned
-from analysis.validate.rounds import in_rounds
+from analysis.validate.product import in_rounds, planned
 from analysis.validate.summary import PLANNERS, QUARTER, RANDOM, RIVALS, by_plan, frames, regrets, summary
 from occupancy import preset
 from occupancy.record.errors import InputError
@@ -175,8 +174,7 @@ def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkey
 
 def test_budgets_are_bought_in_rounds_too(worlds, monkeypatch):
     monkeypatch.setattr("analysis.spend.rounds.CLEAR", 1.1)
-    effort = replace(TINY, multiples=(5,), rounds=True)
-    options, _ = frames(*judge_worlds(worlds[:1], planner=planned, effort=effort, buyer=in_rounds))
+    options, _ = frames(*judge_worlds(worlds[:1], planner=planned, effort=TINY, buyer=in_rounds))
     (row,) = options[options["role"] == "rounds"].to_dict("records")
     assert 0.9 * row["budget"] < row["C_i"] <= row["budget"], "pilot and rounds are charged"
     assert 0 < row["J"] <= 1
@@ -186,7 +184,7 @@ def test_budgets_are_bought_in_rounds_too(worlds, monkeypatch):
 def test_what_cannot_be_judged_is_refused(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(InputError, match="not an empty folder"):
+    with pytest.raises(InputError, match="exists: name a new folder"):
         run("--out", tmp_path / "full")
     with pytest.raises(InputError, match="at least one of each"):
         run("--seeds", 3, "--out", tmp_path / "new")

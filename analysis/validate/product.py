@@ -1,4 +1,4 @@
-"""`fewsteps spend` in a world: a buyer that plays episodes there, and the final student's exact pass@1."""
+"""The product in a world, for `analysis.validate.judge`: what it plans, and what it buys in rounds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentloop.cuts.cut import Cell, cut
-from analysis.curves.arms import Arm
+from analysis.plan.planner import plan
 from analysis.plan.read import teacher_tokens
+from analysis.plan.report import Candidate
+from analysis.plan.trainer import Bench
 from analysis.spend.rounds import Rounds, spend
-from analysis.spend.state import decision
-from analysis.validate.judge import Guess
+from analysis.spend.state import decision, winner
+from analysis.validate.judge import Guess, Planned, Trainer
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import DataError
 from occupancy.record.recipe import Recipe
@@ -19,6 +21,17 @@ from occupancy.runs import create_run, open_run
 from simulate.pilots.playing import PilotSize, pilot_rows
 from simulate.pilots.trainer import WorldTrainer
 from simulate.worlds.types import World
+
+
+def planned(folder: Path, budget: int, pool: int, seed: int, trainer: Trainer | None) -> Planned:
+    """What `fewsteps plan` says of a pilot, with trainings where it is given a trainer."""
+    bench = None if trainer is None else Bench(open_run(folder), trainer, "world")
+    found = plan(folder, budget=budget, pool=pool, seed=seed, bench=bench)
+    return Planned(found.status, _guess(found.recommended), tuple(map(_guess, found.candidates)))
+
+
+def _guess(c: Candidate) -> Guess:
+    return Guess(c.arm, c.pass_at_1, c.low, c.high)
 
 
 @dataclass(frozen=True)
@@ -55,14 +68,12 @@ class WorldBuyer:
 
 
 def in_rounds(world: World, pilot: Path, budget: int, seed: int, folder: Path) -> tuple[Guess, float, float]:
-    """What was bought last, the final student's pass@1, and C_i with the pilot's."""
+    """What `fewsteps spend` bought last, the final student's exact pass@1, and C_i with the pilot's."""
     trainer = WorldTrainer(world)
     state = spend(
         Rounds(open_run(pilot), folder, budget, WorldBuyer(trainer), trainer, "world", seed=seed % 2**20)
     )
-    steps = state["steps"]
     last = decision(state)
-    J = trainer.exact([Path(name) for name in steps["final student"]["folders"]])
-    chosen = Guess(Arm.from_dict(last["arm"]), last["pass_at_1"], last["low"], last["high"])
-    spent = state["spent"] + sum(teacher_tokens(pilot))
-    return chosen, J, float(spent)
+    chosen = Guess(winner(state), last["pass_at_1"], last["low"], last["high"])
+    J = trainer.exact([Path(name) for name in state["steps"]["final student"]["folders"]])
+    return chosen, J, float(state["spent"] + sum(teacher_tokens(pilot)))

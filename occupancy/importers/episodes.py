@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from occupancy.importers.files import Place, Progress
+from occupancy.importers.files import Place, Progress, field_of
 from occupancy.record.errors import InputError
 from occupancy.record.rows import AUTHORS, Key, storable
 
@@ -167,13 +167,3 @@ def reward(value: Any, name: str, place: Place) -> float:
             f"rewards out with --reward none"
         )
     return float(value)
-
-
-def field_of(record: Any, name: str) -> Any:
-    """The value of a field, or of `a.b` inside another; None where there is none."""
-    if not isinstance(record, Mapping):
-        return None
-    if name in record:
-        return record[name]
-    first, dot, rest = name.partition(".")
-    return field_of(record.get(first), rest) if dot else None

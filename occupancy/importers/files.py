@@ -94,8 +94,18 @@ def listed(value: Any) -> list[Any]:
 
 
 def first_of(record: Mapping[str, Any], *names: str) -> Any:
-    """The first of these fields that is there and not null; None where none is."""
-    return next((record[name] for name in names if record.get(name) is not None), None)
+    """The first of these fields, as `field_of` finds them, that is not null; None where none is."""
+    return next((value for name in names if (value := field_of(record, name)) is not None), None)
+
+
+def field_of(record: Any, name: str) -> Any:
+    """The value of a field, or of `a.b` inside another; None where there is none."""
+    if not isinstance(record, Mapping):
+        return None
+    if name in record:
+        return record[name]
+    first, dot, rest = name.partition(".")
+    return field_of(record.get(first), rest) if dot else None
 
 
 def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from occupancy.importers.files import Place, first_of, json_text, lines, listed,
 from occupancy.importers.speakers import with_roles
 from occupancy.record.calls import turn_text, with_thought
 from occupancy.record.finish import read_finish
-from occupancy.record.usage import read_counts
+from occupancy.record.usage import counts_of
 
 _TEXT = ("text", "input_text", "output_text", "summary_text")
 _IDS = {
@@ -35,6 +35,16 @@ MEDIA = ("audio", "audios", "images", "videos", "image", "video")
 """Fields of what cannot be imported."""
 _ELSEWHERE = ("text", "parts", "value", "data", "function_calls")
 """Where other formats have a message's text or calls: Vercel's, SWE-agent's, LangChain's, OLMo's."""
+
+_REASONING = (
+    *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
+    *("reasoning_output_tokens", "reasoning_tokens"),
+)
+_CACHED = (
+    *("cached_tokens", "cached_input_tokens", "input_tokens_cache_read"),
+    *("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"),
+)
+"""Where providers have the parts of a usage."""
 
 Prompt = tuple[tuple[str, str], ...]
 
@@ -127,33 +137,16 @@ def usage_of(usage: Any, text: str) -> dict[str, Any]:
     if read is not None or created is not None:  # Anthropic counts what is cached beside the input
         parts = [part for part in (prompt, read, created) if part is not None]
         prompt = sum(parts) if all(isinstance(part, int | float) for part in parts) else None
-    output = {
-        **mapping(given.get("output_tokens_details")),
-        **mapping(given.get("completion_tokens_details")),
-    }
-    held = {**mapping(given.get("input_tokens_details")), **mapping(given.get("prompt_tokens_details"))}
-    cached = first_of(given, "cached_tokens", "cached_input_tokens", "input_tokens_cache_read")
-    cached = held.get("cached_tokens") if cached is None else cached
-    reasoning = output.get("reasoning_tokens") or first_of(
-        given, "reasoning_output_tokens", "reasoning_tokens"
-    )
-    counts = read_counts(
-        {
-            "prompt_tokens": prompt,
-            "completion_tokens": first_of(given, "completion_tokens", "output_tokens"),
-            "total_tokens": given.get("total_tokens") if read is None and created is None else None,
-            "completion_tokens_details": {"reasoning_tokens": reasoning},
-            "prompt_tokens_details": {"cached_tokens": cached if read is None else read},
-        }
+    counts = counts_of(
+        first_of(given, "completion_tokens", "output_tokens"),
+        prompt=prompt,
+        total=given.get("total_tokens") if read is None and created is None else None,
+        reasoning=first_of(given, *_REASONING),
+        cached=first_of(given, *_CACHED) if read is None else read,
     )
     if counts is None or (counts.output == 0 and text):
         return {}
-    return {
-        "output_tokens": counts.output,
-        "reasoning_tokens": counts.reasoning,
-        "prompt_tokens": counts.prompt,
-        "cached_tokens": counts.cached,
-    }
+    return {f"{name}_tokens": count for name, count in counts._asdict().items()}
 
 
 def choice_of(response: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,21 +18,30 @@ class Counts(NamedTuple):
 
 
 def read_counts(given: Any) -> Counts | None:
-    """Counts of a `usage` object; None where the provider gives none, or its numbers contradict each other.
+    """`counts_of` a `usage` object of OpenAI's interface; None where there is none."""
+    if not isinstance(given, Mapping):
+        return None
+    return counts_of(
+        given.get("completion_tokens"),
+        prompt=given.get("prompt_tokens"),
+        total=given.get("total_tokens"),
+        reasoning=_detail(given, "completion_tokens_details", "reasoning_tokens"),
+        cached=_detail(given, "prompt_tokens_details", "cached_tokens"),
+    )
+
+
+def counts_of(output: Any, *, prompt: Any, total: Any, reasoning: Any, cached: Any) -> Counts | None:
+    """The counts that a provider gives; None without output, or where they contradict each other.
 
     Output includes reasoning: where the parts add up to the total only with the reasoning beside the
     completion, the provider counts it apart, and it is added. A total that the parts do not add up to, or
     more reasoning than output, may hide output that is billed: such usage is unknown, and so is one with more
     cached tokens than its prompt has.
     """
-    if not isinstance(given, Mapping):
-        return None
-    names = ("prompt_tokens", "completion_tokens", "total_tokens")
-    prompt, output, total = (whole(given.get(name)) for name in names)
+    output, prompt, total, cached = map(whole, (output, prompt, total, cached))
+    reasoning = whole(reasoning) or 0
     if output is None:
         return None
-    reasoning = whole(_detail(given, "completion_tokens_details", "reasoning_tokens")) or 0
-    cached = whole(_detail(given, "prompt_tokens_details", "cached_tokens"))
     if reasoning and prompt is not None and total == prompt + output + reasoning:
         output += reasoning
     hidden = total is not None and prompt is not None and not max(prompt, output) <= total <= prompt + output

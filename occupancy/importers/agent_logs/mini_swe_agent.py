@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.agent_logs.responses import Message, add_item, items_of
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_records, mapping, without
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, reward_of
+from occupancy.importers.files import Place, field_of, json_records, mapping, without
 from occupancy.importers.messages import choice_of
 from occupancy.importers.records import episode_of
 

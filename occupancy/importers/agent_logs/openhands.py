@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, first_of, json_records, listed, mapping, without
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, reward_of
+from occupancy.importers.files import Place, field_of, first_of, json_records, listed, mapping, without
 from occupancy.importers.messages import choice_of, content_text
 from occupancy.importers.records import episode_of
 

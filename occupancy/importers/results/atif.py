@@ -22,19 +22,18 @@ from occupancy.importers.episodes import (
     ImportSettings,
     Origin,
     author_of,
-    field_of,
     reward,
     reward_of,
     task_of,
 )
-from occupancy.importers.files import Place, json_records, lines, listed, mapping
+from occupancy.importers.files import Place, field_of, json_records, lines, listed, mapping
 from occupancy.importers.messages import calls_of, content_text, replied, usage_of, with_tools
 from occupancy.importers.results.harbor import NO_VERDICT, TrialResult, result_beside
 from occupancy.record.calls import turn_text, with_thought
-from occupancy.record.rows import KINDS, Key
+from occupancy.record.rows import KEY, KINDS, Key
 
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
-_NUMBERS = ("rollout", "proposal", "continuation", "replicate")
+_NUMBERS = KEY[1:]
 EPISODE_CELLS = (
     *("cluster_id", "task_kind", "prefix_policy", "policy", "teacher"),
     *("switch_turn", "K", "environment", "seed"),

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import field_of
-from occupancy.importers.files import json_document, listed, mapping
+from occupancy.importers.files import field_of, json_document, listed, mapping
 
 OUT_OF_TIME = "AgentTimeoutError"
 NO_VERDICT = "the trial has no reward"

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of, reward_of
-from occupancy.importers.files import Place, json_objects, mapping, without
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings, reward_of
+from occupancy.importers.files import Place, field_of, json_objects, mapping, without
 from occupancy.importers.messages import content_text
 from occupancy.importers.records import episode_of
 

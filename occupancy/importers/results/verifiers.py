@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from occupancy.importers.episodes import ImportedEpisode, ImportSettings, field_of
-from occupancy.importers.files import Place, first_of, json_objects, listed, mapping, parse
+from occupancy.importers.episodes import ImportedEpisode, ImportSettings
+from occupancy.importers.files import Place, field_of, first_of, json_objects, listed, mapping, parse
 from occupancy.importers.records import episode_of
 
 _USED = ("prompt", "completion", "example_id", "id")

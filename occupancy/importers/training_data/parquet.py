@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, field_of, reward
-from occupancy.importers.files import Place, Progress
+from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, reward
+from occupancy.importers.files import Place, Progress, field_of
 from occupancy.importers.records import episode_of
 from occupancy.importers.training_data.lines import answer_of, conversation_of
 

@@ -39,11 +39,11 @@ from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import KEY
 from occupancy.record.shows import Shown, Shows
-from occupancy.record.specs import check_entries
+from occupancy.record.specs import Size, check_entries
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
 
 _ORDER = (*KEY, "kind", "K", "training_id", "attempt", "t")
-_PART = {"part": int, "schema_version": int, "rows": Mapping[str, Any]}
+_PART = {"part": Size, "schema_version": Size, "rows": Mapping[str, Any]}
 """What a part's list says of it; `rows` by table."""
 _BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
 """What a kill before run.json leaves behind."""
@@ -113,7 +113,7 @@ class Run(Shows):
         listed = read_json(part / _LIST, then="restore the part")
         check_entries(listed, _PART, of=f"{part / _LIST}")
         rows: dict[str, int] = listed["rows"]
-        check_entries(rows, dict.fromkeys(rows, int), of=f"{part / _LIST}")
+        check_entries(rows, dict.fromkeys(rows, Size), of=f"{part / _LIST}")
         _refuse_version(part, listed["schema_version"])
         if (number := f"{listed['part']:06d}") != part.name:
             raise DataError(f"{part} is a copy of part {number}: its rows would count twice; remove it")

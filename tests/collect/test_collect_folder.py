@@ -166,6 +166,9 @@ def test_every_reader_refuses_a_part_that_is_not_whole(tmp_path: Path) -> None:
         open_run_turns(folder)
     (part / "turns.parquet").unlink()
     refused(r"000000 has lost turns\.parquet, which part\.json lists")
+    listed = json.loads((part / "part.json").read_text("utf-8"))
+    (part / "part.json").write_text(json.dumps(listed | {"rows": {"turns": -1}}), "utf-8")
+    refused(r"part\.json has turns=-1: expected a whole number of at least 0")
     (part / "part.json").unlink()
     refused(r"part\.json cannot be read")
 

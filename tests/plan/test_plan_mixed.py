@@ -193,5 +193,5 @@ def test_a_damaged_number_of_replays_is_one_line(tmp_path: Path) -> None:
     run = pilots.write_pilot(tmp_path / "A", pilots.A, tasks=4)
     told = json.loads((run.folder / "run.json").read_text())
     (run.folder / "run.json").write_text(json.dumps(told | {"replicates": "two"}))
-    with pytest.raises(DataError, match="replicates = 'two': expected a int; restore it"):
+    with pytest.raises(DataError, match="replicates='two': expected a whole number; restore it"):
         read_pilot(run.folder)

@@ -157,13 +157,13 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (holds("first-contexts", None), "first-demos and first-contexts in .* cost"),
     (holds("demos/run.json", None), "demos in .* cost 0 teacher tokens"),
     (holds("demos/run.json", ""), "demos/run.json cannot be read"),
-    (holds("demos/run.json", "[1]"), "no JSON object"),
+    (holds("demos/run.json", "[1]"), "expected a JSON object"),
     (half("demos/recipe.toml"), "demos/recipe.toml"),
     (half("contexts/parts/000000/turns.parquet"), "turns.parquet cannot be read"),
     (holds("contexts/parts/000000", None), "contexts in .* cost 0 teacher tokens"),
-    (holds("contexts/parts/000000/part.json", "{}"), "restore the part"),
+    (holds("contexts/parts/000000/part.json", "{}"), "part=None: expected a whole number"),
     (swapped("demos", "first-demos"), "demos in .* cost"),
-    (holds("contexts/run.json", "NaN"), "no JSON object"),
+    (holds("contexts/run.json", "NaN"), "expected a JSON object"),
 ]
 """What is done to a folder, and what the line says."""
 

@@ -20,7 +20,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "stored. docs/own_environment.md shows how to write one.",
     )
     add = check.add_argument
-    add("name", metavar="package.module:function", help="returns an environment or a policy")
+    add("env", metavar="package.module:function", help="returns an environment or a policy")
     add("--tasks", default="train:2", metavar="SPEC", help="tasks to try (default: train:2)")
     add("--policy", metavar="POLICY", help="who plays (default: the environment's first own)")
     add("--env-set", action="append", default=[], metavar="NAME=VALUE", help="environment setting")
@@ -34,10 +34,10 @@ def _check(given: argparse.Namespace) -> int:
     kind, findings = asyncio.run(_findings(given))
     good = all(finding.ok for finding in findings)
     rows = [{"what": f.what, "ok": f.ok, "said": f.said} for f in findings]
-    report = {"name": given.name, "kind": kind, "ok": good, "findings": rows}
+    report = {"name": given.env, "kind": kind, "ok": good, "findings": rows}
     lines = ((f.what, "ok" if f.ok else "MISSING", f.said) for f in findings)
     heads = ("tried", "", "found")
-    show(given, report, lambda: [table(f"{given.name}: {kind}", heads, lines, left=heads)])
+    show(given, report, lambda: [table(f"{given.env}: {kind}", heads, lines, left=heads)])
     return 0 if good else 1
 
 
@@ -50,13 +50,12 @@ async def _findings(given: argparse.Namespace) -> tuple[str, list[Finding]]:
     from agentloop.types import Environments
     from occupancy.record.specs import settings
 
-    name = ENVIRONMENTS.get(given.name, given.name)
+    name = ENVIRONMENTS.get(given.env, given.env)
     function = named(name)
     if iscoroutinefunction(function):
         return "policy", await check_policy(function)
-    given.env = given.name
     texts = [f"{setting}={value}" for setting, value in environment_settings(given).items()]
-    made: Any = called(function, f"{given.name!r}", **settings(function, texts, of=f"{given.name!r}"))
+    made: Any = called(function, f"{given.env!r}", **settings(function, texts, of=f"{given.env!r}"))
     if callable(made) and lacks(made, Environments):
         return "policy", await check_policy(made)
     policy = open_policy(given.policy, made) if given.policy and not lacks(made, Environments) else None

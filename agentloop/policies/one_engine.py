@@ -10,6 +10,7 @@ import asyncio
 import filecmp
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,11 +52,9 @@ class OneEngine:
                 the first one.
         """
         asked = _Asked(spec, codec, opening)
-        if self._first is None:
-            self._first = asked
-        else:
-            _refuse_other(self._first, asked)
-        return self._open
+        self._first = self._first or asked
+        _refuse_other(self._first, asked)
+        return partial(self._open, opening)
 
     async def close(self) -> None:
         """Give the memory back."""
@@ -64,8 +63,7 @@ class OneEngine:
         if engine is not None:
             await engine.close()
 
-    async def _open(self, spec: TokenSpec, codec: Codec) -> Engine:
-        assert self._first is not None
+    async def _open(self, opening: Opening, spec: TokenSpec, codec: Codec) -> Engine:
         async with self._lock:
             if self.in_flight:
                 raise RunError(
@@ -74,7 +72,7 @@ class OneEngine:
                 )
             self.turn += 1
             if self._engine is None:
-                self._engine = await self._first.opening(spec, codec)
+                self._engine = await opening(spec, codec)
             else:
                 await self._take(self._engine, spec.folder, codec, logged=spec.logprobs)
             self._folder = spec.folder

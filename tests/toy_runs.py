@@ -42,6 +42,13 @@ def same(one: Run, two: Run, *, calls: bool = True) -> None:
     assert not calls or attempts(one) == attempts(two)
 
 
+def C_i(run: Run) -> int:
+    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
+    tokens = ledger.account()["C_i"]
+    ledger.close()
+    return tokens
+
+
 LEFT_OUT = ("id", "opened_at", "settled_at")
 
 

@@ -18,7 +18,7 @@ from benchmarks.planner_prior.stored import STORED
 from occupancy import Recipe, RunError, preset
 from occupancy.record.rows import Rows
 from occupancy.runs import create_run
-from simulate.pilots.playing import TEACHER, PilotSize, labels_of, pilot_rows
+from simulate.pilots.playing import TEACHER, PilotSize, cell_of, labels_of, pilot_rows
 from simulate.pipelines.outcome import Owned, chances_of, truth
 from simulate.worlds.families import MIXED, family
 from simulate.worlds.students import Tabular
@@ -134,7 +134,7 @@ def pool_of(rows: Rows, actions: int) -> Pool:
     for name, row in episodes.items():
         if row["kind"] in found and name in turns:
             parent = episodes.get(row["parent"] or "")
-            moves = np.array([_move(turn) for turn in turns[name]])
+            moves = np.array([cell_of(turn) for turn in turns[name]])
             found[row["kind"]].append(
                 Trace(
                     moves[:, 0] * actions + moves[:, 1],
@@ -145,9 +145,3 @@ def pool_of(rows: Rows, actions: int) -> Pool:
                 )
             )
     return Pool(tuple(found["demo"]), tuple(found["continuation"]))
-
-
-def _move(turn: Any) -> tuple[int, int]:
-    """(context, action) of a turn; its text names both."""
-    words = turn["text"].split()
-    return int(words[2]), int(words[4])

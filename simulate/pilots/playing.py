@@ -161,9 +161,14 @@ def as_text(rows: Rows) -> Rows:
 
 
 def add_label(world: World, turn: Row, data: Float64) -> None:
-    """Add a teacher's turn to data [X, A]: 1, or its tokens. Its text names context and action."""
+    """Add a teacher's turn to data [X, A]: 1, or its tokens."""
+    data[cell_of(turn)] += turn["output_tokens"] if world.student.in_tokens else 1.0
+
+
+def cell_of(turn: Row) -> tuple[int, int]:
+    """Context and action of a turn, which its text names."""
     words = turn["text"].split()
-    data[int(words[2]), int(words[4])] += turn["output_tokens"] if world.student.in_tokens else 1.0
+    return int(words[2]), int(words[4])
 
 
 def _attempt(player: _Player, size: PilotSize, key: Key, start: int, rng: Any) -> Iterator[Rows]:

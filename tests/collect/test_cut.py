@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_runs import attempts, rows, run_of, same, truncate
+from toy_runs import C_i, attempts, rows, run_of, same, truncate
 from toy_world import Corridors, expert
 
 from agentloop.cuts.cut import Cell, Whole, buy, cut, supply
 from agentloop.cuts.pooled import pooled
 from agentloop.ledger.report import account_of
-from agentloop.ledger.store import Ledger
 from agentloop.run.summary import summarise
 from agentloop.types import Answer, Ask, ContextOverflow, Reply
 from analysis.cli import main
@@ -52,13 +51,6 @@ def pilot(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def whole(pilot: Run) -> Whole:
     return Whole(pilot)
-
-
-def spent(run: Run) -> int:
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    tokens = ledger.account()["C_i"]
-    ledger.close()
-    return tokens
 
 
 @pytest.mark.parametrize("name", ["op-success", "op-critical"])
@@ -111,7 +103,7 @@ def test_a_cell_has_the_ledger_of_its_own_episodes_and_traces_of_its_demonstrati
     budget = 2 * min(demos, continued)
     cell = cut(pilot, Cell(recipe, r=0.5, budget=budget), tmp_path / "cell")
     made = cell.info["cut"]
-    assert spent(cell) == made["demo_tokens"] + made["continuation_tokens"] <= budget
+    assert C_i(cell) == made["demo_tokens"] + made["continuation_tokens"] <= budget
     assert account_of(cell)["tables"]["agree"]
     kinds = {row["episode_id"].split("#")[1].split("-")[0] for row in rows(cell, "traces")}
     assert "demo" in kinds
@@ -158,7 +150,7 @@ def test_the_command(pilot: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     given = ["cut", str(pilot.folder), "--recipe", "op-short", "--K", "2", "--budget", "150", "--out", out]
     assert main([*given, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["continuation_tokens"] == spent(open_run(out)) <= 150
+    assert report["continuation_tokens"] == C_i(open_run(out)) <= 150
     assert main([*given[:-1], str(tmp_path / "other")]) == 0
     assert "of continuations, rejected ones included" in " ".join(capsys.readouterr().out.split())
     assert main(given) == 2
@@ -197,12 +189,12 @@ def test_contexts_and_demonstrations_of_several_runs_are_cut_as_one(tmp_path: Pa
     op = run_of(tmp_path / "op", whole, teacher=clumsy)
     bc = run_of(tmp_path / "bc", preset("pure-bc", T_max=12))
     pool = Whole(pooled([op, bc], tmp_path / "pool"))
-    assert spent(pool.run) == spent(op) + spent(bc)
-    assert supply(pool, whole) == (spent(bc), spent(op))
+    assert C_i(pool.run) == C_i(op) + C_i(bc)
+    assert supply(pool, whole) == (C_i(bc), C_i(op))
     for recipe in RECIPES:
         both, alone = (buy(run, Cell(recipe, budget=None)) for run in (pool, Whole(op)))
         assert both.continuations == alone.continuations
-    mixed = cut(pool, Cell(RECIPES[1], r=0.5, budget=float(spent(bc))), tmp_path / "mixed")
+    mixed = cut(pool, Cell(RECIPES[1], r=0.5, budget=float(C_i(bc))), tmp_path / "mixed")
     traced = {row["episode_id"] for row in rows(mixed, "traces")}
     kinds = {row["kind"] for row in rows(mixed, "episodes") if row["episode_id"] in traced}
     assert kinds == {"demo", "continuation"}

@@ -10,12 +10,11 @@ from types import SimpleNamespace
 import pytest
 from budget_machine import Bursts
 from hypothesis import settings
-from toy_runs import attempts, rows, run_of, same
+from toy_runs import C_i, attempts, rows, run_of, same
 from toy_world import Bounded, Corridors, drunk, expert, raising
 
 from agentloop.ledger.budget import Budget, ContinuationBudget
 from agentloop.ledger.matched import Proof, collect_matched
-from agentloop.ledger.store import Ledger
 from agentloop.run import on_ray
 from agentloop.run.collect import Settings, Setup, SpendingLimits, collect
 from agentloop.types import Answer, Ask, CallFailed, Policy, Usage, traits_of
@@ -31,14 +30,6 @@ def stopped(folder: Path, spending: SpendingLimits, *, teacher: Policy | None = 
     with pytest.raises(BudgetStopped, match="larger --budget"):
         run_of(folder, RECIPE, teacher=teacher or Bounded(expert), spending=spending)
     return open_run(folder)
-
-
-def C_i(run: Run) -> int:
-    ledger = Ledger(run.folder / "ledger.sqlite", read_only=True)
-    try:
-        return ledger.account()["C_i"]
-    finally:
-        ledger.close()
 
 
 class TestBursts(Bursts.TestCase):  # type: ignore[misc, name-defined]

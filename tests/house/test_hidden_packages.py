@@ -14,6 +14,13 @@ from occupancy.record.errors import own_version
 ROOT = Path(__file__).parents[2]
 
 
+def started(arguments: list[str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, run to its end."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(
     ("folder", "start"),
     [
@@ -26,27 +33,14 @@ ROOT = Path(__file__).parents[2]
 def test_a_folder_that_hides_a_package_is_named(tmp_path: Path, folder: str, start: list[str]) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "__init__.py").touch()
-    done = subprocess.run(
-        [sys.executable, *start],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = started(start, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert str(tmp_path / folder) in done.stderr
     assert f"its own package {folder!r}" in done.stderr
 
 
 def test_the_version_is_that_of_the_package_and_of_a_run() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis.cli", "--version"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = started(["-m", "analysis.cli", "--version"])
     assert (done.returncode, done.stdout) == (0, f"fewsteps {own_version()}\n")
 
 
@@ -57,12 +51,6 @@ def test_a_source_that_is_not_installed_has_no_version(monkeypatch: pytest.Monke
 
 def test_the_entry_is_the_command_line_as_a_module_too() -> None:
     """It printed nothing and ended with 0, as if the command had been carried out."""
-    done = subprocess.run(
-        [sys.executable, "-m", "agentloop.entry", "no-such-command"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = started(["-m", "agentloop.entry", "no-such-command"])
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "no-such-command" in done.stderr

@@ -20,7 +20,7 @@ from agentloop.types import Message, Replay, Reply, Task
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import preset
 from sft.grpo import Rollouts, Trajectory, reward, train_grpo
-from sft.packing import rows_of
+from sft.packing import TrainingRows, rows_of
 from sft.rows import load_rows
 from sft.settings import Settings
 from sft.train import train
@@ -115,6 +115,31 @@ class Coins:
     async def close(self) -> None: ...
 
 
+SMALL: dict[str, Any] = {
+    "max_completion_length": 8,
+    "use_cpu": True,
+    "bf16": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+
+
+def taught(rows: TrainingRows, tokenizer: Any, out: Path, **shape: Any) -> str:
+    """A tiny student of these rows, which TRL goes on from."""
+    longest = tokenizer.model_max_length
+    chosen = Settings(lr=1e-2, batch=8, row_tokens=longest, epochs=2, precision="fp32", rule="last")
+    config = tiny_config(vocab_size=len(tokenizer), **shape)
+    done = train(rows, base=config, settings=chosen.replace(held_out=0.0), out=out, tokenizer=tokenizer)
+    return str(done.chosen)
+
+
+def stage(*given: Any, **changes: Any) -> list[dict[str, Any]]:
+    """What TRL logged; it and its parts announce what they will change one day."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return train_grpo(*given, **SMALL, **changes)
+
+
 def test_smoke_run_of_trl_from_an_sft_checkpoint(tmp_path: Path) -> None:
     """SFT on a fair coin, then the real GRPOTrainer: the coin lands on the side that pays."""
     pytest.importorskip("trl")
@@ -123,34 +148,18 @@ def test_smoke_run_of_trl_from_an_sft_checkpoint(tmp_path: Path) -> None:
     toss = TraceMessage("user", "Toss.", "task", False)
     sides = [TraceMessage("assistant", side, "teacher", True) for side in ("H", "T")]
     rows = [render_trace(c, [toss, side]).rows[0] for side in sides] * 160
-    taught = train(
-        rows_of(rows, classes=[["coin"]] * 320, clusters=["coin"] * 320),
-        base=tiny_config(vocab_size=len(tokenizer)),
-        settings=Settings(
-            lr=1e-2, batch=8, row_tokens=64, epochs=2, precision="fp32", held_out=0.0, rule="last"
-        ),
-        out=tmp_path / "sft",
-        tokenizer=tokenizer,
+    coins = rows_of(rows, classes=[["coin"]] * 320, clusters=["coin"] * 320)
+    logged = stage(
+        taught(coins, tokenizer, tmp_path / "sft"),
+        Coins(),
+        [Task("coin", "coin", "train")],
+        str(tmp_path / "grpo"),
+        learning_rate=2e-3,
+        num_generations=16,
+        per_device_train_batch_size=16,
+        gradient_accumulation_steps=1,
+        num_train_epochs=12,
     )
-    with warnings.catch_warnings():
-        # TRL and its parts announce what they will change one day.
-        warnings.simplefilter("ignore")
-        logged = train_grpo(
-            str(taught.chosen),
-            Coins(),  # type: ignore[arg-type]
-            [Task("coin", "coin", "train")],
-            str(tmp_path / "grpo"),
-            learning_rate=2e-3,
-            num_generations=16,
-            per_device_train_batch_size=16,
-            gradient_accumulation_steps=1,
-            num_train_epochs=12,
-            max_completion_length=8,
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            disable_tqdm=True,
-        )
     rewards = [entry["reward"] for entry in logged]
     assert 0.1 < rewards[0] < 0.9
     assert sum(rewards[-3:]) / 3 > rewards[0] + 0.1
@@ -163,33 +172,17 @@ def test_trl_trains_on_episodes_of_several_turns(tmp_path: Path) -> None:
     tokenizer.model_max_length = 1024
     shown = run_of(tmp_path / "bc", preset("pure-bc", n=1, T_max=12))
     rows = load_rows([shown.folder], codec("chatml")).rows
-    taught = train(
-        rows.take(list(range(len(rows))) * 40),
-        base=tiny_config(vocab_size=len(tokenizer), max_position_embeddings=1024),
-        settings=Settings(
-            lr=1e-2, batch=8, row_tokens=1024, epochs=2, precision="fp32", held_out=0.0, rule="last"
-        ),
-        out=tmp_path / "sft",
-        tokenizer=tokenizer,
+    rows, world = rows.take(list(range(len(rows))) * 40), Corridors()
+    logged = stage(
+        taught(rows, tokenizer, tmp_path / "sft", max_position_embeddings=1024),
+        world,
+        world.tasks("2"),
+        str(tmp_path / "grpo"),
+        num_generations=4,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        num_train_epochs=1,
     )
-    world = Corridors()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logged = train_grpo(
-            str(taught.chosen),
-            world,
-            world.tasks("2"),
-            str(tmp_path / "grpo"),
-            num_generations=4,
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=2,
-            num_train_epochs=1,
-            max_completion_length=8,
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            disable_tqdm=True,
-        )
     assert logged[0]["completions/mean_length"] > 8
     assert logged[0]["reward"] > 0.2
     assert 0 <= logged[0]["grad_norm"] < float("inf")

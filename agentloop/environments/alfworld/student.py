@@ -70,15 +70,7 @@ def choose(
     settings: StudentSettings,
     rng: random.Random,
 ) -> str:
-    """The command to play after `turns`.
-
-    Args:
-        turns: (command, observation) of every turn so far.
-        advice: the expert's command; None where the expert failed.
-        admissible: commands that do something now.
-        settings: the student's error rates.
-        rng: draws the errors.
-    """
+    """The command to play after `turns`; `advice` is the expert's command, None where the expert failed."""
     last = turns[-1][0] if turns else None
     if last == GIVEN_UP:
         return GIVEN_UP

@@ -129,9 +129,7 @@ class HotpotQA:
         self.catalogue, self.rules, self.version, self.capacity = catalogue, rules, version, workers
         self.T_max = rules.turns
         self.stop = STOP[rules.format]
-        """Where a policy may stop a turn, if it includes the string in the text."""
         self.tools = TOOLS if rules.format == "tools" else ()
-        """What the chat template is given as tools."""
         self._free = asyncio.Semaphore(workers)
 
     def tasks(self, spec: str, *, seed: int = 0) -> Sequence[Task]:

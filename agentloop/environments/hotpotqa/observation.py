@@ -60,15 +60,9 @@ def tokenizer_name(name: str) -> str:
 def observation(
     passages: Sequence[Passage], *, format: str, budget: int, ends: Ends, nothing_found: str, notice: str
 ) -> str:
-    """The observation after a search.
+    """The observation after a search, of at most `budget` tokens, closing tag and notice included.
 
-    Args:
-        passages: what was found, best first.
-        format: tags (passages between <information> and its closing tag) or tools (passages alone).
-        budget: most tokens of the observation, closing tag and notice included.
-        ends: the tokenizer that counts them.
-        nothing_found: text in place of passages.
-        notice: text at the end, before the last turn; empty: none.
+    Passages are between <information> and its closing tag in the format `tags`, and alone in `tools`.
     """
     head, tail = ("<information>\n", "\n</information>") if format == "tags" else ("", "")
     tail += f"\n\n{notice}" if notice else ""

@@ -35,12 +35,7 @@ def extract_as_search_r1(whole: str) -> str | None:
 
 
 def score_as_search_r1(prompt: str, response: str, golds: Sequence[str]) -> float:
-    """1 where the answer matches a gold, else 0.
-
-    Args:
-        prompt: with all its tags, as the model read it.
-        response: everything after it, observations included.
-        golds: right answers.
+    """1 where the answer matches a gold, else 0; prompt and response with all tags and observations.
 
     Source: Search-R1 at a14dc3a4, verl/utils/reward_score/qa_em.py.
     """

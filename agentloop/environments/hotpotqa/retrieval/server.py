@@ -88,13 +88,7 @@ def serve(
 ) -> None:
     """Serve until stopped by SIGINT or SIGTERM; the index is built first if there is none.
 
-    Args:
-        corpus: .parquet or .jsonl files.
-        host: address to listen on.
-        port: to listen on.
-        topk: passages where a request names no number.
-        processes: processes that share the port.
-        cache: folder of stored indexes; None: see `open_bm25`.
+    `processes` share the port; `topk` is for requests that name no number of passages.
 
     Raises:
         RunError: a process ended by itself.

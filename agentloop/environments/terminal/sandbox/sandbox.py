@@ -80,15 +80,7 @@ class Sandbox:
         return {"/": inside / "u"} | ({"/usr": inside / "uu"} if self.layers.usr else {})
 
     async def run(self, command: str, *, shell: str = "/bin/sh", timeout_s: float | None = None) -> Ran:
-        """Run a command and wait for it.
-
-        Args:
-            command: text for the shell.
-            shell: program that is given `-c command`.
-            timeout_s: seconds until it is ended; the sandbox's `command_s` by default.
-
-        Returns:
-            What it wrote, and its exit status.
+        """Run a command with `shell -c`; it is ended after `timeout_s` seconds, `limits.command_s` by default.
 
         Raises:
             SandboxFailed: the sandbox ended, does not keep to the time limit, or may start no process.

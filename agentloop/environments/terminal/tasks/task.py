@@ -74,14 +74,7 @@ def in_sandbox(
     *,
     limits: Limits | None = None,
 ) -> Callable[[str], AbstractAsyncContextManager[Place]]:
-    """How a task is opened in a local sandbox.
-
-    Args:
-        start: the start state.
-        grade: `Place.grade`.
-        solved: `Place.solved`.
-        limits: of the sandbox.
-    """
+    """How a task is opened in a local sandbox; `grade` and `solved` become those of its `Place`."""
 
     @asynccontextmanager
     async def opened(mode: str) -> AsyncIterator[Place]:

@@ -61,14 +61,7 @@ def verifiable(start: Built, *, of: Path) -> Built:
 
 
 async def verify(sandbox: Sandbox, task: Folder, start: Built, *, limits: Limits, network: bool) -> float:
-    """The reward of what is in a sandbox; ends every process in it first.
-
-    Args:
-        sandbox: the agent's.
-        task: the task, with its verifier.
-        start: the task's start state.
-        limits: of the verifier, but for its time, which is the task's own.
-        network: whether the verifier has the machine's network.
+    """The reward of what is in the agent's sandbox; ends every process in it first.
 
     Raises:
         GradeFailed: the verifier did not end in time, or gave no reward.
@@ -94,14 +87,10 @@ async def verify(sandbox: Sandbox, task: Folder, start: Built, *, limits: Limits
 async def open_fork(
     sandbox: Sandbox, start: Built, above: Sequence[Layers] = (), *, limits: Limits, network: bool
 ) -> AsyncIterator[Sandbox]:
-    """A sandbox for a verifier: the start state with what the agent left over it, apart from `PROTECTED`.
+    """A sandbox for a verifier: `start`, over it what the agent left, over that `above`, the topmost last.
 
-    Args:
-        sandbox: the agent's; every process in it is ended first.
-        start: the task's start state; programs on its Dockerfile's PATH are the task's own as well.
-        above: layers over what the agent left, the topmost last.
-        limits: of the fork.
-        network: whether it has the machine's network.
+    `PROTECTED` and programs on the PATH of the task's Dockerfile stay the task's own. Every process in the
+    agent's sandbox is ended first.
     """
     await sandbox.halt()
     folder = Path(tempfile.mkdtemp(prefix=copies_prefix("verify")))

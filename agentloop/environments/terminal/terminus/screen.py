@@ -174,10 +174,7 @@ async def open_screen(sandbox: Sandbox, *, mode: str = SETTLED, cwd: str = "/") 
 async def start_tmux(machine: Machine, options: str = "", then: str = "") -> tuple[int, int]:
     """Start the session of an episode; the numbers of its shell and of the server, as the machine counts.
 
-    Args:
-        machine: where it is started.
-        options: of new-session.
-        then: further commands of tmux, each ended by an escaped semicolon.
+    `options` are those of new-session; each further command of tmux in `then` ends in an escaped semicolon.
 
     Raises:
         SandboxFailed: there is no tmux, or it does not start.

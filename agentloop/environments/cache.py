@@ -43,6 +43,5 @@ def _make(cache: Path) -> None:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{cache} cannot be made ({error.strerror}), where what is made once is kept: name another cache "
-            f"with XDG_CACHE_HOME"
+            f"{cache} cannot be made ({error.strerror}): name another cache with XDG_CACHE_HOME"
         ) from error

@@ -29,6 +29,7 @@ from occupancy.record.specs import Count, Few, Positive
 
 MOST_BYTES = 8 << 20
 """Of one message of the server."""
+EXPECTED = "expected a running OpenEnv server, e.g. openenv:http://127.0.0.1:8000"
 _OF_EVERY_ACTION = ("metadata",)
 """Fields that OpenEnv gives every action, and no turn fills."""
 
@@ -222,10 +223,7 @@ class OpenEnvServer(SeedTasks):
             with urllib.request.urlopen(url, timeout=self.timeout_s) as response:
                 given = json.loads(response.read(MOST_BYTES))
         except (OSError, ValueError, RecursionError) as error:
-            raise InputError(
-                f"{url} gives no JSON ({error}): expected a running OpenEnv server, e.g. "
-                f"openenv:http://127.0.0.1:8000"
-            ) from error
+            raise InputError(f"{url} gives no JSON ({error}): {EXPECTED}") from error
         if not isinstance(given, dict):
-            raise InputError(f"{url} gives no JSON object: expected a running OpenEnv server")
+            raise InputError(f"{url} gives no JSON object: {EXPECTED}")
         return given

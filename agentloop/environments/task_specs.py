@@ -107,7 +107,5 @@ def data_folder(name: str, holds: Callable[[Path], bool], *, expected: str) -> P
     for folder in (Path(setting) / name, Path(setting)):
         if holds(folder):
             return folder
-    raise InputError(
-        f"FEWSTEPS_DATA={setting!r} holds no data of {name}: expected {expected} in it or in its subfolder "
-        f"{name}. {get}"
-    )
+    place = f"in it or in its subfolder {name}"
+    raise InputError(f"FEWSTEPS_DATA={setting!r}: expected {expected} {place}. {get}")

@@ -8,7 +8,6 @@ few games (30 MB for a large one) and the parsed templates (a few hundred, small
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -40,8 +39,12 @@ class Player:
 
     def load(self, game: Game) -> None:
         """Make `game` the one that is played."""
+        from mementos import core
+
         self._expert = None
-        forget_propositions()
+        # textworld's table of all propositions would grow by about 1 MB a game. They are equal by value, so
+        # those that live on stay good.
+        core._memento_cache.clear()
         texts = {"pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem}
         self._env.load(texts | {"solvable": True})
         self._game = game
@@ -79,58 +82,21 @@ def install_caches(*, games: int) -> None:
     import fast_downward
     from textworld.envs.pddl import logic, textgen
 
-    logic.fast_downward = SimpleNamespace(
-        Atom=fast_downward.Atom,
-        Operator=fast_downward.Operator,
-        translate=fast_downward.translate,
-        pddl2sas=translations(fast_downward.pddl2sas, games=games),
-    )
-    textgen._parse_and_convert = copies(textgen._parse_and_convert)
-    textgen.copy_context = shallow_context
+    plain = lru_cache(games)(fast_downward.pddl2sas)
+    parsed = lru_cache(TEMPLATES_KEPT)(textgen._parse_and_convert)
     query = lru_cache(TEMPLATES_KEPT)(textgen.Rule.parse_conjunctive_query)
-    textgen.Rule = SimpleNamespace(parse_conjunctive_query=query)
 
-
-def forget_propositions() -> None:
-    """Empty textworld's own table of every proposition it ever made, which no game after it needs.
-
-    It would grow by about 1 MB a game. Propositions are equal by value, so those that live on stay good.
-    """
-    from mementos import core
-
-    core._memento_cache.clear()
-
-
-def translations(translate: Callable[..., Any], *, games: int) -> Callable[..., Any]:
-    """`fast_downward.pddl2sas` with the last `games` results kept.
-
-    The pruned translation (`optimize=True`) serves the planner only, which is never asked here: the plain one
-    is given in its place. The planner would plan from it too, more slowly.
-    """
-
-    @lru_cache(maxsize=games)
-    def plain(domain: str, problem: str) -> Any:
-        return translate(domain, problem)
-
-    def cached(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
+    def pddl2sas(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
+        # The pruned translation (`optimize=True`) serves the planner only, which is never asked here.
         return plain(domain, problem)
 
-    return cached
+    def parse_and_convert(text: str, *, rule_name: str, trace: bool = False) -> Any:
+        return copy.deepcopy(parsed(text, rule_name=rule_name))  # callers write into what they get
 
+    def copy_context(context: dict[str, Any]) -> dict[str, Any]:
+        # What its dictionaries hold is only read, so it is shared.
+        return {**context, "variables": dict(context["variables"]), "mapping": dict(context["mapping"])}
 
-def copies(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """A grammar parser whose results are kept; callers write into what they get, so they get copies."""
-
-    @lru_cache(TEMPLATES_KEPT)
-    def parsed(text: str, rule_name: str) -> Any:
-        return parse(text, rule_name=rule_name)
-
-    def fresh(text: str, *, rule_name: str, trace: bool = False) -> Any:
-        return copy.deepcopy(parsed(text, rule_name))
-
-    return fresh
-
-
-def shallow_context(context: dict[str, Any]) -> dict[str, Any]:
-    """A derivation's context with dictionaries of its own; their values are only read, so they are shared."""
-    return {**context, "variables": dict(context["variables"]), "mapping": dict(context["mapping"])}
+    logic.fast_downward = SimpleNamespace(**(vars(fast_downward) | {"pddl2sas": pddl2sas}))
+    textgen._parse_and_convert, textgen.copy_context = parse_and_convert, copy_context
+    textgen.Rule = SimpleNamespace(parse_conjunctive_query=query)

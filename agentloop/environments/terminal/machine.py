@@ -116,17 +116,13 @@ def _groups() -> Check:
 
 def _programs() -> list[Check]:
     # They are run in the sandbox: where the machine's own PATH has them does not matter.
-    there = {name: any(Path(place, name).exists() for place in ("/usr/bin", "/bin")) for name in PROGRAMS}
-    return [
-        _seen(
-            name,
-            there[name],
-            "in /usr/bin" if there[name] else "not in /usr/bin",
-            f"apt-get install {package}, or use an image of your own (--make-image)",
-            needed=name == "tmux",
-        )
-        for name, package in PROGRAMS.items()
-    ]
+    found = []
+    for name, package in PROGRAMS.items():
+        there = any(Path(place, name).exists() for place in ("/usr/bin", "/bin"))
+        remedy = f"apt-get install {package}, or use an image of your own (--make-image)"
+        told = "in /usr/bin" if there else "not in /usr/bin"
+        found.append(_seen(name, there, told, remedy, needed=name == "tmux"))
+    return found
 
 
 def _start() -> Check:

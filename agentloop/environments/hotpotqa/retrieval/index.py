@@ -123,10 +123,8 @@ def build_bm25(files: Sequence[Path], folder: Path) -> None:
     texts = Corpus(folder / "passages.arrow").indexed()
     vocabulary, scores = score_words(_words(text, stemmer, STOP_WORDS) for text in texts)
     if not vocabulary:
-        raise DataError(
-            f"{', '.join(map(str, files))}: no word to search by in {len(texts)} passages: they are "
-            f"empty, or hold stop words and single letters only"
-        )
+        told = f"{', '.join(map(str, files))}: no word to search by in {len(texts)} passages"
+        raise DataError(f"{told}: they are empty, or hold stop words and single letters only")
     tell("scored", len(texts))
     for name, values in zip(ARRAYS, scores, strict=True):
         np.save(folder / f"{name}.npy", values)

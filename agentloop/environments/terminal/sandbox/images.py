@@ -74,16 +74,12 @@ def open_image(spec: str = HOST) -> Image:
     if spec == HOST:
         return _host()
     folder = Path(spec).resolve()
-    if not (folder / "usr" / "bin" / "bash").exists():
-        raise InputError(
-            f"image {spec!r}: no /usr/bin/bash in it; expected '{HOST}' or a folder that "
-            "`fewsteps doctor --make-image FOLDER` made"
-        )
-    if is_root() and (folder / "usr").stat().st_uid != USER_BASE:
-        raise InputError(
-            f"image {spec!r}: its files do not belong to the users of a sandbox; make it with "
-            "`fewsteps doctor --make-image FOLDER`"
-        )
+    fault = "" if (folder / "usr" / "bin" / "bash").exists() else "no /usr/bin/bash in it"
+    if not fault and is_root() and (folder / "usr").stat().st_uid != USER_BASE:
+        fault = "its files do not belong to the users of a sandbox"
+    if fault:
+        made = "what `fewsteps doctor --make-image FOLDER` made"
+        raise InputError(f"image {spec!r}: {fault}; expected '{HOST}', or {made}")
     told = folder / "etc" / "debian_version"
     name = told.read_text().strip() if told.exists() else folder.name
     return Image(f"debian-{name}", Layers((folder,)))

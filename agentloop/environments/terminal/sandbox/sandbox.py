@@ -80,7 +80,7 @@ class Sandbox:
         return {"/": inside / "u"} | ({"/usr": inside / "uu"} if self.layers.usr else {})
 
     async def run(self, command: str, *, shell: str = "/bin/sh", timeout_s: float | None = None) -> Ran:
-        """Run a command with `shell -c`; it is ended after `timeout_s` seconds, `limits.command_s` by default.
+        """Run a command with `shell -c`, for at most `timeout_s` seconds, by default `limits.command_s`.
 
         Raises:
             SandboxFailed: the sandbox ended, does not keep to the time limit, or may start no process.

@@ -56,6 +56,8 @@ def _demo(given: argparse.Namespace) -> int:
         given,
         report,
         lambda: [
+            f"A student of 135M parameters (SmolLM2) has played a pilot of {found.pilot['tasks']} ALFWorld "
+            f"games. What should the next {BUDGET:,} output tokens of its teacher buy?\n",
             answer(found),
             *_told(measured),
             f"figure {figure}\npage   {page}",

@@ -108,5 +108,5 @@ PRESETS = {
 def preset(name: str) -> Settings:
     """The settings of that name."""
     if name not in PRESETS:
-        raise InputError(f"no preset {name!r}: expected one of {sorted(PRESETS)}")
+        raise InputError(f"no preset {name!r}: expected one of {', '.join(sorted(PRESETS))}")
     return PRESETS[name]

@@ -58,7 +58,8 @@ class Family:
         unknown = sorted((set(knobs) | set(ranges)) - set(known))
         if unknown:
             raise WorldError(
-                f"unknown knob {unknown[0]!r} of a {self.kind} world: expected one of {sorted(known)}"
+                f"unknown knob {unknown[0]!r} of a {self.kind} world: expected one of "
+                f"{', '.join(sorted(known))}"
             )
         for name, value in [*knobs.items(), *ranges.items()]:
             several = isinstance(value, list | tuple)

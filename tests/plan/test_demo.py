@@ -83,7 +83,9 @@ def test_demo_for_a_person_ends_in_a_decision(
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["demo", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("No preference; the best guess is "), "the answer is first"
+    question, answer, *_ = shown.split("\n\n")
+    assert question.endswith("What should the next 10,000 output tokens of its teacher buy?")
+    assert answer.startswith("No preference; the best guess is "), "the answer is first"
     assert "Evidence: 16 small trainings on cuts of the pilot" in shown
     assert "What the sweep measured" in shown
     assert "0% of 34 bands" in " ".join(shown.split()), "what failed is said"

@@ -66,13 +66,9 @@ def judged(sweep: Sweep, budget: int, claim: Claim) -> dict[str, Any]:
     a, b = ([arm for arm in groups if which(arm)] for which in (claim.beaten, claim.better))
     shared = {claim.alike(arm) for arm in a} & {claim.alike(arm) for arm in b}
     a, b = ([arm for arm in arms if claim.alike(arm) in shared] for arms in (a, b))
-    told = {
-        "claim": claim.sentence,
-        "budget": budget,
-        "beaten": [*map(label, a)],
-        "better": [*map(label, b)],
-    }
-    if not a or not b:
+    names = {"beaten": [*map(label, a)], "better": [*map(label, b)]}
+    told = {"claim": claim.sentence, "budget": budget} | names
+    if not shared:
         return told | {"difference": None, "low": None, "high": None, "verdict": "not measured"}
 
     def alike(arms: list[Arm], value: object) -> list[list[str]]:
@@ -80,12 +76,8 @@ def judged(sweep: Sweep, budget: int, claim: Claim) -> dict[str, Any]:
 
     values = dict.fromkeys(claim.alike(arm) for arm in a)
     lead = sweep.mean_lead([(alike(a, value), alike(b, value)) for value in values])
-    return told | {
-        "difference": lead.difference,
-        "low": lead.low,
-        "high": lead.high,
-        "verdict": lead.direction,
-    }
+    measured = {name: getattr(lead, name) for name in ("difference", "low", "high")}
+    return told | measured | {"verdict": lead.direction}
 
 
 def handback(sweep: Sweep, budget: int, gains: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -93,9 +85,8 @@ def handback(sweep: Sweep, budget: int, gains: Mapping[str, Any]) -> list[dict[s
     curve = {K: (g, se) for K, g, se in zip(gains["K"], gains["gain"], gains["se"], strict=True)}
     leads = sweep.leads(budget, PURE_BC)
     found = []
-    for arm, lead in sorted(leads.items(), key=lambda item: (item[0].r, item[0].K)):
-        if arm.recipe == "op-short":
-            G, se = curve.get(K_text(arm.K), (None, None))
-            told = {"K": K_text(arm.K), "r": arm.r, "G": G, "G_se": se}
-            found.append(told | {"over_demonstrations": lead.difference, "se": lead.se})
+    for arm in sorted((arm for arm in leads if arm.recipe == "op-short"), key=lambda arm: (arm.r, arm.K)):
+        G, se = curve.get(K_text(arm.K), (None, None))
+        told = {"K": K_text(arm.K), "r": arm.r, "G": G, "G_se": se}
+        found.append(told | {"over_demonstrations": leads[arm].difference, "se": leads[arm].se})
     return found

@@ -105,12 +105,11 @@ class Sweep:
     def mean_lead(self, pairs: Sequence[tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]]]) -> Lead:
         """Mean over pairs (a, b) of the lead of arms b on arms a."""
         weights: dict[str, float] = {}
-        for a, b in pairs:
-            for arms, sign in ((a, -1.0), (b, 1.0)):
-                for names in arms:
-                    for name in names:
-                        part = sign / len(pairs) / len(arms) / len(names)
-                        weights[name] = weights.get(name, 0.0) + part
+        sides = [(arms, sign) for a, b in pairs for arms, sign in ((a, -1.0), (b, 1.0))]
+        for arms, sign in sides:
+            for names in arms:
+                part = sign / len(pairs) / len(arms) / len(names)
+                weights |= {name: weights.get(name, 0.0) + part for name in names}
         return self._weighted(weights)
 
     def leads(self, budget: int, baseline: Arm) -> dict[Arm, Lead]:
@@ -148,18 +147,15 @@ def read_sweep(folder: Path, registered: Mapping[str, Any]) -> tuple[Sweep, list
 
     registered: the registration.
     """
-    cells, missing = {}, []
-    for told in registered["cells"]:
-        cell = SweepCell.from_dict(told)
-        place = folder / "cells" / cell.name
-        if (place / "run.json").exists():
-            cells[cell] = told
-            continue
-        note = place.with_name(f"{cell.name}.json")
+    every = {SweepCell.from_dict(told): told for told in registered["cells"]}
+    places = {name: folder / "cells" / name for name in (*REFERENCES, *(cell.name for cell in every))}
+    own = {name: place for name, place in places.items() if (place / "run.json").exists()}
+    cells = {cell: told for cell, told in every.items() if cell.name in own}
+    missing = []
+    for left in (cell.name for cell in every if cell.name not in own):
+        note = folder / "cells" / f"{left}.json"
         why = read_json(note).get("cannot", "not evaluated") if note.exists() else "not evaluated"
-        missing.append({"cell": cell.name, "why": why})
-    names = [*REFERENCES, *(cell.name for cell in cells)]
-    own = {name: folder / "cells" / name for name in names if (folder / "cells" / name / "run.json").exists()}
+        missing.append({"cell": left, "why": why})
     if not own:
         raise DataError(f"{folder}/cells holds no evaluation: go on with the sweep")
     scores = read_scores(own)

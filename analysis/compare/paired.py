@@ -100,8 +100,7 @@ class Comparison(Shows):
         return pd.DataFrame([asdict(d) | {"found": d.found} for d in self.differences])
 
     def _shown(self) -> Shown:
-        names = {rate.arm: rate.arm for rate in self.rates}
-        lines = [*(said(d, names) for d in self.differences), *self.cautions]
+        lines = [*map(said, self.differences), *self.cautions]
         return lines, [self.rates_to_pandas(), self.to_pandas()]
 
     def rates_to_pandas(self) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from string import ascii_uppercase
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.show import table
@@ -16,9 +17,9 @@ DIFFERENCE_HEADS = ("", "points", "95 %", "SE", "p", "p (Holm)", "could see", "t
 Row = tuple[object, ...]
 
 
-def said(d: Difference, names: Mapping[str, str]) -> str:
-    """A difference as a sentence."""
-    a, b = names[d.a], names[d.b]
+def said(d: Difference, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A difference as a sentence; `names` are other ones than the arms' own."""
+    a, b = names.get(d.a, d.a), names.get(d.b, d.b)
     if d.low is None or d.high is None or d.p_holm is None or d.detectable is None:
         return f"{b} against {a}: {100 * d.difference:+.1f} points on one task, without an error: add tasks."
     between = f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f})"

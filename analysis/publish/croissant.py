@@ -48,12 +48,10 @@ def croissant(
     Args:
         about: name, description, licence (a name of LICENCES), version, published (a date), url, and rai: the
             responsible-AI texts by name.
-        file: name of the table.
-        sha256: of the table.
-        size: of the table, in bytes.
+        file, sha256, size: name of the table, its hash, and its bytes.
         record: what a row is, in the plural.
-        columns: Columns that are described, with their types: str, int, float or bool.
-        key: Columns that name a row.
+        columns: those that are described, with their types: str, int, float or bool.
+        key: columns that name a row.
     """
     keys = [{"@id": f"{record}/{name}"} for name in key]
     return {
@@ -93,10 +91,4 @@ def croissant(
 
 def _field(record: str, name: str, kind: str) -> dict[str, Any]:
     source = {"fileObject": {"@id": f"{record}-table"}, "extract": {"column": name}}
-    return {
-        "@type": "cr:Field",
-        "@id": f"{record}/{name}",
-        "name": name,
-        "dataType": kind,
-        "source": source,
-    }
+    return {"@type": "cr:Field", "@id": f"{record}/{name}", "name": name, "dataType": kind, "source": source}

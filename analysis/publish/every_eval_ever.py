@@ -31,14 +31,7 @@ def _model(policy: str, organization: str) -> tuple[str, str]:
 
 
 def record(run: Run, *, organization: str, now: float, version: str) -> dict[str, Any]:
-    """The record of an evaluation run.
-
-    Args:
-        run: a run of `fewsteps evaluate`.
-        organization: who publishes the result.
-        now: seconds since 1970, when the record was made.
-        version: of fewsteps.
-    """
+    """The record of a run of `fewsteps evaluate`, made `now` (seconds since 1970) by this `version`."""
     found = summarise_evaluation(run)
     score, policy, environment = found["success"], found["policy"], found["environment"]
     uncertainty: dict[str, Any] = {"num_samples": score["n"]}

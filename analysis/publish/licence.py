@@ -16,10 +16,7 @@ LICENCES = {
 }
 """Licences of data by the names of the Hugging Face hub, with their texts."""
 SOURCES = {
-    "hotpotqa": (
-        "HotpotQA's questions and Wikipedia's passages are under CC BY-SA 4.0",
-        ("cc-by-sa-4.0",),
-    ),
+    "hotpotqa": ("HotpotQA's questions and Wikipedia's passages are under CC BY-SA 4.0", ("cc-by-sa-4.0",)),
     "alfworld": ("ALFWorld's games are under the MIT licence; keep its notice", tuple(LICENCES)),
 }
 """Environment -> what its texts are under, and the licences that this allows."""

@@ -135,7 +135,7 @@ def report_of(
     words = [made("the verdict in words", _words, folder) for folder in sources.studies.values()]
     studies = tuple(text for found in words for text in found)
     return Report(
-        (*designed, *_decision(sources, planned, compared, verdicts, silent=bool(designed))),
+        (*designed, *_decision(planned, compared, verdicts)) or (_missing(sources),),
         evidence,
         compared,
         planned,
@@ -203,27 +203,20 @@ def _designed(source: Run, budget: float, pool: int | None) -> tuple[str, ...]:
     return (*design_sentences(found), *command)
 
 
-def _decision(
-    sources: Sources,
-    planned: Plan | None,
-    compared: Comparison | None,
-    verdicts: dict[str, Any],
-    *,
-    silent: bool,
-) -> Iterator[str]:
+def _decision(planned: Plan | None, compared: Comparison | None, verdicts: dict[str, Any]) -> Iterator[str]:
     if planned is not None:
         yield from sentences(planned)
     for name, verdict in verdicts.items():
         yield f"{name}: {verdict['decided'] or verdict['said'] + '.'}"
     if compared is not None:
-        names = {rate.arm: rate.arm for rate in compared.rates}
-        yield from (said(difference, names) for difference in compared.differences)
+        yield from map(said, compared.differences)
         yield from compared.cautions
-    if planned is None and compared is None and not verdicts and not silent:
-        missing = (
-            "a budget (--budget), for a plan or a designed pilot" if sources.runs else "a pilot and a budget"
-        )
-        yield f"These folders alone decide nothing: give {missing}, or two evaluations of the same tasks."
+
+
+def _missing(sources: Sources) -> str:
+    """What folders that decide nothing lack."""
+    lack = "a budget (--budget), for a plan or a designed pilot" if sources.runs else "a pilot and a budget"
+    return f"These folders alone decide nothing: give {lack}, or two evaluations of the same tasks."
 
 
 def _figures(

@@ -56,12 +56,6 @@ def finish(
     write_whole(job.out / FILE, json.dumps(said, indent=2, sort_keys=True) + "\n")
 
 
-def said(folder: Path) -> dict[str, Any]:
-    """The job.json of a finished job."""
-    found: dict[str, Any] = read_json(folder / FILE)
-    return found
-
-
 def student_name(student: Path | str, equipment: Equipment, study: Path) -> str:
     """What a student is called in run folders: the same on every machine.
 

@@ -97,10 +97,7 @@ async def _demonstrations(study: Study) -> None:
     first = Collect(recipe, config.teacher, config.teacher, given.first, None, config.seed, study.first)
     more = replace(first, tasks=given.more, out=study.first.with_name("more"))
     await every(
-        [
-            study.collected(first, "demonstrations"),
-            study.collected(more, "demonstrations", parts=given.parts),
-        ]
+        [study.collected(first, "demonstrations"), study.collected(more, "demonstrations", parts=given.parts)]
     )
 
 

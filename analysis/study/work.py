@@ -10,7 +10,7 @@ STUDY/collection           run folder: whole continuations of pi_1
 STUDY/cells/               for each cell an evaluation, and in NAME.json what it was trained on
 STUDY/verdict.json, .md    predicted against measured
 STUDY/jobs.jsonl           seconds of every job
-STUDY/parts                collections that are not finished
+STUDY/pieces               collections that are not finished
 STUDY/work                 checkpoints, cuts, unfinished evaluations: made again where it is missing
 """
 

@@ -25,8 +25,9 @@ from agentloop.run.types import Setup
 from agentloop.types import Closes, Environments, Policy
 from analysis.study import lines
 from analysis.study.jobs import Collect, Equipment, Job, Student, Train, from_json, to_json
-from analysis.study.results import finish, finished, said, sampling, student_name
+from analysis.study.results import FILE, finish, finished, sampling, student_name
 from occupancy.record.errors import BudgetStopped, RunError
+from occupancy.record.reading import read_json
 from occupancy.runs import only_writer
 
 SPENDING = frozenset(field.name for field in fields(SpendingLimits)) - {"budget"}
@@ -70,7 +71,7 @@ class Worker:
         folder = job.out.with_name(f"{job.out.name}.training")
         training = Train(job.folders, job.seed, folder, job.settings)
         checkpoint = finished(training, self._equipment, self._study) or await self._train(training)
-        of_training = said(folder)
+        of_training = read_json(folder / FILE)
         name = student_name(job.out, self._equipment, self._study)
         settings = Evaluation(name, job.tasks, job.attempts, job.evaluation_seed)
         async with self._playing(checkpoint) as (environments, policy, started):
@@ -79,7 +80,7 @@ class Worker:
         with only_writer(run.folder):
             if not run.read("trainings").num_rows:
                 run.commit({"trainings": [of_training["training"]]})
-        self._finish(job, job.out, seconds)
+        self._finish(job, seconds)
         if not job.keep:
             shutil.rmtree(folder)
         return job.out
@@ -109,7 +110,7 @@ class Worker:
                     await collect(job.out, Setup(settings, environments, student, teacher, limits))
             finally:
                 await _close(teacher)
-        self._finish(job, job.out, {"collect": time.monotonic() - started})
+        self._finish(job, {"collect": time.monotonic() - started})
         return job.out
 
     @asynccontextmanager
@@ -120,7 +121,9 @@ class Worker:
         async with self._stage:
             started = time.monotonic()
             if self._environments is None:
-                self._environments = _environments(self._equipment)
+                own = {"workers": self._equipment.workers} if takes(self._equipment.env, "workers") else {}
+                settings = {**own, **self._equipment.env_settings}
+                self._environments = open_environments(self._equipment.env, **settings)
             environments = self._environments
             policy = open_policy(student, environments) if isinstance(student, str) else self._policy(student)
             try:
@@ -139,15 +142,8 @@ class Worker:
         await trainer.ask(equipment=to_json(self._equipment), study=str(self._study))
         return trainer
 
-    def _finish(self, job: Job, result: Path, seconds: dict[str, float]) -> None:
-        finish(job, self._equipment, self._study, result=result, seconds=seconds)
-
-
-def _environments(equipment: Equipment) -> Environments:
-    given = dict(equipment.env_settings)
-    if takes(equipment.env, "workers"):
-        given.setdefault("workers", equipment.workers)
-    return open_environments(equipment.env, **given)
+    def _finish(self, job: Job, seconds: dict[str, float]) -> None:
+        finish(job, self._equipment, self._study, result=job.out, seconds=seconds)
 
 
 async def _close(opened: object) -> None:

@@ -85,8 +85,7 @@ class Run(Shows):
 
     def column(self, table: str, name: str) -> list[Any]:
         """One column of `read`, as a list."""
-        cells: list[Any] = self.read(table, columns=[name])[name].to_pylist()
-        return cells
+        return list(self.read(table, columns=[name])[name].to_pylist())
 
     def files(self, table: str) -> list[Path]:
         """Parquet files of a table, one a part that has rows of it; raises DataError as `read` does."""

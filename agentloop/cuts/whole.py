@@ -42,14 +42,12 @@ class Whole:
 
     @cached_property
     def _every(self) -> list[Row]:
-        rows: list[Row] = self.run.read("episodes").to_pylist()
-        return rows
+        return list(self.run.read("episodes").to_pylist())
 
     @cached_property
     def _stored(self) -> list[Row]:
         """Traces of the run's own table."""
-        rows: list[Row] = self.run.read("traces").to_pylist()
-        return rows
+        return list(self.run.read("traces").to_pylist())
 
     @cached_property
     def episodes(self) -> dict[str, Row]:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentloop.ledger.store import CallKey, Charge, Ledger, Result
 from agentloop.policies.by_name import open_environments, open_policy
@@ -22,10 +22,12 @@ from agentloop.run.settings import Settings, SpendingLimits
 from agentloop.run.types import Setup, Unit
 from agentloop.run.units import Progress, play_units
 from agentloop.types import Answer, Environments, Policy
-from occupancy.record.errors import FewstepsError, InputError, MissingExtra, RunError, imported
+from occupancy.record.errors import FewstepsError, RunError, imported
 from occupancy.record.rows import Rows
 from occupancy.record.specs import Few, NotNegative, check
 from occupancy.runs import Run, only_writer, open_run
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -105,29 +107,27 @@ class _LedgerActor:
         """Machines and the units whose continuations they play, where these have a budget."""
         self._dead: set[str] = set()
 
-    async def reserve(self, worker: str, role: str, key: CallKey, most: Charge) -> Any:
-        reserved = await _result(self._billing[role].reserve(key, most))
+    async def reserve(self, worker: str, role: str, key: CallKey, most: Charge) -> Answer | int:
+        reserved = await self._billing[role].reserve(key, most)
         if isinstance(reserved, int):
             self._open[reserved] = (worker, role)
         return reserved
 
-    async def charge(self, attempt: int, result: Result, cost: Charge) -> Any:
+    async def charge(self, attempt: int, result: Result, cost: Charge) -> None:
         _, role = self._open.pop(attempt)
-        return await _result(self._billing[role].charge(attempt, result, cost))
+        await self._billing[role].charge(attempt, result, cost)
 
     async def abandon(self, attempt: int) -> None:
         _, role = self._open.pop(attempt)
         self._billing[role].abandon(attempt)
 
-    async def enter(self, worker: str, unit: int) -> Any:
+    async def enter(self, worker: str, unit: int) -> None:
         if self._continuations is None:
-            return None
-        refused = await _result(self._continuations.enter(unit))
-        if refused is None:
-            self._inside.add((worker, unit))
-            if worker in self._dead:  # it died while it waited
-                await self.leave(worker, unit, None)
-        return refused
+            return
+        await self._continuations.enter(unit)
+        self._inside.add((worker, unit))
+        if worker in self._dead:  # it died while it waited
+            await self.leave(worker, unit, None)
 
     async def leave(self, worker: str, unit: int, cost: int | None) -> None:
         # A machine that was given up may still be heard: it has left already.
@@ -148,28 +148,12 @@ class _LedgerActor:
         self._ledger.close()
 
 
-@dataclass(frozen=True)
-class _Refused:
-    """An error of ours as a result: as an exception it would lose its type on the way."""
-
-    kind: type[FewstepsError]
-    message: str
-
-    def error(self) -> FewstepsError:
-        return InputError(self.message) if self.kind is MissingExtra else self.kind(self.message)
-
-
-async def _result(work: Awaitable[Any]) -> Any:
+async def _told(result: Awaitable[T]) -> T:
+    """What an actor tells; an error of ours without the one that Ray wraps around it."""
     try:
-        return await work
+        return await result
     except FewstepsError as error:
-        return _Refused(type(error), str(error))
-
-
-def _open(result: Any) -> Any:
-    if isinstance(result, _Refused):
-        raise result.error()
-    return result
+        raise getattr(error, "cause", error) from None
 
 
 class _RemoteLedger:
@@ -179,17 +163,17 @@ class _RemoteLedger:
         self._ledger, self._worker, self._role = ledger, worker, role
 
     async def reserve(self, key: CallKey, most: Charge) -> Answer | int:
-        reserved: Answer | int = _open(await self._ledger.reserve.remote(self._worker, self._role, key, most))
-        return reserved
+        reserved: Awaitable[Answer | int] = self._ledger.reserve.remote(self._worker, self._role, key, most)
+        return await _told(reserved)
 
     async def charge(self, attempt: int, result: Result, cost: Charge) -> None:
-        _open(await self._ledger.charge.remote(attempt, result, cost))
+        await _told(self._ledger.charge.remote(attempt, result, cost))
 
     def abandon(self, attempt: int) -> None:
         self._ledger.abandon.remote(attempt)
 
     async def enter(self, unit: int) -> None:
-        _open(await self._ledger.enter.remote(self._worker, unit))
+        await _told(self._ledger.enter.remote(self._worker, unit))
 
     async def leave(self, unit: int, cost: int | None) -> None:
         await self._ledger.leave.remote(self._worker, unit, cost)
@@ -207,10 +191,8 @@ class _PlayingActor:
             continuation_budget=_RemoteLedger(ledger, name) if spending.by_continuation else None,
         )
 
-    async def play(self, unit: Unit) -> Rows | _Refused:
-        """A unit's rows, or why the run must stop."""
-        played: Rows | _Refused = await _result(play_unit(unit, self._setup))
-        return played
+    async def play(self, unit: Unit) -> Rows:
+        return await play_unit(unit, self._setup)
 
 
 class _ActorPool:
@@ -246,8 +228,9 @@ class _ActorPool:
                 )
             if name not in self._alive:
                 continue
+            playing: Awaitable[Rows] = self._alive[name].play.remote(unit)
             try:
-                rows = await self._alive[name].play.remote(unit)
+                rows = await _told(playing)
             except self._ray.exceptions.RayActorError as error:
                 self._why = str(error).strip().rpartition("\n")[2][:300]
                 if self._alive.pop(name, None) is not None:
@@ -256,8 +239,7 @@ class _ActorPool:
                     self._free.put_nowait(name)
             else:
                 self._free.put_nowait(name)
-                found: Rows = _open(rows)
-                return found
+                return rows
 
     def stop(self) -> None:
         for actor in self._alive.values():

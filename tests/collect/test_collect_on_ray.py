@@ -161,8 +161,9 @@ def test_a_continuation_of_a_dead_machine_holds_no_place_in_the_budget() -> None
             await keeper.enter("lives", 0)
             await keeper.leave("lives", 0, 80)
         assert budget.spent == 110
-        assert isinstance((await keeper.enter("lives", 3)).error(), BudgetStopped)
-        assert await keeper.enter("lives", 0) is None, "a unit that is done again is paid for"
+        with pytest.raises(BudgetStopped):
+            await keeper.enter("lives", 3)
+        await keeper.enter("lives", 0)  # a unit that is done again is paid for
 
     asyncio.run(main())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentloop.commands.collect import show_run
 from agentloop.commands.recipes import (
@@ -16,8 +16,9 @@ from agentloop.commands.recipes import (
     read_settings,
     read_spending,
 )
-from agentloop.serve.settings import HARNESS, Port
+from agentloop.serve.settings import HARNESS, Port, Serving
 from occupancy.record.errors import BudgetStopped, InputError
+from occupancy.record.recipe import Recipe
 from occupancy.record.show import add_json, progress, say
 from occupancy.record.specs import Count, Positive, Seed, option, settings
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from agentloop.run.settings import Settings
     from agentloop.serve.desk import Desk, Harness
-    from agentloop.serve.settings import Serving
     from occupancy.record.rows import Rows
 
 
@@ -51,8 +51,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_collecting(command)
     group = command.add_argument_group("serving", "how; may be changed at a resume")
     add = group.add_argument
-    add("--host", default="127.0.0.1", help="address to listen on (default: this machine)")
-    add("--port", type=option(Port), default=8333, help="0 takes a free one (default: 8333)")
+    add("--host", default=Serving.host, help="address to listen on (default: this machine)")
+    add("--port", type=option(Port), default=Serving.port, help="0 takes a free one (default: %(default)s)")
     add("--key-env", metavar="NAME", help="environment variable with the API key that a harness must give")
     add(
         "--tasks",
@@ -72,14 +72,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="COMMAND",
         help="the harness's own command, repeated while the run needs episodes; {url} is this server's",
     )
-    add(
-        "--idle",
-        type=option(Positive),
-        default=1800.0,
-        metavar="SECONDS",
-        help="silence that ends an episode",
-    )
-    add("--wait", type=option(Positive), default=600.0, metavar="SECONDS", help="longest wait of a call")
+    seconds: dict[str, Any] = {"type": option(Positive), "metavar": "SECONDS"}
+    add("--idle", **seconds, default=Serving.idle_s, help="silence that ends an episode")
+    add("--wait", **seconds, default=Serving.wait_s, help="longest wait of a call")
     add_json(command)
     command.set_defaults(handler=_serve, tasks=None, env=None, env_set=[], end_on="")
 
@@ -88,26 +83,17 @@ def _serve(given: argparse.Namespace) -> int:
     import asyncio
 
     from agentloop.serve.desk import Harness
-    from agentloop.serve.settings import Serving
 
     fill(given, ("teacher",))
     if len(given.recipe) > 1:
         raise InputError(f"--recipe {', '.join(given.recipe)}: one run is served with one recipe; give one")
     if "\n" in given.harness:
         raise InputError(f"--harness {given.harness!r}: expected a name in one line")
-    from occupancy.record.recipe import Recipe
-
     changed = settings(Recipe, given.set, of="--set").get("T_max")
     harness = Harness(f"{given.harness} through serve", int(changed or given.max_turns))
     (recipe,) = read_recipes(given, harness).values()
-    serving = Serving(
-        host=given.host,
-        port=given.port,
-        access_key=_access_key(given.key_env),
-        idle_s=given.idle,
-        wait_s=given.wait,
-        tasks=given.most_tasks,
-    )
+    key = _access_key(given.key_env)
+    serving = Serving(given.host, given.port, key, given.idle, given.wait, tasks=given.most_tasks)
     given.tasks, given.env, given.env_set = HARNESS, HARNESS, []
     wanted = read_settings(given, recipe)
     try:

@@ -94,7 +94,6 @@ def _episode(key: Key, episode: ImportedEpisode, environment: str) -> Row:
         "switch_turn": 1 if demo else 0,
         "K": len(episode.turns) if demo else 0,
         "seed": -1,
-        "parent": "",
         "environment": environment,
     }
     if episode.origin is not None:

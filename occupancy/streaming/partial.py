@@ -108,15 +108,13 @@ class Parts:
             most = self.cell_memory // CELL_BYTES
             if sum(map(len, self.cells)) > most:
                 self.cells = [merged(self.cells)]
-                if len(self.cells[0]) > 2 * most // 3:  # near the limit every part would be joined again
-                    self._refuse(len(self.cells[0]))
-
-    def _refuse(self, n: int) -> None:
-        raise DataError(
-            f"standard errors by state: {n:,} pairs of task and state occurred so far, which take "
-            f"{3 * n * CELL_BYTES // 2 >> 20} MB, and {self.cell_memory >> 20} MB are allowed: raise "
-            f"--error-memory, or set it to 0 for no standard errors by state"
-        )
+                n = len(self.cells[0])
+                if n > 2 * most // 3:  # near the limit every part would be joined again
+                    raise DataError(
+                        f"standard errors by state: {n:,} pairs of task and state so far take "
+                        f"{3 * n * CELL_BYTES // 2 >> 20} MB, and {self.cell_memory >> 20} MB are allowed: "
+                        f"raise --error-memory, or set it to 0 for no standard errors by state"
+                    )
 
     def all_counts(self) -> Counts:
         """Counts of all parts, tasks rising."""

@@ -46,7 +46,7 @@ def _evaluated(record: Mapping[str, Any], settings: ImportSettings, place: Place
     messages, tools = _messages(record["history"], settings, place)
     R = reward_of(record, settings, place, "test_result.report.resolved")
     error = " ".join(str(record.get("error") or "").split())
-    model = str(field_of(record, "metadata.llm_config.model") or field_of(record, "metadata.llm.model") or "")
+    model = str(first_of(record, "metadata.llm_config.model", "metadata.llm.model") or "")
     return episode_of(
         {"tools": tools, "model": model},
         messages,

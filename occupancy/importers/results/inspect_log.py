@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import NO_REWARD, ImportedEpisode, ImportSettings, reward
-from occupancy.importers.files import DOCUMENT_MB, Place, json_document, listed, mapping, parse
+from occupancy.importers.files import DOCUMENT_MB, Place, field_of, json_document, listed, mapping, parse
 from occupancy.importers.messages import choice_of, read_messages, usage_of
 from occupancy.record.finish import read_finish
 
@@ -59,7 +59,7 @@ def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, P
         if not log["samples"]:
             raise whole.refuse(f"no sample in it: the evaluation's status is {log.get('status')!r}")
         for number, sample in enumerate(log["samples"], start=1):
-            yield sample, _model(log), Place(file, f"sample {number}")
+            yield sample, str(field_of(log, "eval.model") or ""), Place(file, f"sample {number}")
         return
     try:
         with zipfile.ZipFile(file) as archive:
@@ -67,7 +67,7 @@ def _samples(file: Path, settings: ImportSettings) -> Iterator[tuple[Any, str, P
             head = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
             if head is None:
                 raise whole.refuse("neither header.json nor _journal/start.json inside: not an Inspect log")
-            model = _model(_member(archive, head, file))
+            model = str(field_of(_member(archive, head, file), "eval.model") or "")
             for name in sorted(n for n in names if n.startswith("samples/")):
                 yield _member(archive, name, file), model, Place(file, name)
                 if settings.progress is not None:
@@ -144,10 +144,6 @@ def _with_usage(turns: Any, sample: Mapping[str, Any]) -> Any:
         end = turn.finish_reason if reason is None else read_finish(reason)
         found.append(replace(turn, finish_reason=end, **usage_of(output.get("usage"), turn.text)))
     return tuple(found)
-
-
-def _model(log: Mapping[str, Any]) -> str:
-    return str(mapping(log.get("eval")).get("model") or "")
 
 
 def _score(scores: Any, scorer: str, place: Place) -> float | None:

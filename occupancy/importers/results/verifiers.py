@@ -46,7 +46,7 @@ def _paths(trace: Mapping[str, Any], settings: ImportSettings, place: Place) -> 
     trains = mapping(trace.get("agent")).get("trainable") is not False
     turns = [_turn(node, settings, place.within(f"node {at}")) for at, node in enumerate(nodes)]
     seen: set[int] = set()
-    task = first_of(mapping(field_of(trace, "task.data")), "name", "idx")
+    task = first_of(trace, "task.data.name", "task.data.idx")
     errors = listed(trace.get("errors"))
     more: dict[str, Any] = {} if task is None or settings.task == "line" else {"task_id": str(task)}
     if errors:

@@ -81,6 +81,18 @@ def read_messages(
     return tuple(before), tuple(turns)
 
 
+def said_in(record: Mapping[str, Any], name: str, role: str, place: Place) -> list[Any]:
+    """The messages in a field of a record; a text is one message of the role."""
+    value = record.get(name)
+    if isinstance(value, str) and value.lstrip().startswith('[{"'):
+        value = parse(value, place)
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, list):
+        raise place.refuse(f"{name} is a {type(value).__name__}: expected messages or text")
+    return value
+
+
 def replied(turn: ImportedTurn, text: str, role: str = "user") -> ImportedTurn:
     """The turn with one more message of the reply; messages of several roles are a user's."""
     if not turn.observation:
@@ -115,8 +127,8 @@ def calls_of(calls: Any, place: Place) -> list[tuple[str, str]]:
         if not isinstance(call, Mapping):
             raise place.refuse(f"tool call {call!r}: expected an object")
         inner = call.get("function") or call.get("custom") or call
-        name = inner if isinstance(inner, str) else inner.get("name") or inner.get("function_name")
-        held = call if isinstance(inner, str) else inner
+        held = call if isinstance(inner, str) else mapping(inner)
+        name = inner if isinstance(inner, str) else held.get("name") or held.get("function_name")
         given = first_of(held, "arguments", "input")
         if not isinstance(name, str) or not name:
             raise place.refuse(f"a tool call has the name {name!r}: expected text")

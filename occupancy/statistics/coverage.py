@@ -8,7 +8,7 @@ the classical estimate for contexts drawn independently.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,8 @@ def missing_mass(trajectories: Trajectories, *, convention: str) -> MissingMass:
     tasks_of_state = np.bincount(pairs % S, minlength=S) if S else np.empty(0, np.int64)
     alone = (tasks_of_state == 1)[states]
     by_turn, singletons = good_turing(states[counted])
-    return MissingMass(mean(_with_features(trajectories, alone), convention=convention), by_turn, singletons)
+    by_task = mean(replace(trajectories, features=alone), convention=convention)
+    return MissingMass(by_task, by_turn, singletons)
 
 
 def good_turing(ids: npt.ArrayLike) -> tuple[float, int]:
@@ -71,9 +72,4 @@ def coverage(trajectories: Trajectories, training_states: npt.ArrayLike, *, conv
     seen = np.zeros(trajectories.n_states, bool)
     known: Int64 = trained.astype(np.int64)
     seen[known[known < trajectories.n_states]] = True
-    return mean(_with_features(trajectories, seen[trajectories.states]), convention=convention)
-
-
-def _with_features(trajectories: Trajectories, values: npt.NDArray[np.bool_]) -> Trajectories:
-    t = trajectories
-    return Trajectories(t.offsets, t.states, t.tasks, n_states=t.n_states, features=values, weights=t.weights)
+    return mean(replace(trajectories, features=seen[trajectories.states]), convention=convention)

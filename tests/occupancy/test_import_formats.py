@@ -224,6 +224,11 @@ REFUSED = [
     ),
     ("a.traj.json", {**MINI_1, "info": {}}, "no exit_status under 'info'"),
     ("a.json", [{"instruction": "q", "output": None}], "record 1: no text under 'output'"),
+    (
+        "a.json",
+        {"task_id": "k", "messages": [{"role": "assistant", "tool_calls": [{"function": -1}]}]},
+        "message 1: a tool call has the name None",
+    ),
 ]
 
 
@@ -240,3 +245,10 @@ def test_only_the_last_completion_of_a_conversation_is_taken(tmp_path):
     assert len(read(last)) == 1
     with pytest.raises(DataError, match=r"give the last alone, big-2\.json"):
         read(first)
+
+
+@pytest.mark.parametrize("given", [{**COMPLETION, "messages": None}, {"response": {}}])
+def test_a_completion_without_its_messages_is_refused(tmp_path, given):
+    file = write(tmp_path, "big-1.json", given)
+    with pytest.raises(DataError, match="no list under 'messages'"):
+        list(read_episodes({str(file): "openhands"}, settings=ImportSettings(author="teacher")))

@@ -66,7 +66,9 @@ def _completion(
     last = max(other.name for other in file.parent.glob(f"*{file.suffix}"))
     if last != file.name:
         raise place.refuse(f"a conversation has a completion for each turn: give the last alone, {last}")
-    said = (*record["messages"], _said(record["response"]))
+    if not isinstance(record.get("messages"), list):
+        raise place.refuse("no list under 'messages': expected the messages before the response")
+    said = [*record["messages"], _said(record["response"])]
     messages = [without(m, _NOT_SAID) if isinstance(m, Mapping) else m for m in said]
     facts = {"tools": field_of(record, "kwargs.tools"), "model": record["response"].get("model")}
     return episode_of(facts, messages, settings, place, task_id=file.parent.name or name, R=None)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from occupancy.importers.episodes import ImportedEpisode, ImportSettings
-from occupancy.importers.files import Place, field_of, first_of, json_objects, listed, mapping, parse
+from occupancy.importers.files import Place, field_of, first_of, json_objects, listed, mapping
+from occupancy.importers.messages import said_in
 from occupancy.importers.records import episode_of
 
 _USED = ("prompt", "completion", "example_id", "id")
@@ -32,7 +33,9 @@ def read(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             for number, trace in enumerate(listed(traces)):
                 yield from _paths({**beside, **mapping(trace)}, settings, place.within(f"trace {number + 1}"))
             continue
-        messages = [*_said(record, "prompt", "user", place), *_said(record, "completion", "assistant", place)]
+        messages = said_in(record, "prompt", "user", place) + said_in(
+            record, "completion", "assistant", place
+        )
         named = first_of(record, "example_id", "id")
         task = "" if named is None else str(named)
         yield episode_of(record, messages, settings, place, used=_USED, default_task=task)
@@ -163,14 +166,3 @@ def _reward(rewards: Mapping[str, Any], place: Place) -> float | None:
     if R is not None and not 0 <= R <= 1:
         raise place.refuse(f"its reward is {R:g}: expected 0 to 1; name another with --reward, or none")
     return R
-
-
-def _said(record: dict[str, Any], name: str, role: str, place: Place) -> list[Any]:
-    value = record.get(name)
-    if isinstance(value, str) and value.lstrip().startswith('[{"'):
-        value = parse(value, place)
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    if not isinstance(value, list):
-        raise place.refuse(f"{name} is a {type(value).__name__}: expected messages or text")
-    return value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy.importers.episodes import NO_REWARD, REWARDS, ImportedEpisode, ImportSettings, reward
 from occupancy.importers.files import Place, Progress, field_of
+from occupancy.importers.messages import said_in
 from occupancy.importers.records import episode_of
 from occupancy.importers.training_data.lines import answer_of, conversation_of
 
@@ -37,17 +38,13 @@ def read_trl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
             continue
         messages = row.get("messages", row.get("trajectory"))
         if messages is None and row.get("prompt") is not None and row.get("completion") is not None:
-            messages = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
+            messages = said_in(row, "prompt", "user", place) + said_in(row, "completion", "assistant", place)
         if messages is None:
             raise place.refuse(
                 f"columns {', '.join(row)}: expected messages, conversations, prompt and completion, or "
                 f"instruction and output"
             )
         yield episode_of(row, messages, settings, place, used=_TRL)
-
-
-def _messages(value: Any, role: str) -> list[Any]:
-    return [{"role": role, "content": value}] if isinstance(value, str) else list(value)
 
 
 def read_verl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]:
@@ -63,7 +60,7 @@ def read_verl(file: Path, settings: ImportSettings) -> Iterator[ImportedEpisode]
 
 
 def _responses(row: dict[str, Any], settings: ImportSettings, place: Place) -> Iterator[ImportedEpisode]:
-    prompt, responses = _messages(row["prompt"], "user"), row["responses"]
+    prompt, responses = said_in(row, "prompt", "user", place), row["responses"]
     responses = [responses] if isinstance(responses, str) else responses
     name = settings.reward or next((n for n in (*REWARDS, "score") if row.get(n) is not None), NO_REWARD)
     rewards = None if name == NO_REWARD else field_of(row, name)

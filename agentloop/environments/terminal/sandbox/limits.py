@@ -76,36 +76,34 @@ def make_group(name: str, limits: Limits) -> Group | None:
     """
     memory, pids = str(limits.memory_mb << 20), {"pids.max": str(limits.processes)}
     settings = {
-        "v1": {
-            "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
-            "pids": pids,
-        },
-        "v2": {"": {"memory.max": memory, "memory.swap.max": "0", "memory.oom.group": "0"} | pids},
+        "memory": {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
+        "pids": pids,
+        "": {"memory.max": memory, "memory.swap.max": "0", "memory.oom.group": "0"} | pids,
     }
     made: list[Path] = []
-    for controller, values in settings[_version()].items():
-        parent = _own_group(controller)
-        folder = parent / f"{PREFIX}{name}" if parent else None
-        try:
-            if folder is None:
+    try:
+        for controller in _controllers():
+            parent = _own_group(controller)
+            if parent is None:
                 raise PermissionError
+            folder = parent / f"{PREFIX}{name}"
             folder.mkdir()
             made.append(folder)
-            for file, value in values.items():
+            for file, value in settings[controller].items():
                 # Where no swap is accounted, its files are not there, and there is nothing to limit.
                 if (folder / file).exists():
                     (folder / file).write_text(value)
-            if _version() == "v2" and not (folder / "pids.max").exists():
+            if not controller and not (folder / "pids.max").exists():
                 raise PermissionError
-        except OSError:
-            Group(tuple(made)).remove()
-            return None
+    except OSError:
+        Group(tuple(made)).remove()
+        return None
     return Group(tuple(made))
 
 
 def left_groups(pattern: str = "") -> list[Path]:
     """Groups of sandboxes, of this process and of others, whose names start with `pattern`."""
-    parents = {_own_group(c) for c in (("memory", "pids") if _version() == "v1" else ("",))} - {None}
+    parents = {_own_group(controller) for controller in _controllers()} - {None}
     return sorted(f for p in parents if p for f in p.glob(f"{PREFIX}{pattern}*") if f.is_dir())
 
 
@@ -138,8 +136,10 @@ def _left(named: re.Match[str] | None) -> bool:
     return named is not None and not Path(f"/proc/{named[1]}").exists()
 
 
-def _version() -> str:
-    return "v1" if any(kind == "cgroup" and "memory" in o for kind, _, o in _mounts()) else "v2"
+def _controllers() -> tuple[str, ...]:
+    """What has a hierarchy of its own; in version 2 of control groups there is one, without a name."""
+    version_1 = any(kind == "cgroup" and "memory" in options for kind, _, options in _mounts())
+    return ("memory", "pids") if version_1 else ("",)
 
 
 def _own_group(controller: str) -> Path | None:

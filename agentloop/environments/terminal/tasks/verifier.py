@@ -112,8 +112,15 @@ def harbor_reward(fork: Sandbox) -> float:
     """The reward in /logs/verifier, reward.json before reward.txt; GradeFailed for none in [0, 1]."""
     for name in ("reward.json", "reward.txt"):
         text = _read(fork, f"logs/verifier/{name}")
-        if text is not None:
-            return _number(text, name)
+        if text is None:
+            continue
+        try:
+            value = json.loads(text) if name.endswith(".json") else float(text)
+        except (ValueError, RecursionError):
+            raise GradeFailed(f"{name} holds {text[:60]!r}: expected a number") from None
+        if isinstance(value, dict):
+            value = value.get("reward", next(iter(value.values())) if len(value) == 1 else None)
+        return reward_from(value, f"{name}, which holds {text[:60]!r}")
     raise GradeFailed("the verifier wrote neither reward.json nor reward.txt to /logs/verifier")
 
 
@@ -127,16 +134,6 @@ def pytest_reward(output: str) -> float:
     if not results:
         raise GradeFailed(f"the verifier names no test: {' '.join(output.split())[-300:] or 'no output'}")
     return float(all(result in _PASSED for result in results))
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        value = json.loads(text) if name.endswith(".json") else float(text)
-    except ValueError:
-        raise GradeFailed(f"{name} holds {text[:60]!r}: expected a number") from None
-    if isinstance(value, dict):
-        value = value.get("reward", next(iter(value.values())) if len(value) == 1 else None)
-    return reward_from(value, f"{name}, which holds {text[:60]!r}")
 
 
 def reward_from(value: object, where: str) -> float:

@@ -183,12 +183,20 @@ def test_tokens_are_the_rendered_rows(run: Run, tmp_path: Path) -> None:
 
     tokenizer = tokenizer_of("chatml")
     tokenizer.save_pretrained(tmp_path / "model")
-    model = ["--model", str(tmp_path / "model")]
-    assert (
-        main(["export", str(run.folder), "--format", "tokens", "--out", str(tmp_path / "out"), *model]) == 0
-    )
+    for form in ("tokens", "verifiers"):
+        given = ["export", str(run.folder), "--format", form, "--model", str(tmp_path / "model")]
+        assert main([*given, "--out", str(tmp_path / form)]) == 0
     trained = Counter()
-    for row in pq.read_table(tmp_path / "out" / "train.parquet").to_pylist():
+    found = pq.read_table(tmp_path / "tokens" / "train.parquet").to_pylist()
+    lines = (tmp_path / "verifiers" / "traces.jsonl").read_text().splitlines()
+    for row, line in zip(found, map(json.loads, lines), strict=True):
+        nodes = line["traces"][0]["nodes"]
+        assert (row["trace"], row["task_id"]) == (line["trace"], line["task"]["data"]["name"])
+        assert [node["parent"] for node in nodes] == [None, *range(len(nodes) - 1)]
+        ids = [i for node in nodes for i in node["token_ids"]]
+        mask = [target for node in nodes for target in node["mask"]]
+        assert ids == row["input_ids"][: len(ids)], "a trace is one chain of messages"
+        assert mask == [label != IGNORED for label in row["labels"][: len(ids)]]
         labels = row["labels"]
         assert all(label in (IGNORED, i) for label, i in zip(labels, row["input_ids"], strict=True))
         text = tokenizer.decode([label for label in labels if label != IGNORED])

@@ -40,6 +40,11 @@ async def collect(
 ) -> Run:
     """Collect into `folder`, or resume a killed or stopped run; returns the finished run.
 
+    Args:
+        folder: The run folder.
+        setup: What is collected, with which environments and policies, within which budget.
+        progress: Called after every commit.
+
     Raises:
         BudgetStopped: The budget ended it: the folder is a valid run, and a larger budget resumes it.
         RunError: A disk or a server failed: the same call resumes the run once that is repaired.

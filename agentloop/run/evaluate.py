@@ -82,6 +82,13 @@ async def evaluate(
 ) -> Run:
     """Evaluate into `folder`, or resume a killed evaluation; returns the finished run.
 
+    Args:
+        folder: The run folder.
+        settings: The policy's name, tasks, attempts and seed.
+        environments: The benchmark.
+        policy: Who plays.
+        progress: Called after every commit.
+
     Raises:
         InputError: The folder holds another evaluation.
         RunError: A disk or a server failed: the same call resumes the evaluation once that is repaired.

@@ -107,7 +107,10 @@ def mean(
     p_phi: npt.ArrayLike | None = None,
     workers: int | None = None,
 ) -> Mean:
-    """Weighted mean of the batch's features over contexts; arguments and errors as in `occupancy`.
+    """Weighted mean of the batch's features over contexts; errors as in `occupancy`.
+
+    Args:
+        trajectories: A batch with features; the other arguments are as in `occupancy`.
 
     Example:
         >>> batch = Trajectories([0, 3, 5], [0, 1, 2, 0, 1], [0, 1], features=[1, 0, 1, 1, 1])

@@ -50,16 +50,5 @@ def collecting(info: Mapping[str, Any], *, tasks: int | str) -> list[str]:
     split = str(info.get("tasks", "")).partition(":")[0]
     split = "SPLIT" if split[:1] in ("", "@") else split
     env = "ENV" if env in ("", "imported") else env
-    settings = (f"--env-set={name}={value}" for name, value in env_set.items())
-    return [
-        "fewsteps",
-        "collect",
-        "--env",
-        env,
-        *settings,
-        *who,
-        "--tasks",
-        f"{split}:{tasks}",
-        "--out",
-        "PILOT",
-    ]
+    where = ["--env", env, *(f"--env-set={name}={value}" for name, value in env_set.items())]
+    return ["fewsteps", "collect", *where, *who, "--tasks", f"{split}:{tasks}", "--out", "PILOT"]

@@ -21,13 +21,7 @@ FARTHEST = 20.0
 
 
 def doubts(
-    pilot: Pilot,
-    gain: Gains,
-    *,
-    purchase: Purchase,
-    own_price: float,
-    teaches: bool,
-    n: int,
+    pilot: Pilot, gain: Gains, *, purchase: Purchase, own_price: float, teaches: bool, n: int
 ) -> tuple[str, ...]:
     """Warnings of a plan; own_price: cost of the pilot on the budget's axis; n: rollouts of each task."""
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,8 @@ def of_pilot(run: Run) -> dict[str, Any]:
 
 def own_tasks(*runs: Run) -> frozenset[str]:
     """Tasks and clusters that runs were recorded on."""
-    names = ["task_id", "cluster_id"]
-    found = [run.read("episodes", columns=names) for run in runs]
-    return frozenset[str]().union(*(rows[name].to_pylist() for rows in found for name in names))
+    names = ("task_id", "cluster_id")
+    return frozenset(chain.from_iterable(run.column("episodes", name) for run in runs for name in names))
 
 
 def kept_trainings(run: Run, *, trainer: str | None = None) -> dict[str, Training]:

@@ -46,7 +46,7 @@ class Gains:
 def gains(pilot: Pilot, *, base: str | None = None, weights: Floats | None = None) -> Gains:
     """Estimate G(K) at every measured depth.
 
-    A context whose hand-back was not played, or failed, is stood for by those of the same kind (teacher
+    A context whose hand-back was not played, or failed, is represented by those of its kind (teacher
     not done within k turns) that have one: leaving it out alone would favour short continuations.
     base: where U_0 comes from; by default the best that the pilot has.
     weights: [C] of the contexts, see `reweigh`; None for the pilot's own law.

@@ -85,7 +85,8 @@ def test_a_plan_trains_in_processes_of_its_own(
     (made,) = json.loads(out)["trainings"]
     assert (made["tasks"], made["name"]) == (8, "the pilot's successes")
     assert "training 1 of at most 1 begins" in err
-    assert "train: step" in err, "what the training's process says is shown"
+    (log,) = (pilot / "trainings" / "logs").iterdir()
+    assert log.read_text().count("$ -m analysis.cli") == 2, "both commands are kept, and what they say"
     evaluated = next((pilot / "trainings" / "evaluations").iterdir())
     (player,) = set(open_run(evaluated).read("episodes")["policy"].to_pylist())
     assert player.endswith(",max_tokens=6"), "it is played as the pilot's student was"

@@ -118,9 +118,7 @@ class Trajectories:
             at = _first(self.states < 0)
             raise DataError(f"state id {self.states[at]} at turn {at}: expected ids from 0 up")
         if largest >= self.n_states:
-            raise DataError(
-                f"largest state id {largest} with n_states={self.n_states}: expected ids below it"
-            )
+            raise DataError(f"state id {largest} with n_states={self.n_states}: expected ids below n_states")
         if self.features is not None and len(self.features) != turns:
             raise DataError(f"{len(self.features)} feature rows for {turns} turns: expected one a turn")
         if self.weights is not None:

@@ -18,6 +18,8 @@ from sft.packing import TrainingRows, make_batch
 from sft.world import World
 
 Array = NDArray[Any]
+BATCH = 64
+"""Rows that are packed at a time."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,7 @@ def split(rows: TrainingRows, *, share: float, seed: int) -> tuple[TrainingRows,
 
 
 @torch.no_grad()
-def measure(
-    objective: nn.Module, rows: TrainingRows, *, capacity: int, kernel: str, world: World, batch: int = 64
-) -> HeldOut:
+def measure(objective: nn.Module, rows: TrainingRows, *, capacity: int, kernel: str, world: World) -> HeldOut:
     """Mean NLL of every target of the rows under the model as it is, in nats; sums are in float64.
 
     Args:
@@ -58,7 +58,6 @@ def measure(
         capacity: most ids of a pack.
         kernel: attention kernel, see `attention.choose`.
         world: the processes that measure together; each gets all numbers.
-        batch: rows packed at a time.
     """
     if not len(rows):
         raise InputError("no rows are held out: raise held_out, or add tasks")
@@ -66,8 +65,8 @@ def measure(
     turns = torch.zeros(2, len(rows), depths, dtype=torch.float64, device=world.device)
     was_training = objective.training
     objective.eval()
-    for start in range(0, len(rows), batch):
-        index = list(range(start, min(start + batch, len(rows))))
+    for start in range(0, len(rows), BATCH):
+        index = list(range(start, min(start + BATCH, len(rows))))
         step = make_batch(rows, index, capacity=capacity, world=world.size)
         for pack in step.of_rank(world.rank, world.size):
             _, nll = objective(DevicePack(pack, kernel=kernel, device=world.device), None)

@@ -1,14 +1,13 @@
 """A toy world with a known truth, and pilots recorded in it.
 
 The student walks `steps` contexts; a wrong turn throws it off the track, and `len(student_back)` right
-turns lead back. `restart`: a wrong repair starts the way back anew; else it changes nothing.
-A (hard first repair): short continuations are best. B (late repairs hard, restart): long ones are.
+turns lead back; a wrong repair changes nothing. In A the first repair is hard: short continuations are best.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ class Toy:
     student_back: tuple[float, ...] = (0.05, 0.80, 0.90, 0.95)
     teacher_on: float = 0.98
     teacher_back: float = 0.92
-    restart: bool = False
     T_max: int = 24
     shared: tuple[int, ...] = (200, 60, 20, 8)
     """Different contexts of each repair: the first is specific, later ones generic."""
@@ -40,7 +38,7 @@ class Toy:
         depth = len(self.student_back)
         if ok:
             return (i, d - 1) if d else (i + 1, 0)
-        return (i, depth) if d == 0 or self.restart else (i, d)
+        return (i, depth) if d == 0 else (i, d)
 
     def values(self) -> dict[str, np.ndarray]:
         """V[t, i, d] of student and teacher, success with t turns left; exact."""
@@ -59,7 +57,6 @@ class Toy:
 
 
 A = Toy()
-B = replace(A, student_on=0.93, student_back=(0.50, 0.40, 0.30, 0.05), restart=True)
 
 
 def play(
@@ -87,14 +84,8 @@ def write_pilot(
     ks: tuple[int, ...] = (0, 1, 2, 3, 5),
     replicates: int = 2,
     seed: int = 0,
-    unique: bool = False,
-    says: str = "",
 ) -> Run:
-    """Record a pilot; the rows are those of `fewsteps collect --pilot`.
-
-    unique: a context is a whole history, so none recurs. says: what observations are, with {place} and
-    {clock} filled in.
-    """
+    """Record a pilot; the rows are those of `fewsteps collect --pilot`."""
     rng = np.random.default_rng(seed)
     info = {
         "kind": "pilot",
@@ -104,7 +95,6 @@ def write_pilot(
         "teacher": "expert",
         "handback": list(ks),
         "replicates": replicates,
-    } | {
         "tasks": f"train:{tasks}",
         "n_tasks": tasks,
     }
@@ -151,9 +141,6 @@ def write_pilot(
                     back = play(toy, rng, [("student", left - k)], own[0][k]["state"], left - k)
                     key = Key("handback", task, i, i, 0, m, k=k)
                     add(key, back, t + k, parent=whole, switch_turn=t, K=k, teacher_turns=k)
-    turns = _described(turns, says)
-    if unique:
-        turns = _histories(episodes, turns)
     run.commit({"episodes": episodes, "turns": turns, "proposals": _proposals(episodes)})
     return run
 
@@ -180,33 +167,6 @@ def _proposals(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for row in episodes
         if row["kind"] == "continuation"
     ]
-
-
-def _described(turns: list[dict[str, Any]], says: str) -> list[dict[str, Any]]:
-    """Every observation tells the place that the next turn of the episode is at."""
-    following = [*turns[1:], None]
-    told = []
-    for at, (row, after) in enumerate(zip(turns, following, strict=True)):
-        goes_on = after is not None and after["episode_id"] == row["episode_id"]
-        place = (
-            "".join(chr(97 + int(c)) if c.isdigit() else "x" for c in after["context_id"]) if goes_on else ""
-        )
-        told.append(row | {"observation": says.format(place=place, clock=at) if goes_on else ""})
-    return told
-
-
-def _histories(episodes: list[dict[str, Any]], turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first turn of a continuation, or of a hand-back, has the context of the turn it replaces."""
-    parent = {row["episode_id"]: row["parent"] for row in episodes}
-    known: dict[tuple[str, int], str] = {}
-    renamed = []
-    for at, row in enumerate(turns):  # a parent is written before what goes on from it
-        name, t = row["episode_id"], row["t"]
-        above = parent[name]
-        inherited = None if (name, t - 1) in known else known.get((above, t))
-        known[name, t] = inherited or f"{at:016x}"
-        renamed.append(row | {"context_id": known[name, t]})
-    return renamed
 
 
 def _turn(key: Key, t: int, turn: dict[str, Any]) -> dict[str, Any]:

@@ -36,12 +36,6 @@ def pilot(folder: Path) -> Pilot:
     return replace(read_pilot(folder), pool=500, pool_stated=True)
 
 
-@pytest.fixture(scope="module")
-def long_pilot(tmp_path_factory: pytest.TempPathFactory) -> Pilot:
-    run = pilots.write_pilot(tmp_path_factory.mktemp("pilot") / "B", pilots.B, tasks=120, seed=3)
-    return read_pilot(run.folder)
-
-
 def permuted(pilot: Pilot, seed: int) -> Pilot:
     """The pilot with all its rewards shuffled over episodes: depth has no value any more."""
     rng = np.random.default_rng(seed)

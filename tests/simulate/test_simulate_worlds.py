@@ -162,7 +162,7 @@ def test_an_explicit_world_is_read_from_toml(tmp_path):
     loop = 0.4 * 0.3
     assert answers(world).J_student == pytest.approx(0.6 * (1 + loop + loop**2))
     file.write_text(text.replace('[1, 1, "failure", 1.0]', '[1, 1, "failure", 0.9]'))
-    with pytest.raises(WorldError, match=r"row \[1, 1\] of chances sums to 0.9"):
+    with pytest.raises(WorldError, match=r"two\.toml: row \[1, 1\] of chances sums to 0.9"):
         load_world(str(file))
     file.write_text(text.replace("[1, 0, 0, 1.0]", "[1, 0, 7, 1.0]"))
     with pytest.raises(WorldError, match=r"transition 2 is \[1, 0, 7, 1.0\]"):
@@ -173,9 +173,14 @@ def test_a_family_is_read_from_toml(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('kind = "recovery"\n[knobs]\nrepairs = 2\n[ranges]\ntracks = [3, 5]\n')
     assert load_world(str(file)).name == "mine-0"
-    file.write_text("[knobs]\nreapirs = 2\n")
-    with pytest.raises(WorldError, match="unknown knob 'reapirs'"):
-        load_world(str(file))
+    for text, said in (
+        ("[knobs]\nreapirs = 2\n", "unknown knob 'reapirs'"),
+        ("ranges = 3\n", "ranges=3: expected NAME = value, in tables"),
+        ("[ranges]\ntracks = [1, 2, 3]\n", "range of tracks"),
+    ):
+        file.write_text(text)
+        with pytest.raises(WorldError, match=rf"mine\.toml: .*{said}"):
+            load_world(str(file))
     with pytest.raises(WorldError, match="range of tracks"):
         Family("x", ranges={"tracks": (5, 3)})
     with pytest.raises(WorldError, match="expected a family"):

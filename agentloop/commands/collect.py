@@ -168,7 +168,7 @@ async def _here(
             def committed(done: int, total: int, rows: Rows) -> None:
                 nonlocal tokens
                 tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
-                advance(done, total, f"{tokens:,} teacher tokens in new rows")
+                advance(done, total, f"{tokens:,} new teacher tokens")
                 track({"done": done, "total": total, "teacher_tokens": tokens})
 
             async def one(place: Path, wanted: Settings, limits: SpendingLimits) -> None:

@@ -171,7 +171,7 @@ async def _until_done(given: argparse.Namespace, harness: Harness, wanted: Setti
                 nonlocal tokens, units
                 units += sum(e["kind"] in ("rollout", "demo") for e in rows.get("episodes", []))
                 tokens += sum(t["output_tokens"] for t in rows.get("turns", []) if t["author"] == "teacher")
-                advance(units, None, f"{tokens:,} teacher tokens in new rows")
+                advance(units, None, f"{tokens:,} new teacher tokens")
 
             setup = Setup(wanted, harness, student, teacher, read_spending(given))
             finished = await serve(given.out, setup, serving, answer, progress=committed)

@@ -229,10 +229,10 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
 
 
 _INFO = {
-    "handback": tuple[Any, ...] | None,
-    **dict.fromkeys(("replicates", "n_tasks", "attempts"), int | None),
-    **dict.fromkeys(("made_with", "cut"), Mapping[str, Any] | None),
-    **dict.fromkeys(("student", "teacher", "environment", "kind"), str | None),
+    "handback": tuple[Any, ...],
+    **dict.fromkeys(("replicates", "n_tasks", "attempts"), int),
+    **dict.fromkeys(("made_with", "cut"), Mapping[str, Any]),
+    **dict.fromkeys(("student", "teacher", "environment", "kind"), str),
 }
 """Types of what is read of run.json, where it is there."""
 
@@ -248,7 +248,8 @@ def open_run(folder: str | Path) -> Run:
     if not (folder / "run.json").is_file():
         raise DataError(f"{folder} is no run folder: it has no run.json; `fewsteps collect --out` makes one")
     info = read_json(folder / "run.json", then="restore it, or collect anew")
-    check_entries(info, _INFO, of=f"{folder}/run.json")
+    there = {name: kind for name, kind in _INFO.items() if isinstance(info, Mapping) and name in info}
+    check_entries(info, there, of=f"{folder}/run.json")
     _refuse_version(folder, info.get("schema_version"))
     try:
         with reading(folder / "recipe.toml"):

@@ -229,6 +229,8 @@ def _shown(summary: dict[str, Any]) -> Iterator[Any]:
     heads = ("episodes of", "number", "success", "of all", "ended as")
     if rows:
         yield table(title, heads, rows, left=("episodes of", "ended as"))
+        if any(success != of_all for _, _, success, of_all, _ in rows):
+            yield "success: of episodes with a reward; a continuation capped at K has none"
     else:
         yield f"{title}: no episode was finished yet"
     outcomes = summary["proposals"]

@@ -199,7 +199,10 @@ def test_a_users_module_in_the_current_folder_is_found(
     given = collect("--env", "users_module:worlds", "--student", "users_module:student")
     for _ in range(2):
         assert main(given) == 0
-        assert capsys.readouterr().err == "", "no bar is left on a file, neither of a run nor of nothing"
+        printed = capsys.readouterr()
+        assert printed.err == "", "no bar is left on a file, neither of a run nor of nothing"
+        assert "capped" in printed.out
+        assert "success: of episodes with a reward" in printed.out
 
 
 def test_a_name_with_markup_is_printed_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,7 @@ def _of_folder(folder: Path) -> tuple[list[dict[str, Any]], Any, float]:
     if found["no_data"].all():
         raise DataError(
             f"all {len(found)} attempts of {folder} ended in an error ({found['status'].iloc[0]}), so it "
-            f"measures nothing: repair what failed, and run the same `fewsteps evaluate` again"
+            f"measures nothing: repair what failed, and evaluate into a new folder"
         )
     rows = found.assign(missing=max(0, planned - len(found))).to_dict("records")
     return rows, run.info.get("environment"), run.recipe.success_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from fractions import Fraction
 from itertools import combinations
 from math import comb, isfinite, sqrt
 from pathlib import Path
@@ -36,10 +37,10 @@ INSPECT = 0.21650635094610965
 
 
 def naive_clustered_se(values: list[float], cluster: list[str]) -> float:
-    """Miller (2024), appendix A: all pairs within a cluster, with the correction C / (C - 1)."""
-    n, mean, C = len(values), sum(values) / len(values), len(set(cluster))
-    pairs = ((i, j) for i in range(n) for j in range(n) if cluster[i] == cluster[j])
-    total = sum((values[i] - mean) * (values[j] - mean) for i, j in pairs)
+    """Miller (2024), appendix A: all pairs within a cluster, with the correction C / (C - 1); no rounding."""
+    n, C, exact = len(values), len(set(cluster)), [*map(Fraction, values)]
+    off = [value - sum(exact) / n for value in exact]
+    total = sum(off[i] * off[j] for i in range(n) for j in range(n) if cluster[i] == cluster[j])
     return sqrt(total * C / (C - 1)) / n
 
 
@@ -302,7 +303,9 @@ def test_every_attempt_without_a_reward_counts_as_evaluate_counts_it(tmp_path: P
     none = create_run(tmp_path / "none", *_like(tmp_path / "a"))
     lost = [row | {"status": status} for row in open_run(tmp_path / "a").read("evaluations").to_pylist()]
     none.commit({"evaluations": lost})
-    with pytest.raises(DataError, match=f"all 8 attempts of .* ended in an error .{status}"):
+    with pytest.raises(
+        DataError, match=f"all 8 attempts of .* ended in an error .{status}.*into a new folder"
+    ):
         compare([tmp_path / "b", none.folder])
 
 

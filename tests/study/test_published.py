@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from analysis.curves.arms import Arm
 from analysis.demo import MEASURED, PILOT
 from analysis.study.config import read_study
 from analysis.study.registration import check_registration
@@ -19,6 +20,7 @@ from occupancy.runs import open_run
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld"
 HOTPOTQA = PUBLISHED.with_name("hotpotqa")
+STRONGER = PUBLISHED.with_name("alfworld_stronger")
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +83,26 @@ def test_the_demo_shows_what_was_measured() -> None:
     assert sum(file.stat().st_size for file in PILOT.rglob("*") if file.is_file()) < 1_000_000
 
 
+@pytest.mark.parametrize(
+    ("place", "verdict", "evaluated"),
+    [(HOTPOTQA, "verdict.json", 20), (HOTPOTQA, "verdict_60.json", 60), (STRONGER, "verdict.json", 12)],
+)
+def test_a_verdict_without_its_attempts_is_on_what_was_registered(
+    place: Path, verdict: str, evaluated: int
+) -> None:
+    registered = (place / "registration.json").read_bytes()
+    hashed = (place / "registration.json.sha256").read_text("utf-8").split()[0]
+    assert hashed == hashlib.sha256(registered).hexdigest()
+    told, written = json.loads((place / verdict).read_text("utf-8")), json.loads(registered)
+    assert (told["registered"], told["cells"]["evaluated"]) == (written["date"], evaluated)
+    cells = [(Arm.from_dict(cell), cell["budget"], cell["pass_at_1"]) for cell in written["cells"]]
+    for arm in told["arms"]:
+        assert (Arm.from_dict(arm), arm["budget"], arm["predicted"]["pass_at_1"]) in cells
+
+
 def test_what_was_published_without_texts_holds_together() -> None:
     told = json.loads((HOTPOTQA / "verdict.json").read_text("utf-8"))
     registered = (HOTPOTQA / "registration.json").read_bytes()
-    assert (HOTPOTQA / "registration.json.sha256").read_text().split()[0] == hashlib.sha256(
-        registered
-    ).hexdigest()
     cells = {cell["name"]: cell for cell in json.loads(registered)["cells"]}
     attempts = pd.read_parquet(HOTPOTQA / "evaluations.parquet")
     assert set(attempts["student"]) - {"pi_1", "pilot"} <= set(cells)

@@ -63,6 +63,12 @@ def test_pictures_and_linked_pages_exist(page: Path) -> None:
     assert not missing, f"{page.name} links to {missing}"
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_formulas_can_be_read_without_a_renderer(page: Path) -> None:
+    text = re.sub(r"```.*?```|^ {4}.*$|`[^`]*`", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert "$" not in text, "the site has no renderer of formulas: write them as text"
+
+
 def commands(page: Path) -> list[str]:
     """Commands of a page in indented or fenced blocks, without marks of what may be left out."""
     text = re.sub(r"\\\n\s*", " ", page.read_text("utf-8"))

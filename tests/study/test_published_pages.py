@@ -1,0 +1,189 @@
+"""Pages about the published studies say what their verdicts say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.curves.arms import Arm
+from analysis.study.cells import SweepCell
+from analysis.study.config import PURE_BC
+from analysis.study.measured import Sweep
+
+ROOT = Path(__file__).parents[2]
+STUDIES = ROOT / "benchmarks" / "studies"
+PUBLISHED = ("alfworld", "hotpotqa")
+Told = Mapping[str, Any]
+
+
+def of(number: float, digits: int = 3) -> str:
+    """As pages write it: .046."""
+    return f"{number:.{digits}f}".replace("0.", ".", 1)
+
+
+def plus(number: float, digits: int = 3) -> str:
+    """With its sign: +.046."""
+    return f"{number:+.{digits}f}".replace("0.", ".", 1)
+
+
+def verdict(study: str, file: str = "verdict.json") -> Told:
+    told: Told = json.loads((STUDIES / study / file).read_text("utf-8"))
+    return told
+
+
+def sweep_of(study: str) -> Sweep:
+    """The sweep, of the published table of attempts; a task is its own cluster."""
+    rows = pd.read_parquet(STUDIES / study / "evaluations.parquet").rename(columns={"student": "arm"})
+    rows = rows.assign(success=(rows["score"] >= 1).astype(float), cluster_id=rows["task_id"], no_data=False)
+    registered = json.loads((STUDIES / study / "registration.json").read_text("utf-8"))["cells"]
+    cells = {SweepCell.from_dict(told): told for told in registered}
+    trained = set(rows["arm"])
+    return Sweep(Path(), {cell: told for cell, told in cells.items() if cell.name in trained}, rows)
+
+
+def missing(page: str, expected: Iterator[str]) -> list[str]:
+    """What the page does not say, however its lines are broken."""
+    text = " ".join((ROOT / page).read_text("utf-8").split())
+    return [words for words in expected if words not in text]
+
+
+def result(study: str) -> Iterator[str]:
+    """What every page on a study has: the registered comparison and the regret at the target."""
+    told = verdict(study)
+    found = told["primary"]["measured"]
+    yield f"{plus(found['difference'])} ± {of(found['se'])}"
+    yield f"{told['cells']['evaluated']}"
+    regret = told["regret"][str(told["target"])]
+    yield f"{of(regret['regret'])}"
+    yield f"0 to {of(regret['high'])}"
+    ranking = told["ranking"][0]
+    yield f"{ranking['pair_accuracy']:.0%}".replace("%", " %")
+    yield f"Spearman {of(ranking['spearman'], 2)}"
+
+
+def claims(study: str) -> Iterator[str]:
+    target = verdict(study)["target"]
+    for claim in verdict(study)["claims"]:
+        if claim["difference"] is not None and (study == "alfworld" or claim["budget"] == target):
+            yield f"{plus(claim['difference'])} [{plus(claim['low'])}, {plus(claim['high'])}]"
+
+
+def arms(study: str) -> Iterator[str]:
+    """Rows of a table of arms: predicted, band, measured."""
+    for arm in verdict(study)["arms"]:
+        told = arm["predicted"]
+        band = f"{of(told['low'])} to {of(told['high'])}"
+        yield f"| {of(told['pass_at_1'])} | {band} | {of(arm['pass_at_1'])} ± {of(arm['se'])} |"
+
+
+def handbacks(study: str) -> str:
+    rows = [row for row in verdict(study)["handback"] if row["r"] == 0.5]
+    return ", ".join(plus(row["over_demonstrations"]) for row in rows)
+
+
+@pytest.mark.parametrize("study", ["alfworld", "hotpotqa", "alfworld_stronger"])
+def test_the_pages_of_a_study_have_its_result(study: str) -> None:
+    for page in (f"benchmarks/studies/{study}.md", "docs/study.md"):
+        assert missing(page, result(study)) == []
+
+
+def test_pages_of_studies_have_the_numbers_of_their_tables() -> None:
+    for study in PUBLISHED:
+        page = f"benchmarks/studies/{study}.md"
+        assert missing(page, claims(study)) == []
+        assert missing(page, iter([handbacks(study)])) == []
+    assert missing("benchmarks/studies/alfworld_stronger.md", arms("alfworld_stronger")) == []
+
+
+def test_the_readme_has_the_numbers_of_the_verdicts() -> None:
+    def expected() -> Iterator[str]:
+        cells = []
+        for study in PUBLISHED:
+            told = verdict(study)
+            found, levels = told["primary"]["measured"], told["coverage"]["pass_at_1"]
+            predicted = plus(100 * told["primary"]["predicted"]["expected"], 1)
+            measured = f"{plus(100 * found['difference'], 1)} ± {of(100 * found['se'], 1)}"
+            cells.append(f"predicted {predicted}, measured {measured}")
+            holds = round(levels["inside"] * levels["n"])
+            yield f"{-100 * levels['bias']:.0f}"
+            yield f"{holds} of {levels['n']}"
+        yield " | ".join(cells)
+        shares = [verdict(study)["coverage"]["over_demonstrations"]["inside"] for study in PUBLISHED]
+        yield " | ".join(f"{share:.0%}".replace("%", " %") for share in shares)
+        studies = [verdict(study) for study in (*PUBLISHED, "alfworld_stronger")]
+        few = [
+            claim
+            for told in studies
+            for claim in told["claims"]
+            if claim["claim"].endswith("more demonstrations")
+        ]
+        held = [claim for claim in few if claim["verdict"] == "holds"]
+        words = ("none", "one", "two", "three", "four", "five", "six", "seven")
+        yield f"few teacher turns beat demonstrations at {words[len(held)]} of {words[len(few)]} budgets"
+
+    assert missing("README.md", expected()) == []
+
+
+def test_rivals_are_those_of_the_published_attempts() -> None:
+    sweep = sweep_of("alfworld")
+    groups = sweep.groups(10_000)
+    choice = groups[Arm("op-short", 2, 1.0)]
+    short, critical = (
+        (Arm("op-short", K, 0.5) for K in (1, 3, 5)),
+        (Arm("op-critical", r=r) for r in (0.5, 1)),
+    )
+
+    def expected() -> Iterator[str]:
+        for rival in (PURE_BC, *short, *critical, Arm("op-success", r=0.5)):
+            lead = sweep.lead([groups[rival]], [choice])
+            yield f"| {of(sweep.mean(groups[rival]))} | {plus(lead.difference)} ± {of(lead.se)} |"
+
+    assert missing("benchmarks/studies/alfworld.md", expected()) == []
+
+
+def test_leads_and_levels_are_those_of_the_published_attempts() -> None:
+    sweep = sweep_of("hotpotqa")
+    groups, leads = sweep.groups(40_000), sweep.leads(40_000, PURE_BC)
+    students = sweep.rates[[name for names in groups.values() for name in names]].mean()
+    told = {arm: sweep.predicted[arm, 40_000] for arm in leads}
+    inside = [
+        told[a]["over_bc_low"] <= lead.difference <= told[a]["over_bc_high"] for a, lead in leads.items()
+    ]
+    bias = sum(lead.difference - told[arm]["over_bc"] for arm, lead in leads.items()) / len(leads)
+
+    def expected() -> Iterator[str]:
+        yield f"{sum(inside)} of {len(leads)} in its band"
+        yield f"{of(bias)} higher than predicted"
+        yield f"{of(students.min())} to {of(students.max())} at 40,000 tokens"
+        yield f"from {of(verdict('hotpotqa')['references']['pilot'])} to {of(sweep.mean(groups[PURE_BC]))}"
+
+    assert missing("benchmarks/studies/hotpotqa.md", expected()) == []
+
+
+def test_the_planner_s_page_says_how_far_levels_were_off() -> None:
+    levels = [verdict(study)["coverage"]["pass_at_1"] for study in (*PUBLISHED, "alfworld_stronger")]
+    first, second, third = (of(-level["bias"]) for level in levels)
+    held = [round(level["inside"] * level["n"]) for level in levels]
+    both = f"{held[0] + held[1]} of {levels[0]['n'] + levels[1]['n']} bands held"
+    expected = (
+        f"{first} and {second} too low, and {both}; in the third they were {third} too low, and {held[2]} of"
+    )
+    assert missing("docs/planner.md", iter([expected])) == []
+
+
+def test_a_budget_that_was_measured_twice_differs_as_pages_say() -> None:
+    again = {(arm["arm"], arm["budget"]): arm for arm in verdict("hotpotqa", "verdict_60.json")["arms"]}
+    pairs = [
+        (arm, again[arm["arm"], 10_000]) for arm in verdict("hotpotqa")["arms"] if arm["budget"] == 10_000
+    ]
+    changes = pd.Series([now["pass_at_1"] - then["pass_at_1"] for now, then in pairs])
+    errors = [now["se"] for now, _ in pairs]
+    words = [f"by {of(abs(changes.mean()))} on average", of((changes**2).mean() ** 0.5)]
+    words.append(f"{of(min(errors))} to {of(max(errors))}")
+    for page in ("benchmarks/studies/hotpotqa.md", "docs/study.md"):
+        assert missing(page, iter(words)) == []

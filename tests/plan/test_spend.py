@@ -42,9 +42,8 @@ class Market:
             self.fails.remove(out.name)
             raise RunError("the provider is down")
         kind = "demo" if recipe.rho == "teacher" else "continuation"
-        source = pilots.write_pilot(
-            out.with_name(f"{out.name}-source"), pilots.A, tasks=110, seed=seed, demos=2
-        )
+        place = out.with_name(f"{out.name}-source")
+        source = pilots.write_pilot(place, pilots.A, tasks=110, seed=seed, demos=2, ks=())
         self._copy(source, out, recipe, kind, budget * self.over)
         raise BudgetStopped("as `collect` ends where its budget does")
 

@@ -52,7 +52,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def collected(base: Path) -> Path:
     folder = base.with_name("pilot")
-    student = ["--student", f"transformers:{base},max_tokens=6", "--teacher", "expert"]
+    student = ["--student", f"transformers:{base},max_tokens=2", "--teacher", "expert"]
     cheap = ["--pilot", "--tasks", "train:20", "--demo-tasks", "10", "--handback", "0", "--replicates", "1"]
     where = ["--env", "streets:open_streets", "--env-set", "town=here", "--out", str(folder)]
     assert main(["collect", *where, *student, *cheap]) == 0
@@ -89,7 +89,7 @@ def test_a_plan_trains_in_processes_of_its_own(
     assert log.read_text().count("$ -m analysis.cli") == 2, "both commands are kept, and what they say"
     evaluated = next((pilot / "trainings" / "evaluations").iterdir())
     (player,) = set(open_run(evaluated).read("episodes")["policy"].to_pylist())
-    assert player.endswith(",max_tokens=6"), "it is played as the pilot's student was"
+    assert player.endswith(",max_tokens=2"), "it is played as the pilot's student was"
     assert not any((pilot / "trainings" / "students").iterdir()), "its weights are not kept"
 
 
@@ -120,7 +120,7 @@ def test_a_plan_is_spent_with_a_model_that_is_trained(
     tasks = [set(open_run(f).read("episodes")["task_id"].to_pylist()) for f in (pilot, *bought)]
     assert sum(map(len, tasks)) == len(set.union(*tasks)), "each purchase has tasks of its own"
     players = set(open_run(bought[-1]).read("episodes")["policy"].to_pylist())
-    assert any("pi_1" in player and "max_tokens=6" in player for player in players)
+    assert any("pi_1" in player and "max_tokens=2" in player for player in players)
     final = open_run(state["steps"]["final student"]["evaluation"])
     assert final.info["tasks"] == "valid:8"
     assert "teacher tokens are left" in err

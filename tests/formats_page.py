@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterable
 
 from occupancy.record.rows import KEY
-from occupancy.record.tables import ADDED_TABLES, SCHEMA_VERSION, TABLES
+from occupancy.record.tables import ADDED_TABLES, SCHEMA_VERSION, TABLES, Column
 
 
 def _later() -> str:
@@ -19,7 +21,7 @@ def _later() -> str:
 
 _HEAD = f"""# Formats of a run folder
 
-Schema version {SCHEMA_VERSION}. This page is made from `occupancy/record/tables.py`.
+After this page you can read every table of a run with a tool of your own. Schema version {SCHEMA_VERSION}.
 {_later()}
 
     RUN/run.json              settings, versions and hashes; written at the start
@@ -31,12 +33,13 @@ Schema version {SCHEMA_VERSION}. This page is made from `occupancy/record/tables
     RUN/lock                  held by the process that writes
 
 A part appears by one rename: all of its rows are there, or none. A part that was copied, that lost a table
-or rows, or that a later version wrote is refused by every reader. Read a table with
-`occupancy.runs.open_run(RUN).read("episodes")`, or with any Parquet reader from
-`RUN/parts/*/episodes.parquet`.
-Rows of `episodes` are unique by ({", ".join(KEY)}), the kind and K;
-`episode_id` says all of it in one text. A part of the key that does not apply is -1.
-Cells are empty (null) only where the meaning says so.
+or rows, or that a later version wrote is refused by every reader. Read a table with any Parquet reader from
+`RUN/parts/*/episodes.parquet`, or with `occupancy.runs.open_run(RUN).read("episodes")`.
+Rows of `episodes` are unique by ({", ".join(KEY)}), the kind and K.
+Cells are empty (null) only where "or empty" follows the type.
+
+## Columns of several tables
+
 """
 
 _LEDGER = """
@@ -61,12 +64,21 @@ connection, malformed, refused, filtered), `error`.
 """
 
 
+def _rows(columns: Iterable[Column]) -> str:
+    lines = (f"| {c.name} | {c.type}{', or empty' if c.nullable else ''} | {c.meaning} |\n" for c in columns)
+    return "| column | type | meaning |\n|---|---|---|\n" + "".join(lines)
+
+
 def document() -> str:
-    """The whole page as Markdown."""
-    parts = [_HEAD]
+    """The whole page as Markdown; a column that several tables have is described once."""
+    often = Counter(column for columns in TABLES.values() for column in columns)
+    shared = [column for column, tables in often.items() if tables > 1]
+    parts = [_HEAD, _rows(shared)]
     for table, columns in TABLES.items():
-        parts.append(f"\n## {table}\n\n| column | type | may be empty | meaning |\n|---|---|---|---|\n")
-        parts += [f"| {c.name} | {c.type} | {'yes' if c.nullable else ''} | {c.meaning} |\n" for c in columns]
+        own = [column for column in columns if column not in shared]
+        named = ", ".join(f"`{column.name}`" for column in columns if column in shared)
+        parts.append(f"\n## {table}\n\n{named and f'{named} (above), and'}\n\n".replace("\n\n\n", "\n"))
+        parts.append(_rows(own))
     return "".join([*parts, _LEDGER])
 
 

@@ -1,5 +1,6 @@
 """The command `python -m benchmarks`: every script is listed, and its main's parameters are its options."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -21,15 +22,20 @@ def test_every_script_is_listed_with_what_it_measures(capsys: pytest.CaptureFixt
     assert main(["nothing"]) == 2
 
 
-def test_documented_benchmarks_exist() -> None:
+def test_documented_benchmarks_exist_and_have_the_options_that_are_shown() -> None:
     names = {name for name, _ in scripts()}
-    pages = [*HERE.glob("*.md"), *(HERE.parent / "docs").glob("*.md")]
-    called = {
-        words.split()[0].rstrip("`.,:;)")
-        for page in pages
-        for words in page.read_text("utf-8").split("-m benchmarks ")[1:]
-    }
-    assert {name.partition("|")[0] for name in called} <= names
+    pages = [*HERE.rglob("*.md"), *(HERE.parent / "docs").glob("*.md")]
+    texts = [re.sub(r"\\\n", " ", page.read_text("utf-8")) for page in pages]
+    called = [words for text in texts for words in re.findall(r"-m benchmarks ([a-z][^`\n]*)", text)]
+    assert called
+    for command in called:
+        name, _, rest = command.partition(" ")
+        name = name.rstrip(".,:;)").partition("|")[0]
+        assert name in names, command
+        tree = ast.parse((HERE / f"{name.replace('.', '/')}.py").read_text("utf-8"))
+        (told,) = [node.args for node in tree.body if getattr(node, "name", "") == "main"]
+        options = {"--" + a.arg.replace("_", "-") for a in told.args + told.kwonlyargs}
+        assert set(re.findall(r"--[a-z][\w-]*", rest)) <= options, command
 
 
 def test_a_script_named_with_a_dot_says_what_to_type() -> None:

@@ -34,9 +34,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     trials, rates = terminal["trials"], terminal["rates"]
     yield "# The paper's numbers, and what they can tell apart"
     yield ""
+    yield "After this page you know which of the paper's published differences are larger than their noise."
     yield f"*{found['title']}*"
     yield f"({found['cite']}). `python tests/paper_page.py` makes this page from `docs/paper.toml`,"
-    yield "which says where each number is; those that it lacks we have not seen. Cite the paper itself."
+    yield "which says where each number is. Cite the paper itself."
     yield ""
     yield f"## {terminal['place'][0].upper()}{terminal['place'][1:]}"
     yield ""

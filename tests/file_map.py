@@ -39,7 +39,7 @@ def first_line(module: Path) -> str:
 
 
 def page() -> str:
-    head = "# Files\n\nWhere everything is: a line a module, its own first. `python tests/file_map.py` writes this page."
+    head = "# Files\n\nWhere everything is, a line a module; `python tests/file_map.py` writes this page."
     return f"{head}\n\n{file_map()}\n"
 
 

@@ -76,9 +76,31 @@ def trainings(draw: st.DrawFn) -> Training:
 many = st.lists(trainings(), min_size=1, max_size=6)
 
 
-def test_features_have_one_row_of_the_right_length() -> None:
-    assert len(effects(Arm("oec", INF, 0.5))) == len(EFFECTS)
-    assert features(BC, 1.0).shape == (DIMENSION,)
+TWINS: dict[Arm, dict[str, float]] = {
+    BC: {},
+    Arm("op-short", 4, 0.5): {"r": 0.5, "4r(1-r)": 1, "r/K": 0.125, "r(K^-.5-1/K)": 0.125},
+    Arm("op-failed", 4, 1.0): {
+        "r": 1,
+        "r=1": 1,
+        "r/K": 0.25,
+        "r(K^-.5-1/K)": 0.25,
+        "failed": 1,
+        "failed/K": 0.25,
+    },
+    Arm("op-critical", INF, 0.5): {"r": 0.5, "4r(1-r)": 1, "success": 0.5, "failed": 0.5, "critical": 0.5},
+    Arm("oec", INF, 1.0): {"r": 1, "r=1": 1, "success": 1, "oec": 1, "success r=1": 1},
+    Arm("bc-success", INF, 0.0): {"demo success": 1},
+    Arm("pilot", INF, 0.25): {"r": 0.25, "4r(1-r)": 0.75, "success": 0.25, "demo success": 0.75},
+    Arm("pilot", INF, 0.25, "all"): {"r": 0.25, "4r(1-r)": 0.75},
+}
+"""The effects of some arms by hand, beside the level; those that are not named are 0."""
+
+
+@pytest.mark.parametrize("arm", TWINS)
+def test_effects_are_those_worked_out_by_hand(arm: Arm) -> None:
+    found = dict(zip(EFFECTS, effects(arm), strict=True))
+    assert found == pytest.approx(dict.fromkeys(EFFECTS, 0.0) | {"level": 1.0} | TWINS[arm])
+    assert features(arm, 1.0).shape == (DIMENSION,)
 
 
 @given(st.floats(0.01, 1000))

@@ -19,11 +19,6 @@ from occupancy.record.errors import InputError
 from occupancy.runs import Run, create_run
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=24, seed=2)
-
-
 def test_a_copy_of_a_run_does_not_count_twice(run: Run, tmp_path: Path) -> None:
     first = pilots.write_pilot(tmp_path / "D_BC", pilots.A, tasks=24, seed=9)
     own, other = (shutil.copytree(one.folder, tmp_path / f"{one.folder.name}-2") for one in (run, first))

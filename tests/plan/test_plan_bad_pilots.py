@@ -28,19 +28,16 @@ Rows = list[dict[str, Any]]
 Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 
 
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("pilot") / "good"
-    return pilots.write_pilot(folder, pilots.A, tasks=24, seed=2)
-
-
 @pytest.fixture
-def spoil(good: Run, tmp_path: Path) -> Callable[..., Path]:
+def spoil(recorded: Run, tmp_path: Path) -> Callable[..., Path]:
     """Copy the good pilot with its rows changed; None drops a row."""
 
     def write(episodes: Change = dict, turns: Change = dict, **info: Any) -> Path:
-        run = create_run(tmp_path / "bad", good.recipe, {**good.info, **info})
-        rows = {"episodes": good.read("episodes").to_pylist(), "turns": good.read("turns").to_pylist()}
+        run = create_run(tmp_path / "bad", recorded.recipe, {**recorded.info, **info})
+        rows = {
+            "episodes": recorded.read("episodes").to_pylist(),
+            "turns": recorded.read("turns").to_pylist(),
+        }
         changed: dict[str, Rows] = {
             name: [new for row in rows[name] if (new := change(row)) is not None]
             for name, change in (("episodes", episodes), ("turns", turns))
@@ -99,10 +96,10 @@ def test_no_reward(spoil: Callable[..., Path]) -> None:
         planned(spoil(episodes=lambda row: row | {"R": None}))
 
 
-def test_a_half_collected_pilot(good: Run, spoil: Callable[..., Path]) -> None:
+def test_a_half_collected_pilot(recorded: Run, spoil: Callable[..., Path]) -> None:
     found = planned(spoil(n_tasks=60, tasks="train:60"))
     assert any("24 of the 60 tasks" in warning for warning in found.warnings)
-    assert not any("of the 24 tasks" in warning for warning in planned(good.folder).warnings)
+    assert not any("of the 24 tasks" in warning for warning in planned(recorded.folder).warnings)
 
 
 def test_tokens_all_zero(spoil: Callable[..., Path]) -> None:
@@ -203,8 +200,8 @@ def test_empty_folder(tmp_path: Path) -> None:
         planned(tmp_path)
 
 
-def test_run_without_episodes(good: Run, tmp_path: Path) -> None:
-    create_run(tmp_path / "none", good.recipe, {})
+def test_run_without_episodes(recorded: Run, tmp_path: Path) -> None:
+    create_run(tmp_path / "none", recorded.recipe, {})
     with pytest.raises(DataError, match="holds no episode"):
         planned(tmp_path / "none")
 
@@ -215,9 +212,9 @@ def test_impossible_budget(budget: float) -> None:
         Purchase(budget)
 
 
-def test_money_without_prices(good: Run) -> None:
+def test_money_without_prices(recorded: Run) -> None:
     with pytest.raises(InputError, match="--prices"):
-        plan(good.folder, budget=10.0, axis="money")
+        plan(recorded.folder, budget=10.0, axis="money")
 
 
 @pytest.mark.parametrize(
@@ -235,18 +232,18 @@ def test_wrong_price_table(tmp_path: Path, text: str, message: str) -> None:
         Prices.from_toml(tmp_path / "prices.toml")
 
 
-def test_good_pilot_is_untouched_by_planning(good: Run) -> None:
-    before = open_run(good.folder).read("episodes")
-    json.dumps(planned(good.folder).to_dict(), allow_nan=False)
-    assert open_run(good.folder).read("episodes").equals(before)
+def test_good_pilot_is_untouched_by_planning(recorded: Run) -> None:
+    before = open_run(recorded.folder).read("episodes")
+    json.dumps(planned(recorded.folder).to_dict(), allow_nan=False)
+    assert open_run(recorded.folder).read("episodes").equals(before)
     assert isinstance(before, pa.Table)
 
 
-def test_a_run_of_filtered_or_chosen_contexts_is_no_pilot(good: Run, tmp_path: Path) -> None:
+def test_a_run_of_filtered_or_chosen_contexts_is_no_pilot(recorded: Run, tmp_path: Path) -> None:
     """Its contexts would be taken for those of all rollouts, at turns drawn uniformly."""
-    rows = {name: good.read(name).to_pylist() for name in ("episodes", "turns", "proposals")}
+    rows = {name: recorded.read(name).to_pylist() for name in ("episodes", "turns", "proposals")}
     for name, said in (("op-critical", "psi 'without_success'"), ("oec", "switch law 'fixed'")):
-        run = create_run(tmp_path / name, preset(name, T_max=good.recipe.T_max), {"kind": "collect"})
+        run = create_run(tmp_path / name, preset(name, T_max=recorded.recipe.T_max), {"kind": "collect"})
         run.commit(rows)
         with pytest.raises(DataError, match=said):
             planned(run.folder)
@@ -258,18 +255,20 @@ def test_a_run_of_filtered_or_chosen_contexts_is_no_pilot(good: Run, tmp_path: P
     ("table", "says"),
     [("episodes", r"holds episode \S+#demo\S+ 2 times"), ("turns", "1 rows are there twice .*turn 1")],
 )
-def test_rows_that_are_there_twice(good: Run, tmp_path: Path, table: str, says: str) -> None:
-    run = create_run(tmp_path / "twice", good.recipe, good.info)
-    rows = {name: good.read(name).to_pylist() for name in ("episodes", "turns")}
+def test_rows_that_are_there_twice(recorded: Run, tmp_path: Path, table: str, says: str) -> None:
+    run = create_run(tmp_path / "twice", recorded.recipe, recorded.info)
+    rows = {name: recorded.read(name).to_pylist() for name in ("episodes", "turns")}
     run.commit(rows | {table: [*rows[table], rows[table][0]]})
     with pytest.raises(DataError, match=says):
         planned(run.folder)
 
 
-def test_a_success_at_the_horizon_counts(good: Run, spoil: Callable[..., Path]) -> None:
+def test_a_success_at_the_horizon_counts(recorded: Run, spoil: Callable[..., Path]) -> None:
     """An environment may score an episode that the horizon cut."""
     late = planned(spoil(episodes=lambda row: row | ({"status": "horizon"} if row["R"] else {})))
-    assert [c.pass_at_1 for c in late.candidates] == [c.pass_at_1 for c in planned(good.folder).candidates]
+    assert [c.pass_at_1 for c in late.candidates] == [
+        c.pass_at_1 for c in planned(recorded.folder).candidates
+    ]
 
 
 def test_few_demonstrations_are_named(spoil: Callable[..., Path]) -> None:

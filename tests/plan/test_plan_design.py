@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def test_few_tasks_are_played_more_often() -> None:
     found = design(budget=1e8, pool=50)
     assert (found.size.tasks, found.size.continuations) == (50, 200)
     assert found.size.se_J < TARGET_SE < design(budget=1e8, pool=20).size.se_J  # ICC .3: 20 never reach it
+    # 112 contexts on 80 tasks have the error, so each task is played twice.
+    assert design(budget=1e8, pool=80).size.continuations == 160
     assert "n=4" in found.command
 
 
@@ -111,6 +114,7 @@ def test_a_run_replaces_guesses_and_what_it_says_comes_true(folder: Path) -> Non
     assert size.se_G == pytest.approx(gain.se.mean() / scale, rel=0.35)
     R = pilot.rollouts.R
     assert size.se_J == pytest.approx(R.std() / 10, rel=0.02)
+    assert size.se_teacher == pytest.approx(pilot.demos.R.std() / np.sqrt(size.demos))
     per_context = pilot.contexts.turns.output.sum() / 120
     per_demo = pilot.demo_turns.output.sum() / 60
     assert size.tokens == pytest.approx(100 * per_context + 40 * per_demo, rel=0.03)
@@ -128,6 +132,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert said["status"] == "designed"
     assert said["assumptions"]["student_pass"] == {"value": 0.3, "source": "given"}
+    assert said["assumptions"]["continuation_turns"]["source"] == "turns (1 - student_pass / 2)"
     assert {"tasks", "rollouts", "continuations", "demos", "handback", "replicates"} <= set(said["design"])
     assert set(said["expected"]) == {"se_J", "se_teacher", "se_G"}
     assert said["sizes"][0]["se_J"] > said["sizes"][-1]["se_J"]
@@ -164,6 +169,7 @@ def test_the_last_line_collects_the_design(folder: Path, capsys: pytest.CaptureF
     asked, settings = settings_of(shown.splitlines()[-1])
     guesses, names = from_run(folder, Guesses())
     found = design(budget=300_000, guesses=guesses, run=names)
+    assert re.findall(r"^ *\* +(\d+) ", shown, re.MULTILINE) == [str(found.size.tasks)]
     assert settings.pilot
     assert (settings.handback, settings.replicates) == (found.handback, found.replicates)
     assert (settings.tasks, settings.demo_tasks) == (f"train:{found.size.tasks}", found.size.demos)

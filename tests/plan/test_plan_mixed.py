@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +38,8 @@ CRITICAL = Arm("op-critical", INF, 0.5, context="mixed")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return pilots.write_pilot(tmp_path_factory.mktemp("mixed") / "A", pilots.A, tasks=30, rollouts=2)
+def run(folder: Path) -> Run:
+    return open_run(folder)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,7 @@ def test_arms_with_mixed_contexts_lead_by_what_worlds_showed_and_trainings_move_
 def test_trainings_on_mixed_contexts_are_kept_and_the_next_plan_compares_them(
     run: Run, tmp_path: Path
 ) -> None:
-    copy = pilots.write_pilot(tmp_path / "A", pilots.A, tasks=30, rollouts=2)
+    copy = open_run(shutil.copytree(run.folder, tmp_path / "A"))
     bench = Bench(copy, lambda folders, seed: GOOD, "mine:train")
     (option, *_) = bench.options([CRITICAL, replace(CRITICAL, context="all")])
     assert option.arm.context in ("all", "mixed")

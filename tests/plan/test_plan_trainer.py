@@ -36,11 +36,6 @@ from occupancy.runs import Run, create_run, open_run
 GOOD = {f"new-{q}": [1.0, float(q % 2)] for q in range(40)}
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return pilots.write_pilot(tmp_path / "pilot", pilots.A, tasks=24, seed=2)
-
-
 def bench_of(run: Run, answer: Any = GOOD, name: str = "mine:train") -> tuple[Bench, list[Any]]:
     asked: list[Any] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import types
 from collections import Counter
@@ -88,27 +87,16 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Market:
     return market
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pilots.write_pilot(tmp_path_factory.mktemp("spend") / "pilot", pilots.A, tasks=24, seed=2).folder
-
-
-@pytest.fixture
-def pilot(recorded: Path, tmp_path: Path) -> Run:
-    """A pilot of each test's own: trainings are kept in it."""
-    return open_run(shutil.copytree(recorded, tmp_path / "pilot"))
-
-
-def rounds_of(pilot: Run, folder: Path, market: Market, **changes: Any) -> Rounds:
-    price = sum(teacher_tokens(pilot.folder))
+def rounds_of(run: Run, folder: Path, market: Market, **changes: Any) -> Rounds:
+    price = sum(teacher_tokens(run.folder))
     settings = {"budget": 4.0 * price, "effort": Effort(2)} | changes
-    return Rounds(pilot, folder, buy=market.buy, trainer=market.train, trainer_name="toy:train", **settings)
+    return Rounds(run, folder, buy=market.buy, trainer=market.train, trainer_name="toy:train", **settings)
 
 
-def test_everything_is_bought_within_the_budget_and_trained_on(pilot: Run, tmp_path: Path) -> None:
+def test_everything_is_bought_within_the_budget_and_trained_on(run: Run, tmp_path: Path) -> None:
     market = Market()
-    state = spend(rounds_of(pilot, tmp_path / "out", market))
-    price = sum(teacher_tokens(pilot.folder))
+    state = spend(rounds_of(run, tmp_path / "out", market))
+    price = sum(teacher_tokens(run.folder))
     bought = [name for name, _, _ in market.asked]
     paid = sum(sum(teacher_tokens(tmp_path / "out" / name)) for name in bought)
     assert paid == state["spent"] <= 3 * price
@@ -124,7 +112,7 @@ def test_everything_is_bought_within_the_budget_and_trained_on(pilot: Run, tmp_p
 
 
 def test_data_that_are_paid_for_are_trained_on_by_every_student(
-    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "analysis.spend.rounds.arms_of", lambda T, **more: [a for a in arms_of(T) if a.r == 0.5]
@@ -138,46 +126,46 @@ def test_data_that_are_paid_for_are_trained_on_by_every_student(
             return super().train(folders, seed)
 
     market, few = School(), {"beside": (first,), "effort": Effort(1)}
-    state = spend(rounds_of(pilot, tmp_path / "out", market, **few))
+    state = spend(rounds_of(run, tmp_path / "out", market, **few))
     assert all(first in folders for folders in seen)
     assert str(first) in state["steps"]["final student"]["folders"]
     (shown,) = (shown for name, _, shown in market.asked if name == "contexts")
     assert first in shown, "the student of the last rollouts"
     assert state["beside_tokens"] == sum(teacher_tokens(first))
-    assert rounds_of(pilot, tmp_path / "new", market, **few).facts.sunk == state["beside_tokens"]
+    assert rounds_of(run, tmp_path / "new", market, **few).facts.sunk == state["beside_tokens"]
     with pytest.raises(DataError, match="of another purchase \\(beside="):
-        spend(rounds_of(pilot, tmp_path / "out", market))
+        spend(rounds_of(run, tmp_path / "out", market))
 
 
-def test_what_was_stopped_goes_on_and_nothing_is_bought_or_trained_twice(pilot: Run, tmp_path: Path) -> None:
+def test_what_was_stopped_goes_on_and_nothing_is_bought_or_trained_twice(run: Run, tmp_path: Path) -> None:
     market = Market(fails=("first-contexts",))
     with pytest.raises(RunError, match="provider is down"):
-        spend(rounds_of(pilot, tmp_path / "out", market))
+        spend(rounds_of(run, tmp_path / "out", market))
     written = json.loads((tmp_path / "out" / "spend.json").read_text())
     assert list(written["steps"]) == ["plan"]
     before = market.trained
-    state = spend(rounds_of(pilot, tmp_path / "out", market))
+    state = spend(rounds_of(run, tmp_path / "out", market))
     names = [name for name, _, _ in market.asked]
     assert names.count("first-demos") == 1
     assert names.count("first-contexts") == 2
     done = market.trained
     assert before <= done
-    assert spend(rounds_of(pilot, tmp_path / "out", market)) == state
+    assert spend(rounds_of(run, tmp_path / "out", market)) == state
     assert market.trained == done
 
 
 def test_a_clear_order_skips_the_first_purchase(
-    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analysis.spend.rounds.CLEAR", 0.0)
     market = Market()
-    state = spend(rounds_of(pilot, tmp_path / "out", market))
+    state = spend(rounds_of(run, tmp_path / "out", market))
     assert "first purchase" not in state["steps"]
     assert not {"first-demos", "first-contexts"} & {name for name, _, _ in market.asked}
 
 
 def test_the_final_student_is_not_scored_on_tasks_that_were_bought(
-    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analysis.spend.rounds.CLEAR", 0.0)
 
@@ -187,20 +175,18 @@ def test_the_final_student_is_not_scored_on_tasks_that_were_bought(
             return GOOD | {f"{name}/task-000": [1.0] for name in bought}
 
     with pytest.raises(DataError, match="tasks that the student was trained on"):
-        spend(rounds_of(pilot, tmp_path / "out", Careless()))
+        spend(rounds_of(run, tmp_path / "out", Careless()))
 
 
-def test_a_large_budget_has_a_second_purchase_that_goes_on_where_it_stopped(
-    pilot: Run, tmp_path: Path
-) -> None:
-    price, market = sum(teacher_tokens(pilot.folder)), Market(fails=("second-contexts",))
+def test_a_large_budget_has_a_second_purchase_that_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
+    price, market = sum(teacher_tokens(run.folder)), Market(fails=("second-contexts",))
     large = {"budget": 13.0 * price, "effort": Effort(1)}
     with pytest.raises(RunError, match="provider is down"):
-        spend(rounds_of(pilot, tmp_path / "out", market, **large))
+        spend(rounds_of(run, tmp_path / "out", market, **large))
     before = json.loads((tmp_path / "out" / "spend.json").read_text())
     assert list(before["steps"]) == ["plan", "first purchase", "decide"]
     assert before["steps"]["decide"]["more"] == 4.0 * price, "its size is written before it begins"
-    state = spend(rounds_of(pilot, tmp_path / "out", market, **large))
+    state = spend(rounds_of(run, tmp_path / "out", market, **large))
     assert state["steps"]["decide"] == before["steps"]["decide"]
     assert list(state["steps"])[3:5] == ["second purchase", "decide again"]
     names = [name for name, _, _ in market.asked]
@@ -212,12 +198,12 @@ def test_a_large_budget_has_a_second_purchase_that_goes_on_where_it_stopped(
     assert paid == state["spent"] <= 12 * price
     trained = {Path(folder).name for folder in state["steps"]["final student"]["folders"]}
     assert {"own-second-demos", "own-second-contexts"} <= trained
-    assert spend(rounds_of(pilot, tmp_path / "out", market, **large)) == state
+    assert spend(rounds_of(run, tmp_path / "out", market, **large)) == state
 
 
-def test_a_buyer_that_raises_is_one_line(pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buyer_that_raises_is_one_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     market = Market()
-    rounds = rounds_of(pilot, tmp_path / "out", market)
+    rounds = rounds_of(run, tmp_path / "out", market)
 
     def fails(*_: Any) -> None:
         raise KeyError("sku")
@@ -226,47 +212,47 @@ def test_a_buyer_that_raises_is_one_line(pilot: Run, tmp_path: Path, monkeypatch
         spend(replace(rounds, buy=fails))
 
 
-def test_rounds_choose_among_what_the_plans_pool_can_supply(pilot: Run, tmp_path: Path) -> None:
-    price = sum(teacher_tokens(pilot.folder))
+def test_rounds_choose_among_what_the_plans_pool_can_supply(run: Run, tmp_path: Path) -> None:
+    price = sum(teacher_tokens(run.folder))
     few = {"pool": 24, "budget": 200.0 * price, "planned": Arm("oec", r=0.75)}
     with pytest.raises(RunError, match="provider is down"):
-        spend(rounds_of(pilot, tmp_path / "out", Market(fails=("first-demos",)), **few))
+        spend(rounds_of(run, tmp_path / "out", Market(fails=("first-demos",)), **few))
     steps = json.loads((tmp_path / "out" / "spend.json").read_text())["steps"]
     assert steps["plan"]["arm"]["r_tokens"] == 1, "24 tasks have too few demonstrations"
     assert "(the plan recommended oec r=0.75)" in steps["plan"]["said"]
 
 
-def test_a_buyer_that_passes_its_budget_is_stopped(pilot: Run, tmp_path: Path) -> None:
+def test_a_buyer_that_passes_its_budget_is_stopped(run: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="must not exceed its budget"):
-        spend(rounds_of(pilot, tmp_path / "out", Market(over=1.5)))
+        spend(rounds_of(run, tmp_path / "out", Market(over=1.5)))
 
 
-def test_other_settings_on_the_same_folder_are_refused(pilot: Run, tmp_path: Path) -> None:
+def test_other_settings_on_the_same_folder_are_refused(run: Run, tmp_path: Path) -> None:
     market = Market(fails=("first-demos",))
     with pytest.raises(RunError):
-        spend(rounds_of(pilot, tmp_path / "out", market))
+        spend(rounds_of(run, tmp_path / "out", market))
     with pytest.raises(DataError, match="another purchase"):
-        spend(rounds_of(pilot, tmp_path / "out", market, seed=1))
+        spend(rounds_of(run, tmp_path / "out", market, seed=1))
     with pytest.raises(InputError, match="what the pilot has cost"):
-        rounds_of(pilot, tmp_path / "new", market, budget=10.0)
+        rounds_of(run, tmp_path / "new", market, budget=10.0)
     with pytest.raises(InputError, match="--budget inf"):
-        rounds_of(pilot, tmp_path / "new", market, budget=INF)
+        rounds_of(run, tmp_path / "new", market, budget=INF)
 
 
-def test_the_same_episode_twice_is_refused(pilot: Run, tmp_path: Path) -> None:
+def test_the_same_episode_twice_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="other tasks each time"):
-        pooled([pilot, open_run(pilot.folder)], tmp_path / "pool")
+        pooled([run, open_run(run.folder)], tmp_path / "pool")
     assert not (tmp_path / "pool").exists()
-    assert np.isfinite(teacher_tokens(pilot.folder)).all()
+    assert np.isfinite(teacher_tokens(run.folder)).all()
 
 
 def test_the_command_spends_a_plan(
-    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop(monkeypatch)
-    price = sum(teacher_tokens(pilot.folder))
+    price = sum(teacher_tokens(run.folder))
     plan, out = str(tmp_path / "PLAN.toml"), str(tmp_path / "out")
-    assert main(["plan", str(pilot.folder), "--budget", str(4 * price), "--out", plan]) == 0
+    assert main(["plan", str(run.folder), "--budget", str(4 * price), "--out", plan]) == 0
     seams = ["--buyer", "toy_shop:buy", "--trainer", "toy_shop:train", "--trainings", "1"]
     assert main(["spend", plan, "--out", out, *seams]) == 0
     shown = capsys.readouterr().out

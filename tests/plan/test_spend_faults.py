@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import killed_spend
-import pilots
 import pytest
 from test_spend import Market, shop
 from test_spend import rounds_of as trained_rounds
@@ -26,8 +25,8 @@ from occupancy.record.errors import DataError, RunError
 from occupancy.runs import Run, create_run, only_writer, open_run
 
 
-def rounds_of(pilot: Run, folder: Path, market: Market) -> Rounds:
-    return trained_rounds(pilot, folder, market, effort=Effort(0))
+def rounds_of(recorded: Run, folder: Path, market: Market) -> Rounds:
+    return trained_rounds(recorded, folder, market, effort=Effort(0))
 
 
 class Closing(Market):
@@ -37,11 +36,6 @@ class Closing(Market):
         if len(folders) > 1:
             raise ValueError("closed")
         return super().train(folders, seed)
-
-
-@pytest.fixture(scope="module")
-def pilot(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return pilots.write_pilot(tmp_path_factory.mktemp("faults") / "pilot", pilots.A, tasks=24, seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +49,11 @@ def both() -> Any:
 
 
 @pytest.fixture(scope="module")
-def bought(pilot: Run, both: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bought(recorded: Run, both: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A purchase before its last step."""
     folder = tmp_path_factory.mktemp("bought") / "out"
     with pytest.raises(RunError, match="closed"):
-        spend(rounds_of(pilot, folder, Closing()))
+        spend(rounds_of(recorded, folder, Closing()))
     for source in folder.glob("*-source"):
         shutil.rmtree(source)
     return folder
@@ -168,12 +162,12 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
 """What is done to a folder, and what the line says."""
 
 
-def refused(pilot: Run, folder: Path, message: str) -> None:
+def refused(recorded: Run, folder: Path, message: str) -> None:
     """The purchase does not go on: one line, nothing is bought, and the record stays as it is."""
     market, file = Market(), folder / "spend.json"
     before = file.read_bytes() if file.exists() else None
     with pytest.raises(DataError, match=message) as error:
-        spend(rounds_of(pilot, folder, market))
+        spend(rounds_of(recorded, folder, market))
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
     assert not market.asked
@@ -182,12 +176,12 @@ def refused(pilot: Run, folder: Path, message: str) -> None:
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[message for _, message in DAMAGES])
 def test_a_damaged_record_or_purchase_is_one_line(
-    pilot: Run, bought: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
+    recorded: Run, bought: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     folder = tmp_path / "out"
     shutil.copytree(bought, folder)
     damage(folder)
-    refused(pilot, folder, message)
+    refused(recorded, folder, message)
 
 
 DERIVED: list[tuple[Callable[[Path], object], str]] = [
@@ -200,7 +194,7 @@ DERIVED: list[tuple[Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize(("damage", "message"), DERIVED, ids=[message for _, message in DERIVED])
 def test_what_is_made_of_purchases_is_checked_before_it_is_trained_on(
-    pilot: Run, bought: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
+    recorded: Run, bought: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     folder = tmp_path / "out"
     shutil.copytree(bought, folder)
@@ -209,39 +203,39 @@ def test_what_is_made_of_purchases_is_checked_before_it_is_trained_on(
     state = json.loads((folder / "spend.json").read_text())
     edited(spent=sum(step["price"] for step in state["steps"].values()))(folder)
     damage(folder)
-    refused(pilot, folder, message)
+    refused(recorded, folder, message)
     shutil.rmtree(folder / "pool")
     market = Closing()
     with pytest.raises(RunError, match="closed"):
-        spend(rounds_of(pilot, folder, market))
+        spend(rounds_of(recorded, folder, market))
     assert not market.asked, "what was bought is not bought again"
     assert list(json.loads((folder / "spend.json").read_text())["steps"])[-1] == "continuations"
 
 
-def test_one_process_spends_in_a_folder(pilot: Run, tmp_path: Path) -> None:
+def test_one_process_spends_in_a_folder(recorded: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     market = Market()
     with only_writer(tmp_path / "out"), pytest.raises(RunError, match="being written by another process"):
-        spend(rounds_of(pilot, tmp_path / "out", market))
+        spend(rounds_of(recorded, tmp_path / "out", market))
     assert not market.asked
     assert market.trained == 0
 
 
-def test_a_folder_of_something_else_is_not_written_into(pilot: Run, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_not_written_into(recorded: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    refused(pilot, tmp_path, "holds 'notes.txt' and no spend.json")
+    refused(recorded, tmp_path, "holds 'notes.txt' and no spend.json")
     (tmp_path / "spend.json").mkdir()
     with pytest.raises(DataError, match=r"spend\.json cannot be read"):
-        spend(rounds_of(pilot, tmp_path, Market()))
+        spend(rounds_of(recorded, tmp_path, Market()))
 
 
-def test_a_purchase_of_another_recipe_is_not_taken_for_the_one_asked(pilot: Run, tmp_path: Path) -> None:
+def test_a_purchase_of_another_recipe_is_not_taken_for_the_one_asked(recorded: Run, tmp_path: Path) -> None:
     class Wrong(Market):
         def buy(self, recipe: Any, budget: float, seed: int, out: Path, demonstrations: list[Path]) -> None:
             super().buy(replace(recipe, T_max=recipe.T_max - 1), budget, seed, out, demonstrations)
 
     with pytest.raises(DataError, match="first-demos was bought as pure-bc"):
-        spend(rounds_of(pilot, tmp_path / "out", Wrong()))
+        spend(rounds_of(recorded, tmp_path / "out", Wrong()))
 
 
 PLANS: dict[str, tuple[str, str]] = {
@@ -265,12 +259,12 @@ PLANS: dict[str, tuple[str, str]] = {
 
 
 def test_a_damaged_plan_or_one_of_another_pilot_is_one_line(
-    pilot: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recorded: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     market = shop(monkeypatch)
     good, plan, out = tmp_path / "good.toml", tmp_path / "PLAN.toml", tmp_path / "out"
-    budget = str(4 * sum(teacher_tokens(pilot.folder)))
-    assert main(["plan", str(pilot.folder), "--budget", budget, "--out", str(good)]) == 0
+    budget = str(4 * sum(teacher_tokens(recorded.folder)))
+    assert main(["plan", str(recorded.folder), "--budget", budget, "--out", str(good)]) == 0
     lines = good.read_text().splitlines()
     texts = {}
     for name, (value, said) in PLANS.items():
@@ -293,14 +287,14 @@ def test_a_damaged_plan_or_one_of_another_pilot_is_one_line(
 
 
 def test_a_pilot_whose_models_are_behind_servers_can_be_spent_on(
-    pilot: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run has a model's name, a plan its address too."""
     names, plan = {"pi_1": "openai:small", "expert": "openai:big"}, tmp_path / "PLAN.toml"
     at = {"made_with": {"student_server": "http://here:1/v1", "teacher_server": "http://there:1/v1"}}
-    info = pilot.info | {"student": "openai:small", "teacher": "openai:big"} | at
-    run = create_run(tmp_path / "pilot", pilot.recipe, info).folder
-    tables = {table: pilot.read(table).to_pylist() for table in ("episodes", "turns", "proposals")}
+    info = recorded.info | {"student": "openai:small", "teacher": "openai:big"} | at
+    run = create_run(tmp_path / "pilot", recorded.recipe, info).folder
+    tables = {table: recorded.read(table).to_pylist() for table in ("episodes", "turns", "proposals")}
     columns = ("policy", "prefix_policy", "teacher")
     for row in tables["episodes"]:
         row |= {column: names.get(row[column], row[column]) for column in columns}

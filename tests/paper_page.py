@@ -1,4 +1,4 @@
-"""Writes docs/paper.md from docs/paper.toml: what the paper's published numbers can and cannot tell apart."""
+"""Writes docs/paper.md from docs/paper.toml: which of the paper's differences exceed their noise."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def se(percent: float, trials: int) -> float:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     terminal = found["terminal"]
     trials, rates = terminal["trials"], terminal["rates"]
-    yield "# The paper's numbers, and what they can tell apart"
+    yield "# The paper's numbers, and which differences exceed their noise"
     yield ""
-    yield "After this page you know which of the paper's published differences are larger than their noise."
+    yield "After this page you know what the paper's published numbers can show."
     yield f"*{found['title']}*"
     yield f"({found['cite']}). `python tests/paper_page.py` makes this page from `docs/paper.toml`,"
     yield "which says where each number is. Cite the paper itself."
@@ -52,7 +52,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"A difference between two such arms has an SE of {sqrt(2) * se(middle, trials):.1f} points,"
     yield f"unless pairing by question lowers it: below {least:.0f} points it would often be missed."
     yield ""
-    yield from _table(("difference", "points", "SE", "z", "can be told apart at 5 %"), _pairs(rates, trials))
+    yield from _table(("difference", "points", "SE", "z", "significant at 5 %"), _pairs(rates, trials))
     yield ""
     yield "With all pairs compared, Holm's method asks for more than z = 1.96 of the largest difference."
     yield "`fewsteps compare` does this from attempts, paired and clustered ([compare.md](compare.md))."

@@ -58,9 +58,14 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    if os.getcwd() not in sys.path:
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        say("fewsteps: the working folder was removed or moved: change to one that exists")
+        return InputError.exit_code
+    if here not in sys.path:
         # For modules that a user names; last, so that they hide nothing that is installed.
-        sys.path.append(os.getcwd())
+        sys.path.append(here)
     if hidden := hidden_package():
         say(f"fewsteps: {hidden}")
         return InputError.exit_code

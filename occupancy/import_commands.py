@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections import Counter
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from occupancy.importers import FORMATS, formats_of, read_episodes
 from occupancy.record.errors import InputError
-from occupancy.record.show import add_json, progress, show
+from occupancy.record.show import Unbroken, add_json, progress, show
 from occupancy.record.specs import Few, option
 
 _DATA = re.compile(r"\.(jsonl?|parquet|arrow|eval|traj)(\.(gz|zst))?$")
@@ -125,7 +126,7 @@ def _import(given: argparse.Namespace) -> int:
         "T_max": run.recipe.T_max,
         "left_out": dict(left_out),
     }
-    show(given, report, _text(report))
+    show(given, report, lambda: [Unbroken(_text(report))])
     return 0
 
 
@@ -189,9 +190,12 @@ def _text(report: dict[str, Any]) -> str:
 
 def _next(report: dict[str, Any]) -> list[str]:
     """What can be done with the run, and what a plan would still need."""
-    folder, kinds = report["folder"], report["kinds"]
+    folder, page, kinds = shlex.quote(report["folder"]), f"{report['folder']}.html", report["kinds"]
     kind = "" if "rollout" in kinds else f" --kind {next(iter(kinds))}"
-    lines = [f"next: fewsteps view {folder} --out {folder}.html", f"next: fewsteps occupancy {folder}{kind}"]
+    lines = [
+        f"next: fewsteps view {folder} --out {shlex.quote(page)}",
+        f"next: fewsteps occupancy {folder}{kind}",
+    ]
     if report["traces"]:
         lines.append(f"next: fewsteps traces show {folder}")
         lines.append(f"next: fewsteps export {folder} --format verl --out FOLDER")

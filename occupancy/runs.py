@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -243,7 +244,7 @@ def open_run(folder: str | Path) -> Run:
     if folder.is_file():
         raise DataError(
             f"{folder} is no run folder but a file: expected a folder; conversations become one with "
-            f"`fewsteps import {folder} --out RUN`"
+            f"`fewsteps import {shlex.quote(str(folder))} --out RUN`"
         )
     if not (folder / "run.json").is_file():
         raise DataError(f"{folder} is no run folder: it has no run.json; `fewsteps collect --out` makes one")

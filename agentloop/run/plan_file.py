@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -121,7 +122,8 @@ def read_plan(file: str | Path) -> PlanFile:
     )
     if given.pop("format", None) != FORMAT:
         raise InputError(
-            f"{file} is no plan of this version: write one with `fewsteps plan RUN --out {file}`"
+            f"{file} is no plan of this version: write one with `fewsteps plan RUN --out "
+            f"{shlex.quote(str(file))}`"
         )
     if isinstance(parts := given.get("parts"), list):
         given["parts"] = tuple(record_of(Part, part, of=f"a part of the plan {file}") for part in parts)

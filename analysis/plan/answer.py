@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -110,7 +111,8 @@ def _larger_pilot(plan: Plan) -> Iterator[str]:
     """What to do about a pilot that is too small, or too expensive for the budget."""
     if plan.status != "pilot_too_small":
         return
-    tasks, price, run = plan.pilot["tasks"], plan.pilot["price"], plan.pilot.get("folder", "RUN")
+    tasks, price = plan.pilot["tasks"], plan.pilot["price"]
+    run = shlex.quote(plan.pilot.get("folder", "RUN"))
     if tasks < LEAST_TASKS:
         yield (
             f"Collect a larger pilot first: this one has {tasks} tasks, and nothing can be said from fewer "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 
 from agentloop.policies.chat_spec import bounds_a_turn, served
@@ -74,7 +75,7 @@ def write_plan(plan: Plan, pilot: str | Path, file: str | Path) -> Path:
 def commands(file: str | Path, plan: PlanFile) -> tuple[str, ...]:
     """The command lines that carry a plan out, in order; capitals are for the user to fill in."""
     lines: list[str] = []
-    runs, student = "", ""
+    runs, student, file = "", "", shlex.quote(str(file))
 
     def train(out: str) -> str:
         return f"fewsteps train --plan {file}{runs} --base PI_0 --preset PRESET --out {out}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +73,8 @@ def _spend(arguments: argparse.Namespace) -> int:
     if plan.axis != "inference":
         raise InputError(
             f"{arguments.plan} is on the {plan.axis} axis, and rounds are bought on the inference axis: plan "
-            f"with --axis inference, or buy all at once with `fewsteps collect --plan {arguments.plan}`"
+            f"with --axis inference, or buy all at once with `fewsteps collect --plan "
+            f"{shlex.quote(arguments.plan)}`"
         )
     arguments.run, pilot = plan.pilot, read_pilot(plan.pilot)
     _refuse_other(arguments.plan, plan, pilot)
@@ -143,7 +145,8 @@ def _refuse_other(file: str, plan: PlanFile, pilot: Pilot) -> None:
         if planned != own:
             raise InputError(
                 f"{file} has {name}={planned!r}, and its pilot {plan.pilot} {own!r}: plan from this pilot "
-                f"again with `fewsteps plan {plan.pilot} --budget {plan.budget:.10g} --out {file}`"
+                f"again with `fewsteps plan {shlex.quote(plan.pilot)} --budget {plan.budget:.10g} "
+                f"--out {shlex.quote(file)}`"
             )
 
 

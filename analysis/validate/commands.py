@@ -55,7 +55,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from analysis.validate.judge import Effort, judge_worlds, worlds_to_judge
     from analysis.validate.product import in_rounds, planned
     from analysis.validate.summary import frames, summary
-    from occupancy.record.drafts import new_folder
+    from occupancy.record.drafts import new_folder, whole_folder
 
     folder = new_folder(arguments.out, or_empty=True)
     effort = Effort(trained=arguments.trained, text=arguments.contexts == "text")
@@ -71,11 +71,11 @@ def _validate(arguments: argparse.Namespace) -> int:
         )
     options, plans = frames(*judged)
     found = summary(options, plans)
-    folder.mkdir(parents=True, exist_ok=True)
-    options.to_parquet(folder / "options.parquet", index=False)
-    plans.to_parquet(folder / "plans.parquet", index=False)
-    files = [folder / "options.parquet", folder / "plans.parquet", *save_figures(found, options, folder)]
-    found["files"] = [str(path) for path in files]
+    with whole_folder(folder) as draft:
+        options.to_parquet(draft / "options.parquet", index=False)
+        plans.to_parquet(draft / "plans.parquet", index=False)
+        names = ["options.parquet", "plans.parquet", *(f.name for f in save_figures(found, options, draft))]
+    found["files"] = [str(folder / name) for name in names]
     show(arguments, found, lambda: _shown(found))
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from contextlib import suppress
 from typing import Any
@@ -50,8 +51,9 @@ def _view(given: argparse.Namespace) -> int:
     told = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
     lines = f"{given.out}: {told}; open it in a browser"
     if size > LARGE:
-        lines += f"\nIt opens slowly: `fewsteps view {given.run} --serve` loads only what is looked at"
-    show(given, {"out": given.out, "bytes": size}, lines)
+        serve = f"`fewsteps view {shlex.quote(given.run)} --serve`"
+        lines += f"\nIt opens slowly: {serve} loads only what is looked at"
+    show(given, {"out": given.out, "bytes": size}, lambda: [Unbroken(lines)])
     return 0
 
 

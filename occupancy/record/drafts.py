@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from occupancy.record.errors import DataError, InputError
@@ -94,24 +94,46 @@ def alone_in(draft: Path, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """The name of a draft to write: it takes the name `file`, and the place of what is there, at the end."""
+    """The name of an empty draft: it takes the name `file`, and the place of what is there, at the end.
+
+    Commands that write the same file at once do so one after the other.
+    """
     draft = file.with_name(f".{file.name}.draft")
-    draft.unlink(missing_ok=True)
+    handle = _own(draft)
     try:
         yield draft
         sync_one(draft)
         os.replace(draft, file)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    else:
         sync_one(file.parent)
     finally:
-        draft.unlink(missing_ok=True)
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the handle, too
+        os.close(handle)
 
 
 def write_whole(file: Path, text: str) -> None:
     """Replace a file's text at once."""
-    with whole_file(file) as draft:
-        handle = os.fdopen(open_file(draft, os.O_CREAT | os.O_EXCL), "w", encoding="utf-8")
-        with handle:
-            handle.write(text)
+    with whole_file(file) as draft, os.fdopen(open_file(draft, os.O_TRUNC), "w", encoding="utf-8") as handle:
+        handle.write(text)
+
+
+def _own(draft: Path) -> int:
+    """Descriptor of a new file that others wait for; what a kill left in its place is removed."""
+    while True:
+        if draft.is_symlink():
+            draft.unlink()
+        handle = open_file(draft, os.O_CREAT)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        held = os.fstat(handle)
+        with suppress(FileNotFoundError):  # the other one was done between the two calls
+            if os.path.samestat(os.stat(draft), held):
+                if held.st_size == 0 and held.st_nlink == 1:
+                    return handle
+                draft.unlink()
+        os.close(handle)
 
 
 def open_file(file: Path, flags: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import json
 import math
+import os
 import re
 import sqlite3
 import sys
@@ -121,8 +123,18 @@ def _nearest(message: str) -> str:
     return f"{message[: found.end(1)]}, did you mean {near[0]!r}?" if found and near else message
 
 
+def _make_streams_usable() -> None:
+    """Make a closed stream /dev/null, and letters that the encoding of stdout lacks escapes."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # else a run's file could get its number, and what C code prints
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
     """Run the command that the arguments name, by its `handler`; returns the exit code."""
+    _make_streams_usable()
     try:
         given = top.parse_args(arguments)
     except _Usage as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from analysis.cli import main, parser
-from occupancy.record.show import command_line, exit_code
+from occupancy.record.show import Parser, add_json, command_line, exit_code, show
 
 TOY = ["--env", "toy_world:open_corridors", "--student", "drunk", "--tasks", "4", "--set", "K=1"]
 MODULE = """
@@ -221,3 +222,32 @@ def test_a_database_that_fails_is_one_line(
     monkeypatch.setattr("agentloop.run.summary.summarise", full)
     assert main(collect()) == 1
     assert capsys.readouterr().err.startswith("fewsteps collect: database or disk is full: see to")
+
+
+def test_what_is_printed_needs_no_open_stream_and_no_letters_of_its_encoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parser = Parser(prog="fewsteps")
+    add_json(parser)
+    parser.set_defaults(handler=lambda given: show(given, {"said": "±"}, "3 ± 1 points of 測試"))
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    for given in ([], ["--json"], ["--no-such"]):
+        assert command_line(parser, given) == (2 if "--no-such" in given else 0)
+    for name in ("stdin", "stdout", "stderr"):
+        getattr(sys, name).close()
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", plain)
+    assert command_line(parser, []) == 0
+    plain.flush()
+    assert plain.buffer.getvalue() == b"3 \\xb1 1 points of \\u6e2c\\u8a66\n"  # type: ignore[attr-defined]
+
+
+def test_a_working_folder_that_was_removed_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "gone").mkdir()
+    monkeypatch.chdir(folder / "gone")
+    (folder / "gone").rmdir()
+    assert main(["plan", "RUN", "--budget", "1"]) == 2
+    assert capsys.readouterr().err.startswith("fewsteps: the working folder was removed")

@@ -1,6 +1,7 @@
 """`fewsteps import`: files of other tools become run folders that the other commands read."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -236,9 +237,11 @@ def test_three_commands_lead_from_conversations_to_costs_and_a_designed_pilot(tm
 
 def test_the_report_says_what_a_plan_would_still_need(tmp_path, capsys):
     records = [record for record in pilot_records() if record["messages"][-2]["author"] == "student"]
-    file = write(tmp_path, "a.jsonl", lines(records))
-    assert main(["import", str(file), "--out", str(tmp_path / "run")]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    file, run = write(tmp_path, "a.jsonl", lines(records)), tmp_path / f"a {'long ' * 20}run"
+    assert main(["import", str(file), "--out", str(run)]) == 0
+    printed = capsys.readouterr().out
+    (view,) = [line for line in printed.splitlines() if line.startswith("next: fewsteps view")]
+    assert shlex.split(view)[2:] == ["view", str(run), "--out", f"{run}.html"], "it can be copied"
     assert "missing for a plan: turns of the teacher, continuations by the teacher" in printed
     assert "fewsteps collect --pilot" in printed
 

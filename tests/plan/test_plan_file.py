@@ -186,12 +186,12 @@ def test_a_plan_from_a_served_pilot_is_served(found: Plan, folder: Path) -> None
 def test_the_command_writes_it_and_says_how_to_carry_it_out(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "PLAN.toml"
+    file = tmp_path / "my plan $1.toml"
     assert main(["plan", str(folder), "--budget", "5e5", "--pool", "2000", "--out", str(file)]) == 0
     lines = [
         shlex.split(line) for line in capsys.readouterr().out.splitlines() if line.startswith("fewsteps ")
     ]
-    assert list(map(" ".join, lines)) == list(commands(file, read_plan(file)))
+    assert list(map(shlex.join, lines)) == list(commands(file, read_plan(file)))
     assert [line[1] for line in lines][-2:] == ["collect", "train"]
     assert all(("--plan", str(file)) in itertools.pairwise(line) for line in lines)
     assert main(["plan", str(folder), "--budget", "5e5", "--json", "--out", str(file)]) == 0

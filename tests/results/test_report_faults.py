@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from toy_runs import run_of
 
 from analysis.cli import main
 from analysis.compare.paired import compare
+from occupancy.record.drafts import whole_file, write_whole
 from occupancy.record.drawing import panels, save
 from occupancy.record.errors import InputError
 from occupancy.record.pages import write
@@ -103,6 +105,21 @@ def test_a_page_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     for name in ("", "no/such.html", str(tmp_path)):
         with pytest.raises(InputError, match="HTML file"):
             write(Path(name), "x")
+
+
+def test_two_commands_write_a_file_one_after_the_other(tmp_path: Path) -> None:
+    file, draft = tmp_path / "page.html", tmp_path / ".page.html.draft"
+    draft.write_text("what a kill left")
+    with ThreadPoolExecutor(1) as other:
+        with whole_file(file) as own:
+            assert (own, own.read_text()) == (draft, "")
+            own.write_text("half")
+            second = other.submit(write_whole, file, "second")
+            with pytest.raises(TimeoutError):
+                second.result(0.2)
+            own.write_text("first")
+        second.result()
+    assert (file.read_text(), [*tmp_path.iterdir()]) == ("second", [file])
 
 
 def test_a_figure_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,10 @@ def run(*arguments):
     return given.handler(given)
 
 
+def full(*_):
+    raise OSError(28, "No space left on device")
+
+
 def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("analysis.validate.judge.Effort", lambda **asked: replace(TINY, **asked))
     given = ("--worlds", "short,any", "--seeds", 2, "--seed", 1, "--workers", 1)
@@ -163,7 +167,12 @@ def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkey
     report = json.loads(capsys.readouterr().out)
     names = {"options.parquet", "plans.parquet", "planner_regret.png"}
     assert names <= {path.name for path in (tmp_path / "a").iterdir()}
-    assert len(report["files"]) == len(list((tmp_path / "a").iterdir()))
+    assert sorted(report["files"]) == sorted(map(str, (tmp_path / "a").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr("analysis.validate.figures.save_figures", full)
+        with pytest.raises(OSError, match="No space"):
+            run(*given, "--out", tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"], "the same command can be given again"
     assert run(*given, "--out", tmp_path / "b") == 0
     printed = capsys.readouterr().out
     assert "pure-bc" in printed

@@ -22,6 +22,7 @@ import json
 import os
 import shlex
 import shutil
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ import pyarrow.parquet as pq
 from occupancy.record.drafts import open_file, sync, sync_one, whole_folder, write_whole
 from occupancy.record.errors import DataError, InputError, RecipeError, RunError, one_of
 from occupancy.record.reading import read_json, reading
-from occupancy.record.recipe import Recipe
+from occupancy.record.recipe import Recipe, hash_of
 from occupancy.record.rows import KEY
 from occupancy.record.shows import Shown, Shows
 from occupancy.record.specs import Size, check_entries
@@ -254,15 +255,17 @@ def open_run(folder: str | Path) -> Run:
     _refuse_version(folder, info.get("schema_version"))
     try:
         with reading(folder / "recipe.toml"):
-            recipe = Recipe.from_toml((folder / "recipe.toml").read_text("utf-8"))
+            text = (folder / "recipe.toml").read_text("utf-8")
+            recipe = Recipe.from_toml(text)
     except RecipeError as error:
         raise DataError(f"{folder}/recipe.toml: {error}; restore it") from error
-    if recipe.hash != info.get("recipe_hash"):
+    # Version 0.1.0 hashed success_at = 1 as it was spelled, not as 1.0.
+    if info.get("recipe_hash") not in (recipe.hash, hash_of(tomllib.loads(text))):
         raise DataError(
             f"{folder}/recipe.toml has hash {recipe.hash}, but run.json was written for "
             f"{info.get('recipe_hash')}: restore the recipe, or collect into a new folder"
         )
-    return Run(folder, recipe, info)
+    return Run(folder, recipe, info | {"recipe_hash": recipe.hash})
 
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -67,7 +67,7 @@ def run_training(arguments: argparse.Namespace) -> int:
     if not arguments.runs:
         raise InputError("no run folder was given: name those to train on, or a plan with --plan")
     settings = preset(arguments.preset).replace(**changes(Settings, arguments.set, of="--set"))
-    codec = load_codec(arguments.base, hub=arguments.hub)
+    codec = load_codec(arguments.base, hub=arguments.hub, of="--base")
     rule = LengthRule(settings.row_tokens, arguments.turn_tokens, Overflow(arguments.overflow))
     classes = read_classes(arguments.classes) if arguments.classes else None
     first = os.environ.get("RANK", "0") == "0"

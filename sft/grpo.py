@@ -257,7 +257,7 @@ def train_grpo(
         raise MissingExtra("trl", "rl") from error
     from agentloop.render import load_codec
 
-    codec = load_codec(base)
+    codec = load_codec(base, of="--base")
     # TRL stops turns at the tokenizer's EOS: let it be what the template closes them with.
     codec.tokenizer.eos_token = codec.tokenizer.convert_ids_to_tokens(codec.closing_ids[-1])
     if not tasks:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from agentloop.render.codec import why
+from agentloop.render.load import CHECKPOINT
 from occupancy.record.errors import InputError, MissingExtra
 from sft import attention
 from sft.attention import Documents
@@ -66,6 +68,7 @@ def load(base: str | Path | Any, settings: Settings, *, hub: bool = False) -> nn
     hub: whether a name that is no folder may be looked up on the Hugging Face hub.
     """
     try:
+        from safetensors import SafetensorError
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
@@ -75,12 +78,17 @@ def load(base: str | Path | Any, settings: Settings, *, hub: bool = False) -> nn
     if isinstance(base, (str, Path)):
         if not hub and not Path(base).is_dir():
             raise InputError(
-                f"model {str(base)!r} is no folder: name the folder of a checkpoint (with --hub a name is "
-                f"looked up on the Hugging Face hub)"
+                f"base {str(base)!r} is no folder: expected {CHECKPOINT}; a name on the Hugging Face hub "
+                f"needs --hub"
             )
         # No code of the checkpoint's own runs, and its weights are read as weights alone.
         safely = {"local_files_only": not hub, "trust_remote_code": False, "weights_only": True}
-        model = AutoModelForCausalLM.from_pretrained(str(base), **safely, **with_attention)
+        try:
+            model = AutoModelForCausalLM.from_pretrained(str(base), **safely, **with_attention)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(
+                f"base {str(base)!r} holds no model that can be loaded ({why(error)}): expected {CHECKPOINT}"
+            ) from error
     else:
         torch.manual_seed(settings.seed)
         model = AutoModelForCausalLM.from_config(base, **with_attention)

@@ -60,9 +60,10 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.pack_tokens:
             object.__setattr__(self, "pack_tokens", self.row_tokens)
-        object.__setattr__(self, "betas", tuple(self.betas))
-        object.__setattr__(self, "ours", tuple(self.ours))
-        check(self, of="training settings")
+        for name in ("betas", "ours"):
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
+        check(self, of="training settings", hashed=True)
         if len(self.betas) != 2 or not all(isinstance(b, float) and 0 <= b < 1 for b in self.betas):
             raise InputError(f"training settings: betas={self.betas!r}: expected two numbers in [0, 1)")
         if self.pack_tokens < self.row_tokens:

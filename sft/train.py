@@ -146,6 +146,7 @@ def _train(job: _Job) -> Trained:
     trained_on, held = held_out.split(job.rows, share=settings.held_out, seed=settings.seed)
     resumed = _open(job)
     model = load(job.base, settings, hub=job.hub)
+    _begin(job)
     objective = prepare(model, settings, world)
     optimizer = make_optimizer(objective, settings)
     kernel = attention.choose(settings, world.device)
@@ -271,11 +272,16 @@ def _progress_of(out: Path, found: Any) -> _Progress:
     return _Progress(**{name: found[name] for name in kinds})
 
 
+def _told(job: _Job) -> dict[str, Any]:
+    """What settings.json holds: two trainings that differ in any of it are different ones."""
+    base = job.base
+    name = str(base) if isinstance(base, (str, Path)) else f"random {type(base).__name__}"
+    return {"settings": json.loads(job.settings.to_json()), "data_hash": data_hash(job.rows), "base": name}
+
+
 def _open(job: _Job) -> bool:
     """Whether the folder holds a state of this very training; another training there is refused."""
-    out, base = job.out, job.base
-    name = str(base) if isinstance(base, (str, Path)) else f"random {type(base).__name__}"
-    wanted = {"settings": json.loads(job.settings.to_json()), "data_hash": data_hash(job.rows), "base": name}
+    out, wanted = job.out, _told(job)
     file = out / "settings.json"
     if file.exists():
         found = read_json(file, then="restore it, or train into a new folder")
@@ -283,12 +289,15 @@ def _open(job: _Job) -> bool:
         if found != wanted:
             differ = sorted(k for k in wanted if found.get(k) != wanted[k])
             raise DataError(f"{out} holds another training (its {differ} differ): name a new folder")
-        return (out / "state").exists() or (out / ".state-old").exists()
+    return (out / "state").exists() or (out / ".state-old").exists()
+
+
+def _begin(job: _Job) -> None:
+    """Write settings.json, now that the base could be loaded: a folder is no training before that."""
     job.world.wait()
     if job.world.rank == 0:
-        write_whole(file, json.dumps(wanted, indent=2, sort_keys=True) + "\n")
+        write_whole(job.out / "settings.json", json.dumps(_told(job), indent=2, sort_keys=True) + "\n")
     job.world.wait()
-    return False
 
 
 class _Log:

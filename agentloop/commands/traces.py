@@ -66,7 +66,7 @@ def _rendering(given: argparse.Namespace) -> tuple[Run, Codec, LengthRule]:
     from occupancy.runs import open_run
 
     rule = LengthRule(given.row_tokens, given.turn_tokens, Overflow(given.overflow))
-    return open_run(given.run), load_codec(given.tokenizer, hub=given.hub), rule
+    return open_run(given.run), load_codec(given.tokenizer, hub=given.hub, of="--tokenizer"), rule
 
 
 def _render(given: argparse.Namespace) -> int:

@@ -37,25 +37,36 @@ class _Written:
     """Reasoning that the template reads beside an answer's text alone."""
 
 
-def load_codec(folder: str | Path, *, hub: bool = False) -> Codec:
-    """Codec of the tokenizer that is saved in `folder`; `hub` allows a name that is downloaded.
+CHECKPOINT = (
+    "a folder that save_pretrained wrote: config.json, *.safetensors, tokenizer.json, tokenizer_config.json"
+)
+"""What a checkpoint is, for messages."""
+
+
+def load_codec(folder: str | Path, *, hub: bool = False, of: str = "tokenizer") -> Codec:
+    """Codec of the tokenizer that is saved in `folder`.
+
+    Args:
+        folder: of a checkpoint, or of its tokenizer alone.
+        hub: whether a name that is no folder may be looked up on the Hugging Face hub.
+        of: what named the folder, for messages: --base, say.
 
     Raises:
         InputError: no such folder, or a tokenizer or template that cannot be rendered exactly.
     """
-    transformers = imported("transformers", "agents")
     if not hub and not Path(folder).is_dir():
         raise InputError(
-            f"tokenizer {str(folder)!r} is no folder: name the folder of a saved model (a name on the "
-            f"Hugging Face hub needs --hub, or hub=1 in a policy)"
+            f"{of} {str(folder)!r} is no folder: expected {CHECKPOINT}; a name on the Hugging Face hub needs "
+            f"--hub, or hub=1 in a policy"
         )
+    transformers = imported("transformers", "agents")
     try:
         loaded = transformers.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=not hub, trust_remote_code=False
         )
     except Exception as error:  # a broken tokenizer.json raises a bare Exception in its library
         raise InputError(
-            f"the tokenizer in {str(folder)!r} cannot be loaded ({why(error)}): save it again there"
+            f"{of} {str(folder)!r} has no tokenizer that can be loaded ({why(error)}): expected {CHECKPOINT}"
         ) from error
     return codec_of(loaded)
 

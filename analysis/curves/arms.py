@@ -76,6 +76,7 @@ class Arm:
         if self.context not in CONTEXT_FILTERS:
             allowed = ", ".join(CONTEXT_FILTERS)
             raise InputError(f"arm {self.recipe} with context={self.context!r}: expected one of {allowed}")
+        object.__setattr__(self, "r", float(self.r))  # studies and cuts are known by a hash of it
 
     @property
     def name(self) -> str:

@@ -71,7 +71,8 @@ class Product:
             raise InputError(f"small trainings: {empty[0]}='': expected a text")
         if "seed" in self.set:
             raise InputError("small trainings: [set] has a seed: each training has its own; leave it out")
-        preset(self.preset).replace(**self.set)  # refuses what `train` would refuse later
+        made = preset(self.preset).replace(**self.set)  # refuses what `train` would refuse later
+        object.__setattr__(self, "set", {name: getattr(made, name) for name in self.set})
 
     @property
     def name(self) -> str:

@@ -19,7 +19,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "method and versions. A pilot with --budget is planned; two evaluations or more are compared.",
     )
     add = command.add_argument
-    add("folders", nargs="+", metavar="RUN", help="runs, evaluations, trainings, studies")
+    add("folders", nargs="+", metavar="RUN", help="what collect, evaluate, train, study or spend wrote")
     add("--out", required=True, metavar="FILE", help="the page, an HTML file")
     add("--budget", type=option(amount), metavar="N", help="plan this many teacher tokens from the pilot")
     add("--pool", type=option(Count), metavar="N", help="tasks that the budget can be spread over")

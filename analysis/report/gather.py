@@ -23,6 +23,7 @@ from analysis.plan.planner import plan
 from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Plan
 from analysis.report import frames
+from analysis.spend import state
 from analysis.study.telling import decided
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import read_json, reading
@@ -49,6 +50,8 @@ class Sources:
     evaluations: dict[str, Run] = field(default_factory=dict)
     trainings: dict[str, Path] = field(default_factory=dict)
     studies: dict[str, Path] = field(default_factory=dict)
+    rounds: dict[str, Path] = field(default_factory=dict)
+    """What `fewsteps spend` wrote; its purchases are among the runs."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Report(Shows):
     left_out: tuple[str, ...]
     """What could not be shown, and why."""
     studies: tuple[str, ...] = ()
-    """The verdict of each study, as Markdown."""
+    """The verdict of each study and the steps of each purchase in rounds, as Markdown."""
 
     def _shown(self) -> Shown:
         return (*self.decision, *self.left_out), ()
@@ -99,10 +102,15 @@ def read_sources(folders: Sequence[str | Path]) -> Sources:
                     found.pilots[name] = run
         elif (folder / "log.jsonl").is_file():
             found.trainings[name] = folder
+        elif (folder / state.FILE).is_file():
+            found.rounds[name] = folder
+            bought = (part for parts in state.PURCHASES.values() for part in parts)
+            own = [part for part in bought if (folder / part / "run.json").is_file()]
+            found.runs.update({f"{name}/{part}": open_run(folder / part) for part in own})
         else:
             raise DataError(
-                f"{folder} is no run, evaluation, training or study: expected what `fewsteps "
-                f"collect`, `evaluate`, `train` or `study` wrote"
+                f"{folder} is no run, evaluation, training, study or purchase in rounds: expected what "
+                f"`fewsteps collect`, `evaluate`, `train`, `study` or `spend` wrote"
             )
     return found
 
@@ -122,6 +130,7 @@ def report_of(
     evaluated = {name: run.folder for name, run in sources.evaluations.items()}
     compared = compare(evaluated) if len(evaluated) > 1 else None
     verdicts = {name: _verdict(folder / "verdict.json") for name, folder in sources.studies.items()}
+    rounds = {name: state.recorded(folder) for name, folder in sources.rounds.items()}
     left_out: list[str] = []
 
     def made(name: str, make: Callable[..., T], *given: Any) -> Iterator[T]:
@@ -133,9 +142,9 @@ def report_of(
     every = _figures(sources, planned, compared, verdicts)
     evidence = tuple(figure for one in every for figure in made(*one))
     words = [made("the verdict in words", _words, folder) for folder in sources.studies.values()]
-    studies = tuple(text for found in words for text in found)
+    studies = (*(text for found in words for text in found), *map(_rounds, rounds, rounds.values()))
     return Report(
-        (*designed, *_decision(planned, compared, verdicts)) or (_missing(sources),),
+        (*designed, *_decision(planned, compared, verdicts, rounds)) or (_missing(sources),),
         evidence,
         compared,
         planned,
@@ -150,6 +159,13 @@ def _words(study: Path) -> str:
     """The verdict of a study as Markdown."""
     with reading(study / "verdict.md", then="write it anew with `fewsteps study`"):
         return (study / "verdict.md").read_text("utf-8")
+
+
+def _rounds(name: str, record: state.State) -> str:
+    """The steps of a purchase in rounds as Markdown."""
+    rows = [state.HEADS, ["---"] * len(state.HEADS), *state.rows_of(record)]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"## {name}: {record['spent']:,.0f} teacher tokens in rounds\n\n{lines}"
 
 
 def _verdict(file: Path) -> dict[str, Any]:
@@ -203,9 +219,17 @@ def _designed(source: Run, budget: float, pool: int | None) -> tuple[str, ...]:
     return (*design_sentences(found), *command)
 
 
-def _decision(planned: Plan | None, compared: Comparison | None, verdicts: dict[str, Any]) -> Iterator[str]:
+def _decision(
+    planned: Plan | None,
+    compared: Comparison | None,
+    verdicts: dict[str, Any],
+    rounds: dict[str, state.State],
+) -> Iterator[str]:
     if planned is not None:
         yield from sentences(planned)
+    for name, record in rounds.items():
+        for step, _, came in state.rows_of(record)[-1:]:
+            yield f"{name}: the last step of the purchase, {step}: {came}."
     for name, verdict in verdicts.items():
         yield f"{name}: {verdict['decided'] or verdict['said'] + '.'}"
     if compared is not None:
@@ -362,5 +386,6 @@ def _versions(sources: Sources) -> Iterator[dict[str, Any]]:
             "seed": info.get("seed", "-"),
             "made with": ", ".join(f"{package} {version}" for package, version in made.items()) or "-",
         }
-    for kind, folders in (("training", sources.trainings), ("study", sources.studies)):
+    others = (("training", sources.trainings), ("study", sources.studies), ("rounds", sources.rounds))
+    for kind, folders in others:
         yield from ({"folder": str(folder), "kind": kind} for folder in folders.values())

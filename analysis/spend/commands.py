@@ -67,6 +67,7 @@ def _spend(arguments: argparse.Namespace) -> int:
     from analysis.plan.product import Product
     from analysis.plan.read import read_pilot
     from analysis.spend.rounds import Rounds, spend
+    from analysis.spend.state import HEADS, rows_of
     from occupancy.runs import open_run
 
     plan = _at(read_plan(arguments.plan), arguments)
@@ -105,10 +106,8 @@ def _spend(arguments: argparse.Namespace) -> int:
     )
     state = spend(rounds)
     plain = state | {"file": str(Path(arguments.out) / "spend.json")}
-    rows = [(name, f"{step['price']:,.0f}", step["said"]) for name, step in state["steps"].items()]
     title = f"{state['spent']:,.0f} of {rounds.left:,.0f} teacher tokens spent; {plain['file']}"
-    heads = ("step", "teacher tokens", "what came of it")
-    show(arguments, plain, lambda: [table(title, heads, rows, left=("step", "what came of it"))])
+    show(arguments, plain, lambda: [table(title, HEADS, rows_of(state), left=("step", "what came of it"))])
     return 0
 
 

@@ -51,21 +51,35 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> State:
     """
     file = folder / FILE
     if file.exists():
-        state: State = read_json(file, then="restore it, or name a new folder")
-        check_entries(state, _STATE, of=str(file))
+        state = recorded(folder)
         for name, value in asked.items():
             if state.get(name) != value:
                 raise DataError(
                     f"{file} is of another purchase ({name}={state.get(name)!r}, and {value!r} was asked): "
                     f"go on with the same settings, or name a new folder"
                 )
-        _check_steps(folder, state)
         return state
     if left := sorted(item.name for item in folder.iterdir() if item.name not in _BEGUN):
         raise DataError(f"{folder} holds {left[0]!r} and no {FILE}: restore it, or name a new folder")
     state = {**asked, "spent": 0.0, "steps": {}}
     _write(folder, state)
     return state
+
+
+def recorded(folder: Path) -> State:
+    """The record of a begun folder; DataError where it is damaged, or does not agree with what was bought."""
+    state: State = read_json(folder / FILE, then="restore it, or name a new folder")
+    check_entries(state, _STATE, of=str(folder / FILE))
+    _check_steps(folder, state)
+    return state
+
+
+HEADS = ("step", "teacher tokens", "what came of it")
+
+
+def rows_of(state: State) -> list[tuple[str, str, str]]:
+    """The finished steps as rows under HEADS."""
+    return [(name, f"{step['price']:,.0f}", step["said"]) for name, step in state["steps"].items()]
 
 
 def steps_of(state: State) -> Iterator[str]:

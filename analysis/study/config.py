@@ -159,7 +159,7 @@ class StudyConfig:
     seconds: Seconds = Seconds()
 
     def __post_init__(self) -> None:
-        check(self, of="the study")
+        check(self, of="the study", hashed=True)
         if not re.fullmatch(r"\w[\w.-]{0,99}", self.name):
             raise InputError(f"name={self.name!r}: expected letters, digits, '.', '_' and '-', for a folder")
         if "seed" in self.training:

@@ -76,5 +76,5 @@ def _rendered(given: argparse.Namespace) -> dict[str, Any]:
     from agentloop.render.traces import render_run
     from occupancy.runs import open_run
 
-    codec = load_codec(given.tokenizer, hub=given.hub)
+    codec = load_codec(given.tokenizer, hub=given.hub, of="--tokenizer")
     return {trace.episode_id: as_json(trace, codec) for trace in render_run(open_run(given.run), codec)}

@@ -86,7 +86,7 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "switch", parse_switch(self.switch))
         object.__setattr__(self, "K", parse_K(self.K))
-        check(self, error=RecipeError)
+        check(self, error=RecipeError, hashed=True)
         if not self.name or not self.teacher:
             raise RecipeError(f"name={self.name!r}, teacher={self.teacher!r}: neither may be empty")
         one_of(PROPOSERS, rho=self.rho, error=RecipeError)
@@ -125,9 +125,7 @@ class Recipe:
     @property
     def hash(self) -> str:
         """16 hex digits over everything but the label."""
-        content = {key: value for key, value in self.to_dict().items() if key != "name"}
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+        return hash_of(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for TOML and JSON; K is a whole number or 'inf', without `context` where all."""
@@ -159,6 +157,13 @@ class Recipe:
 
         with reading("the recipe", then="expected the TOML of a recipe", error=RecipeError):
             return cls.from_dict(tomllib.loads(text))
+
+
+def hash_of(plain: Mapping[str, Any]) -> str:
+    """16 hex digits over everything but the label of a recipe's plain values."""
+    content = {key: value for key, value in plain.items() if key != "name"}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def _refuse_unknown(given: Mapping[str, Any]) -> None:

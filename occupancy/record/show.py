@@ -6,7 +6,6 @@ import argparse
 import errno
 import io
 import json
-import math
 import os
 import re
 import sqlite3
@@ -18,6 +17,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy.record.errors import FewstepsError, InputError
@@ -227,7 +227,8 @@ def progress(name: str) -> Iterator[Advance]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     if not sys.stderr.isatty():
-        yield _lines(name)
+        with _lines(name) as advance:
+            yield advance
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     note = TextColumn("{task.fields[note]}")
@@ -237,19 +238,37 @@ def progress(name: str) -> Iterator[Advance]:
         yield lambda done, of, note="": bar.update(line, completed=done, total=of, note=note)
 
 
-def _lines(name: str) -> Advance:
-    shown_at, first = time.monotonic(), (0.0, math.inf)
+def _time(seconds: float) -> timedelta:
+    return timedelta(seconds=round(seconds))
+
+
+@contextmanager
+def _lines(name: str) -> Iterator[Advance]:
+    """A line every EVERY_S seconds, also while nothing is finished: a first step may take minutes."""
+    began, ended = time.monotonic(), Event()
+    first: tuple[float, int] | None = None
+    last: tuple[float, int, int | None, str] = (began, 0, None, "")
 
     def advance(done: int, of: int | None, note: str = "") -> None:
-        nonlocal shown_at, first
-        now = time.monotonic()
-        first = min(first, (now, done), key=lambda seen: seen[1])
-        if now - shown_at >= EVERY_S:
-            shown_at = now
-            parts = [f"{done:,}" if of is None else f"{done:,} of {of:,}", note]
-            if of is not None and done > first[1]:
-                each = (now - first[0]) / (done - first[1])
-                parts.append(f"{timedelta(seconds=round((of - done) * each))} left")
+        nonlocal first, last
+        last = time.monotonic(), done, of, note
+        first = last[:2] if first is None or done < first[1] else first
+
+    def speak() -> None:
+        while not ended.wait(EVERY_S):
+            at, done, of, note = last
+            parts = (
+                [f"{done:,}" if of is None else f"{done:,} of {of:,}"] if done else ["nothing finished yet"]
+            )
+            parts += [note, f"{_time(time.monotonic() - began)} passed"]
+            if of is not None and first is not None and done > first[1]:
+                parts.append(f"{_time((of - done) * (at - first[0]) / (done - first[1]))} left")
             say(f"{name}: {', '.join(filter(None, parts))}")
 
-    return advance
+    speaker = Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield advance
+    finally:
+        ended.set()
+        speaker.join()

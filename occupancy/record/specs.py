@@ -130,11 +130,18 @@ def value_of(text: str, kind: Any, name: str = "") -> Any:
     return value
 
 
-def check(record: Any, *, of: str = "", error: type[InputError] = InputError) -> None:
-    """Refuse a dataclass with a field that its annotation does not allow; call it in `__post_init__`."""
+def check(record: Any, *, of: str = "", error: type[InputError] = InputError, hashed: bool = False) -> None:
+    """Refuse a dataclass with a field that its annotation does not allow; call it in `__post_init__`.
+
+    hashed: equal records are to have equal JSON, so 1 becomes 1.0 or True where the annotation asks for it.
+    """
     kinds: Mapping[str, Any] = parameters(record.__class__)
     for name, kind in kinds.items():
-        _refuse(name, getattr(record, name), kind, of, error)
+        value = getattr(record, name)
+        _refuse(name, value, kind, of, error)
+        base, marks = _parts(kind)
+        if hashed and base in (float, bool) and value is not None and not any(map(callable, marks)):
+            object.__setattr__(record, name, base(value))
 
 
 def checked(function: Function) -> Function:

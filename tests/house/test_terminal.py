@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from toy_runs import run_of
@@ -36,19 +38,43 @@ def test_control_characters_are_visible_wherever_they_are() -> None:
     assert printable("two\nlines\tand é") == "two\nlines\tand é"
 
 
-def test_progress_is_lines_with_the_time_left_or_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setattr("occupancy.record.show.EVERY_S", 0.0)
-    for stream, expected in ((io.StringIO(), "train: 2 of 3, loss .5, 0:00:00 left\n"), (Terminal(), "2/3")):
-        monkeypatch.setattr("sys.stderr", stream)
-        with progress("train") as advance:
-            advance(1, 3, note="loss 1")
-            advance(2, 3, note="loss .5")
-        assert "loss .5" in stream.getvalue()
-        assert expected in stream.getvalue()
+    monkeypatch.setattr("sys.stderr", stream := Terminal())
+    with progress("train") as advance:
+        advance(1, 3, note="loss 1")
+        advance(2, 3, note="loss .5")
+    assert "loss .5" in stream.getvalue()
+    assert "2/3" in stream.getvalue()
+
+
+def test_progress_without_a_terminal_is_lines_which_also_come_while_nothing_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr("occupancy.record.show.EVERY_S", 0.001)
+    monkeypatch.setattr("occupancy.record.show.say", said.put)
+
+    def until(*words: str) -> str:
+        while not all(word in (line := said.get(timeout=60)) for word in words):
+            pass
+        return line
+
+    with progress("train") as advance:
+        assert until("passed") == "train: nothing finished yet, 0:00:00 passed"
+        advance(1, 3, note="loss 1")
+        assert until("1 of 3") == "train: 1 of 3, loss 1, 0:00:00 passed"
+        advance(2, 3, note="loss .5")
+        assert until("2 of 3") == "train: 2 of 3, loss .5, 0:00:00 passed, 0:00:00 left"
+        advance(3, None)
+        assert until("3,") == "train: 3, 0:00:00 passed"
+    while not said.empty():
+        said.get()
+    time.sleep(0.01)
+    assert said.empty(), "none after its end"
 
 
 def test_a_table_is_whole_in_a_terminal_that_is_too_narrow_for_it() -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentloop.commands.arguments import read_recipe
-from occupancy.record.errors import RecipeError
-from occupancy.record.recipe import Recipe, SwitchLaw, preset
+from occupancy.record.errors import InputError, RecipeError
+from occupancy.record.recipe import Recipe, SwitchLaw, hash_of, preset
+from occupancy.runs import create_run, open_run
+from sft.settings import preset as settings_preset
+
+SETTINGS = settings_preset("hotpotqa")
 
 
 @pytest.mark.parametrize(
@@ -58,3 +68,31 @@ def test_changes_of_a_recipe_file_are_checked_like_those_of_a_preset(tmp_path: P
 
 def test_a_label_can_be_changed() -> None:
     assert preset("op-short", name="mine").hash == preset("op-short").hash
+
+
+def accepted(record: Any, field: str, values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        with suppress(InputError):
+            yield replace(record, **{field: value})
+
+
+@pytest.mark.parametrize("record", [preset("op-short"), SETTINGS], ids=["recipe", "settings"])
+def test_equal_records_have_one_hash_however_their_numbers_are_written(record: Any) -> None:
+    for field in fields(record):
+        made = list(accepted(record, field.name, (0, 0.0, False, 1, 1.0, True, 8, 8.0)))
+        for one, other in combinations(made, 2):
+            assert (one == other) == (one.hash == other.hash), (field.name, one, other)
+
+
+def test_a_run_whose_recipe_was_hashed_as_it_was_spelled_is_still_read(tmp_path: Path) -> None:
+    run = create_run(tmp_path / "run", preset("op-success"), {"kind": "collect"})
+    file, info = run.folder / "recipe.toml", run.folder / "run.json"
+    spelled = file.read_text("utf-8").replace("success_at = 1.0", "success_at = 1")
+    file.write_text(spelled, "utf-8")
+    told = json.loads(info.read_text("utf-8"))
+    told["recipe_hash"] = hash_of(tomllib.loads(spelled))
+    assert told["recipe_hash"] != run.recipe.hash
+    info.write_text(json.dumps(told), "utf-8")
+    opened = open_run(run.folder)
+    assert opened.recipe == run.recipe
+    assert opened.info["recipe_hash"] == run.recipe.hash

@@ -16,12 +16,14 @@ from toy_world import Corridors, drunk, expert
 
 from agentloop.run.evaluate import Evaluation, evaluate
 from analysis.cli import main
+from analysis.curves.arms import Arm
 from analysis.page import plan_page
 from analysis.plan.planner import plan
 from analysis.plan.read import read_pilot
 from analysis.report import frames
 from analysis.report.gather import report_of
 from analysis.report.page import report
+from analysis.spend.state import charged
 from analysis.view.page import view
 from occupancy import occupancy
 from occupancy.record.errors import DataError, InputError
@@ -225,3 +227,23 @@ def _luminance(colour: str) -> float:
     linear = [int(code[at : at + 2], 16) / 255 for at in (0, 2, 4)]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in linear)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_a_purchase_in_rounds_is_reported_with_its_steps_and_what_it_bought(tmp_path: Path) -> None:
+    bought = tmp_path / "out" / "first-demos"
+    run_of(bought, preset("pure-bc", T_max=12))
+    decided = {"arm": Arm("op-success").to_dict(), "clear": False, "pass_at_1": 0.5, "low": 0.4, "high": 0.6}
+    steps = {
+        "plan": decided | {"price": 0.0, "said": "op-success r=1"},
+        "first purchase": {"price": charged(bought), "said": "9 demonstrations"},
+    }
+    file = tmp_path / "out" / "spend.json"
+    file.write_text(json.dumps({"steps": steps, "spent": charged(bought)}))
+    assert main(["report", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")]) == 0
+    shown = (tmp_path / "page.html").read_text("utf-8")
+    assert "the last step of the purchase, first purchase: 9 demonstrations." in shown
+    assert "op-success r=1" in shown
+    assert "out/first-demos" in shown
+    file.write_text(file.read_text().replace('"spent": ', '"spent": 1'))
+    with pytest.raises(DataError, match="restore it"):
+        report_of([tmp_path / "out"])

@@ -162,6 +162,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_of(tmp_path_factory.mktemp("bc") / "run", preset("pure-bc", n=1, T_max=12))
 
 
+def test_a_base_that_is_no_checkpoint_is_one_line_and_begins_no_training(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer, config = tokenizer_of("chatml"), tiny_config()
+    for name in ("empty", "tokenizer", "config", "broken"):
+        (tmp_path / name).mkdir()
+        if name != "empty":
+            tokenizer.save_pretrained(tmp_path / name)
+        if name in ("config", "broken"):
+            config.save_pretrained(tmp_path / name)
+    (tmp_path / "broken" / "model.safetensors").write_text("no weights")
+    for name in ("nope", "empty", "tokenizer", "config", "broken"):
+        command = ["train", str(run.folder), "--base", str(tmp_path / name), "--preset", "hotpotqa"]
+        assert main([*command, "--set", "precision=fp32", "--out", str(tmp_path / "out")]) == 2
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert "base" in told
+        assert f"{name}' " in told
+        assert "config.json, *.safetensors, tokenizer.json" in told
+    assert not (tmp_path / "out" / "settings.json").exists(), "another base may still be trained there"
+
+
+def test_settings_of_a_table_are_refused_in_words() -> None:
+    for name in ("betas", "ours", "checkpointing"):
+        with pytest.raises(InputError, match=f"{name}=7"):
+            settings().replace(**{name: 7})
+
+
 def test_a_training_is_recorded_under_the_runs_own_lock(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

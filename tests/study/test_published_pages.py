@@ -187,3 +187,23 @@ def test_a_budget_that_was_measured_twice_differs_as_pages_say() -> None:
     words.append(f"{of(min(errors))} to {of(max(errors))}")
     for page in ("benchmarks/studies/hotpotqa.md", "docs/study.md"):
         assert missing(page, iter(words)) == []
+
+
+def test_the_planner_s_page_has_the_scores_of_the_prior_that_ships() -> None:
+    scores = json.loads((ROOT / "analysis" / "curves" / "prior.json").read_text("utf-8"))["provenance"][
+        "scores"
+    ]
+    columns = [
+        scores[f"family {known}{kind}"] for kind in ("", ", tables") for known in ("left out", "known")
+    ]
+
+    def row(name: str, score: str, digits: int) -> str:
+        cells = (" / ".join(of(column[size][score], digits) for size in ("5", "20")) for column in columns)
+        return f"| {name} | {' | '.join(cells)} |"
+
+    rows = [row("plan, 16 trainings", "regret", 2), row("90 % bands hold", "held", 2)]
+    rows.append(row("their mean width", "width", 3))
+    assert missing("docs/planner.md", iter(rows)) == []
+    left_out = columns[0]
+    losses = f"loses {left_out['5']['regret']:.1f} points"
+    assert missing("README.md", iter([losses, f"and {left_out['20']['regret']:.1f} at 20 times"])) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import subprocess
@@ -84,3 +85,9 @@ def commands(page: Path) -> list[str]:
 def test_every_command_that_is_printed_is_one(page: Path) -> None:
     for line in commands(page):
         parser().parse_args(shlex.split(line, comments=True)[1:])
+
+
+def test_the_start_page_has_every_command() -> None:
+    (found,) = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    page = (DOCS / "index.md").read_text("utf-8")
+    assert not [name for name in found.choices if f"`fewsteps {name}" not in page]

@@ -117,9 +117,7 @@ def observations(
     return rows, logits, noise
 
 
-def distinguishable(
-    trainings: Sequence[Training], *, pilot: float = 1.0, permutations: int = 999, seed: int = 0
-) -> float:
+def distinguishable(trainings: Sequence[Training], *, permutations: int = 999, seed: int = 0) -> float:
     """p-value of "all arms are equal" in the trainings: permutation test of the weighted squares between
     arms.
 
@@ -131,7 +129,7 @@ def distinguishable(
     if len(levels) < 2 or len(names) == len(levels):
         return 1.0
     y = np.array([measured(t)[0] for t in trainings])
-    u = np.log([t.size(pilot) + t.sunk_tokens / pilot for t in trainings])
+    u = np.log([t.tokens + t.sunk_tokens for t in trainings])
     A = np.column_stack([np.ones(len(y)), u])[:, : 1 + int(np.ptp(u) > 1e-9)]
     residual = y - A @ np.linalg.lstsq(A, y, rcond=None)[0]
     group = np.array([levels.index(x) for x in names])

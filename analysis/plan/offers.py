@@ -150,7 +150,7 @@ def _offer(pilot: Pilot, purchase: Purchase, arm: Arm, prices: _Prices) -> Offer
         (arm.context == "mixed" and not share > 0, none),
         (arm.r and not share > 0, "no context of the pilot is of this recipe"),
         (arm.r and not used.any(), "its filter accepts nothing in the pilot"),
-        (pilot.pool_stated and demos > pilot.pool and arm.r < 1, short),
+        (pilot.pool_stated and demos > pilot.pool, short),
         (few, "the student always plays a task in the same way, so the pool has too few contexts"),
         (not contexts and not demos, "the budget buys none"),
     )

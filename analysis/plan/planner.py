@@ -181,7 +181,7 @@ def plan_pilot(
         len(pilot.clusters) < LEAST_TASKS or own_price * purchase.charged > PILOT_SHARE * purchase.budget
     )
     price, gain = costs(pilot, prices=purchase.prices), gains(pilot)
-    teaches = _teaches(pilot, gain) or distinguishable(trainings, pilot=facts.pilot) < APART
+    teaches = _teaches(pilot, gain) or distinguishable(trainings) < APART
     status = "pilot_too_small" if too_small else "ranked" if ranked and teaches else "no_preference"
     order = np.argsort(-mean, kind="stable")
     return Plan(

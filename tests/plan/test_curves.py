@@ -15,7 +15,7 @@ from scipy.special import expit
 from analysis.curves.acquisition import worth
 from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, features, hat
 from analysis.curves.curves import SURE, Posterior, conditioned, posterior
-from analysis.curves.draws import band, drawn, p_best, regret
+from analysis.curves.draws import band, drawn, not_worse, p_best, regret
 from analysis.curves.evidence import Training, distinguishable, measured, observations
 from analysis.curves.prior import ELSEWHERE, Facts, Prior, fact_vector, from_json, shipped
 from benchmarks.planner_prior.learn import to_json
@@ -244,11 +244,25 @@ def test_draws_agree_with_means_and_bands_hold_them(found: list[Training]) -> No
         assert (regret(J) >= 0).all()
 
 
+def test_what_draws_say_of_arms_by_hand() -> None:
+    draws = np.array([[0.5, 0.5, 0.1]] * 9 + [[0.2, 0.2, 0.3]])
+    assert not_worse(draws, 0).tolist() == [True, True, False], "equal arms cannot be excluded"
+    assert p_best(draws) == pytest.approx([0.9, 0.0, 0.1])
+    assert regret(draws) == pytest.approx([0.01, 0.01, 0.36])
+
+
 def test_evaluation_noise_is_clustered_by_task() -> None:
     spread = Training(CANDIDATES[0], 1, 0, 0, (2.0,) * 50, (4,) * 50)
     lumped = replace(spread, successes=(4.0, 0.0) * 25)
     assert measured(spread)[0] == measured(lumped)[0]
     assert measured(lumped)[1] > 3 * measured(spread)[1]
+
+
+@given(trainings())
+def test_failures_are_measured_as_successes_are(found: Training) -> None:
+    lost = tuple(n - k for k, n in zip(found.successes, found.attempts, strict=True))
+    (level, noise), (other, same) = measured(found), measured(replace(found, successes=lost))
+    assert (other, same) == pytest.approx((-level, noise))
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ def test_money_counts_the_prefix_and_its_cache_once(pilot: Pilot) -> None:
     assert price.money is not None
     assert price.money[0] == pytest.approx(by_hand.mean())
     assert price.c0 == pytest.approx(((fresh * 2 + turns.cached[first] * 0.5) / 1e6 + 0.001).mean())
+    assert costs(pilot, prices=Prices(output=10.0)).c0 == 0
     assert plan_pilot(pilot, Purchase(50.0, axis="money", prices=prices)).recommended.cost_money is not None
 
 
@@ -137,6 +138,22 @@ def test_missing_handbacks_do_not_favour_short_continuations(pilot: Pilot) -> No
         reward = np.where(done, c.teacher, dropped[:, 0])
         expected += kind.mean() * (reward - c.student)[have].mean()
     assert found.mean[0] == pytest.approx(expected)
+
+
+def test_facts_are_counts_of_outcomes(pilot: Pilot) -> None:
+    facts, contexts = facts_of(pilot, sunk=7.0), pilot.contexts
+    won: dict[str, list[float]] = {"learner": [], "failed": [], "early": [], "late": []}
+    columns = (contexts.teacher, contexts.parent, contexts.t_prime, contexts.T)
+    for R, parent, t, T in zip(*(column.tolist() for column in columns), strict=True):
+        for name in ("learner", "early" if 2 * t <= T else "late", *(["failed"] if parent == 0 else [])):
+            won[name].append(R)
+    assert {name: getattr(facts, name) for name in won} == {n: (sum(R), len(R)) for n, R in won.items()}
+    assert (facts.student, facts.teacher) == tuple(
+        (e.R.sum(), len(e.R)) for e in (pilot.rollouts, pilot.demos)
+    )
+    assert facts.turns_demo == pytest.approx(pilot.demos.T.mean())
+    assert facts.turns_tail == pytest.approx(contexts.turns.lengths.mean())
+    assert (facts.T_max, facts.pilot, facts.sunk) == (24, pilot.tokens, 7)
 
 
 def test_handbacks_are_counted_as_often_as_they_were_played(tmp_path: Path) -> None:

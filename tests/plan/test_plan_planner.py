@@ -136,7 +136,8 @@ def test_a_pilot_costs_on_each_axis_what_is_counted_there(pilot: Pilot) -> None:
         pilot, demo_turns=shown, contexts=replace(pilot.contexts, turns=taken), failed_tokens=1000
     )
     assert pilot_price(thinks, axis="inference", prices=None) == pilot.tokens + 1000 == thinks.tokens
-    assert pilot_price(thinks, axis="training", prices=None) == pytest.approx(pilot.tokens / 2)
+    for prices in (None, Prices(2.0, context=1.0)):
+        assert pilot_price(thinks, axis="training", prices=prices) == pytest.approx(pilot.tokens / 2)
     paid = pilot_price(thinks, axis="money", prices=Prices(2.0))
     assert paid == pytest.approx(2.0 * thinks.tokens / 1e6)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from analysis.curves.acquisition import worth
-from analysis.curves.arms import DIMENSION, EFFECTS, KNOTS, Arm, effects, features, hat
+from analysis.curves.arms import DIMENSION, KNOTS, Arm, features
 from analysis.curves.curves import SURE, Posterior, conditioned, posterior
 from analysis.curves.draws import band, drawn, not_worse, p_best, regret
 from analysis.curves.evidence import Training, distinguishable, measured, observations
@@ -74,66 +74,10 @@ def trainings(draw: st.DrawFn) -> Training:
 
 
 many = st.lists(trainings(), min_size=1, max_size=6)
+FEW = settings(max_examples=25)
 
 
-TWINS: dict[Arm, dict[str, float]] = {
-    BC: {},
-    Arm("op-short", 4, 0.5): {"r": 0.5, "4r(1-r)": 1, "r/K": 0.125, "r(K^-.5-1/K)": 0.125},
-    Arm("op-failed", 4, 1.0): {
-        "r": 1,
-        "r=1": 1,
-        "r/K": 0.25,
-        "r(K^-.5-1/K)": 0.25,
-        "failed": 1,
-        "failed/K": 0.25,
-    },
-    Arm("op-critical", INF, 0.5): {"r": 0.5, "4r(1-r)": 1, "success": 0.5, "failed": 0.5, "critical": 0.5},
-    Arm("oec", INF, 1.0): {"r": 1, "r=1": 1, "success": 1, "oec": 1, "success r=1": 1},
-    Arm("bc-success", INF, 0.0): {"demo success": 1},
-    Arm("pilot", INF, 0.25): {"r": 0.25, "4r(1-r)": 0.75, "success": 0.25, "demo success": 0.75},
-    Arm("pilot", INF, 0.25, "all"): {"r": 0.25, "4r(1-r)": 0.75},
-}
-"""The effects of some arms by hand, beside the level; those that are not named are 0."""
-
-
-@pytest.mark.parametrize("arm", TWINS)
-def test_effects_are_those_worked_out_by_hand(arm: Arm) -> None:
-    found = dict(zip(EFFECTS, effects(arm), strict=True))
-    assert found == pytest.approx(dict.fromkeys(EFFECTS, 0.0) | {"level": 1.0} | TWINS[arm])
-    assert features(arm, 1.0).shape == (DIMENSION,)
-
-
-@given(st.floats(0.01, 1000))
-def test_knots_weigh_one(size: float) -> None:
-    weights = hat(size)
-    assert np.isclose(weights.sum(), 1)
-    assert (weights >= 0).all()
-    inside = np.clip(np.log(size), KNOTS[0], KNOTS[-1])
-    assert np.isclose(weights @ KNOTS, inside)
-
-
-def test_pure_bc_is_level_alone() -> None:
-    assert np.count_nonzero(effects(BC)) == 1
-
-
-def test_unfiltered_traces_matter_less_with_size() -> None:
-    gap = [features(Arm("pure-bc", INF, 0.0, "all"), s, final=True)[-2] for s in (2.0, 5.0, 20.0)]
-    assert gap[0] > gap[1] > gap[2] > 0 == features(BC, 5.0, final=True)[-2]
-
-
-@given(st.floats(0.3, 4), st.floats(0, 4))
-def test_data_that_every_student_is_trained_on_count_as_data(size: float, sunk: float) -> None:
-    """More demonstrations beside demonstrations are more demonstrations; other arms differ by their share."""
-    assert np.allclose(features(BC, size, sunk=sunk), features(BC, size + sunk))
-    for arm in CANDIDATES:
-        lead, alone = (
-            features(arm, size, sunk=sunk) - features(BC, size, sunk=sunk),
-            features(arm, size + sunk) - features(BC, size + sunk),
-        )
-        assert np.allclose(lead, alone * size / (size + sunk))
-
-
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many, st.floats(0, 5))
 def test_the_unit_of_tokens_does_not_matter_with_data_beside(found: list[Training], sunk: float) -> None:
     facts = replace(FACTS, sunk=sunk)
@@ -154,7 +98,7 @@ def test_the_unit_of_tokens_does_not_matter_with_data_beside(found: list[Trainin
     assert np.allclose(expit(few.logits).mean(0)[:, 0], b.expected(CANDIDATES, 5), atol=0.03)
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many, st.randoms(use_true_random=False))
 def test_order_of_trainings_does_not_matter(found: list[Training], random: object) -> None:
     other = found.copy()
@@ -172,7 +116,7 @@ def test_nothing_measured_is_the_prior() -> None:
     assert np.allclose(post.weights, 0.5)
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many)
 def test_conditioning_is_the_naive_formula(found: list[Training]) -> None:
     one = toy(1)
@@ -193,7 +137,7 @@ def test_conditioning_is_the_naive_formula(found: list[Training]) -> None:
     assert np.allclose(means[0], np.linalg.solve(precision, shift), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many)
 def test_more_noise_widens(found: list[Training]) -> None:
     one = toy(1)
@@ -202,7 +146,7 @@ def test_more_noise_widens(found: list[Training]) -> None:
     assert np.linalg.eigvalsh(wide - narrow).min() > -1e-8
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many)
 def test_one_more_training_never_widens_a_single_component(found: list[Training]) -> None:
     one = toy(1)
@@ -211,7 +155,7 @@ def test_one_more_training_never_widens_a_single_component(found: list[Training]
         assert (after.logits(CANDIDATES, size)[1] <= before.logits(CANDIDATES, size)[1] * 1.01 + 1e-9).all()
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many, st.permutations(range(len(CANDIDATES))))
 def test_permuting_candidates_permutes_answers(found: list[Training], order: list[int]) -> None:
     post = posterior(found, FACTS, PRIOR)
@@ -219,19 +163,12 @@ def test_permuting_candidates_permutes_answers(found: list[Training], order: lis
     assert np.allclose(post.expected(CANDIDATES, 5)[order], permuted)
 
 
-def test_the_unit_of_tokens_does_not_matter() -> None:
-    one = Training(CANDIDATES[2], 0.1, 0.4, 0, (2.0,) * 50, (4,) * 50)
-    tokens = replace(one, demo_tokens=1000, continuation_tokens=4000)
-    a, b = posterior([one], FACTS, PRIOR), posterior([tokens], replace(FACTS, pilot=10_000.0), PRIOR)
-    assert np.allclose(a.mean, b.mean)
-
-
 def joint(post: Posterior, size: float) -> np.ndarray:
     """[DRAWS, A] of pass@1, the pilot as unit."""
     return 1 / (1 + np.exp(-drawn(post, CANDIDATES, [size - 1], pilot=1.0).logits[:, :, 0]))
 
 
-@settings(deadline=None, max_examples=25)
+@FEW
 @given(many)
 def test_draws_agree_with_means_and_bands_hold_them(found: list[Training]) -> None:
     post = posterior(found, FACTS, PRIOR)
@@ -272,12 +209,6 @@ def test_bad_trainings_are_refused(change: dict[str, object]) -> None:
     good = Training(CANDIDATES[0], 1, 0, 0, (2.0,) * 50, (4,) * 50)
     with pytest.raises(ValueError, match=r"training|successes"):
         replace(good, **change)  # type: ignore[arg-type]
-
-
-def test_bad_arms_are_refused() -> None:
-    for bad in (("nothing", 1, 0.5), ("op-short", 0, 0.5), ("op-short", 1, 1.5)):
-        with pytest.raises(ValueError, match=r"arm|recipe"):
-            Arm(*bad)
 
 
 def test_missing_facts_are_left_out() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from agentloop.run.evaluate import success
 from analysis.curves.arms import Arm
@@ -60,6 +61,9 @@ def test_the_interval_of_the_regret_covers_it_as_often_as_it_says(
         told = _regret(sweep, 100, BC)
         hits += told["low"] <= 1.0 <= told["high"]
     assert hits / runs > 0.935, "95 % less three standard errors"
+    leads |= {arm: Lead(1.0, 0.2, 0.6, 1.4, 0.0, 50) for arm in arms[1:]}
+    told, wide = _regret(sweep, 100, BC), 0.2 * norm.ppf(1 - 0.05 / (others + 1))
+    assert (told["low"], told["high"]) == pytest.approx((1 - wide, 1 + wide)), "and no more often"
 
 
 def test_tasks_that_all_agree_leave_an_error_and_one_cluster_is_refused() -> None:

@@ -67,6 +67,7 @@ def test_json_has_the_fields_of_the_design(pilot: Pilot) -> None:
     }
     assert top <= set(found)
     assert {"episodes", "tokens", "ess", "missing_mass"} <= set(found["pilot"])
+    assert found["costs"]["K"] == list(range(1, 25))
     for candidate in (found["recommended"], *found["candidates"]):
         assert set(candidate) >= FIELDS
         assert candidate["K"] == "inf" or candidate["K"] >= 1

@@ -64,6 +64,8 @@ def test_the_interval_of_the_regret_covers_it_as_often_as_it_says(
     leads |= {arm: Lead(1.0, 0.2, 0.6, 1.4, 0.0, 50) for arm in arms[1:]}
     told, wide = _regret(sweep, 100, BC), 0.2 * norm.ppf(1 - 0.05 / (others + 1))
     assert (told["low"], told["high"]) == pytest.approx((1 - wide, 1 + wide)), "and no more often"
+    leads.clear()
+    assert (_regret(sweep, 100, BC)["status"], _regret(sweep, 100, BC)["regret"]) == ("undecided", None)
 
 
 def test_tasks_that_all_agree_leave_an_error_and_one_cluster_is_refused() -> None:

@@ -70,6 +70,17 @@ def test_formulas_can_be_read_without_a_renderer(page: Path) -> None:
     assert "$" not in text, "the site has no renderer of formulas: write them as text"
 
 
+@pytest.mark.parametrize(
+    "page",
+    [*sorted(DOCS.glob("*.md")), *sorted(DOCS.parent.glob("benchmarks/**/*.md"))],
+    ids=lambda page: page.stem,
+)
+def test_rows_are_in_a_table(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    starts = re.findall(r"(?:^|\n)(?:[^|\n][^\n]*)?\n(\|[^\n]*\n[^\n]*)", text)
+    assert not [rows for rows in starts if not re.search(r"\n\|[-:| ]+\|$", rows)]
+
+
 def commands(page: Path) -> list[str]:
     """Commands of a page in indented or fenced blocks, without marks of what may be left out."""
     text = re.sub(r"\\\n\s*", " ", page.read_text("utf-8"))

@@ -85,6 +85,8 @@ def _import(given: argparse.Namespace) -> int:
     left_out: Counter[str] = Counter()
     out, files = new_folder(given.out, or_empty=True), _files(given.files, left_out)
     formats = formats_of(files, given.format)
+    if given.token_ids and "verifiers" not in formats.values():
+        raise InputError(f"--token-ids: {', '.join(sorted(set(formats.values())))} has none; leave it out")
     told: dict[str, Any] = {
         "author": given.author,
         "models": _models(given.author_of),
@@ -136,7 +138,7 @@ def _files(names: list[str], left_out: Counter[str]) -> list[Path]:
 
     found: list[Path] = []
     for path in map(Path, names):
-        data = sorted(f for f in path.rglob("*") if f.is_file() and _DATA.search(f.name))
+        data = sorted(f for f in path.rglob("*") if not f.is_dir() and _DATA.search(f.name))
         inside = [f for f in trajectories_alone(data, left_out) if f.name not in _ABOUT]
         if path.is_dir() and not inside:
             raise InputError(f"{path}: no .json, .jsonl, .parquet, .arrow, .eval or .traj file in the folder")

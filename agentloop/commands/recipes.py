@@ -24,6 +24,13 @@ PRESETS = "presets:\n" + "\n".join(
     for name, meaning in MEANINGS.items()
 )
 
+NEEDS = {
+    **dict.fromkeys(("handback", "replicates", "demo_tasks"), "pilot"),
+    "part": "plan",
+    "like": "dry_run",
+}
+"""Options that change nothing without another one."""
+
 
 def add_collecting(command: argparse.ArgumentParser) -> None:
     """What is collected and by whom, what it may spend, and what a pilot holds."""
@@ -68,17 +75,24 @@ def add_collecting(command: argparse.ArgumentParser) -> None:
     pilot = command.add_argument_group("pilot", "what `fewsteps plan` needs, in one run")
     add = pilot.add_argument
     add("--pilot", action="store_true", help="whole continuations, hand-backs and demonstrations")
-    add("--handback", default="0,1,2,3,5", help="teacher turns before each hand-back (default: %(default)s)")
-    add("--replicates", type=option(Few), default=2, help="hand-backs at each depth (default: 2)")
-    add("--demo-tasks", type=option(Size), default=40, help="demonstrations (default: 40)")
+    add("--handback", help="teacher turns before each hand-back (default: 0,1,2,3,5)")
+    add("--replicates", type=option(Few), help="hand-backs at each depth (default: 2)")
+    add("--demo-tasks", type=option(Size), help="demonstrations (default: 40)")
 
 
 def fill(given: argparse.Namespace, needed: Sequence[str]) -> None:
-    """Take from --plan what is not given; InputError where something that is needed is still missing."""
+    """Take from --plan what is not given; InputError where something that is needed is still missing, or
+    where an option would change nothing."""
+    for name, needs in NEEDS.items():
+        if getattr(given, name, None) is not None and not getattr(given, needs):
+            flag, other = (f"--{each.replace('_', '-')}" for each in (name, needs))
+            raise InputError(f"{flag} without {other} changes nothing: give both, or leave {flag} out")
     if given.plan:
         from agentloop.run.plan_file import fill_collect
 
         fill_collect(given)
+    if given.axis is not None and given.budget is None:
+        raise InputError(f"--axis {given.axis} without --budget limits nothing: give both, or leave it out")
     if lacking := [name for name in needed if getattr(given, name) is None]:
         raise InputError(f"--{lacking[0]} is missing: give it, or a plan with --plan")
 
@@ -104,7 +118,13 @@ def read_recipes(given: argparse.Namespace, environments: Environments) -> dict[
     recipes = {
         name: read_recipe(name, changes, T_max=environments.T_max) for name in given.recipe or ["op-short"]
     }
-    if any(r.switch.law == "teacher" for r in recipes.values()) and environments.policy(given.teacher):
+    asks = any(recipe.switch.law == "teacher" for recipe in recipes.values())
+    if given.switch_prompt and not asks:
+        raise InputError(
+            f"--switch-prompt {given.switch_prompt}: no teacher is asked for t' by {', '.join(recipes)}; "
+            f"leave it out, or collect leap"
+        )
+    if asks and environments.policy(given.teacher):
         raise InputError(
             f"--teacher {given.teacher} only acts, and switch law 'teacher' asks the teacher when to take "
             f"over: name a language model, or use --set switch=uniform"
@@ -127,6 +147,10 @@ def read_settings(given: argparse.Namespace, recipe: Recipe) -> Settings:
     from agentloop.policies.chat_spec import address, identity
     from agentloop.run.settings import SWITCH_PROMPT, Settings
 
+    names = ("handback", "replicates", "demo_tasks")
+    pilot = {name: value for name in names if (value := getattr(given, name)) is not None}
+    if "handback" in pilot:
+        pilot["handback"] = turns("--handback", given.handback)
     return Settings(
         recipe=recipe,
         student=identity(given.student),
@@ -144,9 +168,7 @@ def read_settings(given: argparse.Namespace, recipe: Recipe) -> Settings:
         else SWITCH_PROMPT,
         switch_weights=given.switch_weights,
         pilot=given.pilot,
-        handback=turns("--handback", given.handback),
-        replicates=given.replicates,
-        demo_tasks=given.demo_tasks,
+        **pilot,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -70,13 +70,12 @@ def teacher_attempts(run: Run) -> dict[str, list[tuple[int, int]]]:
     if file.exists():
         with closing(Ledger(file, read_only=True)) as ledger:
             rows = ledger.query("select episode_id, t, output_tokens from attempts where role = 'teacher'")
+        calls = [(row["episode_id"], row["t"], row["output_tokens"] or 0) for row in rows]
     else:
-        columns = ["episode_id", "t", "author", "output_tokens"]
-        turns = run.read("turns", columns=columns).to_pylist()
-        rows = [turn for turn in turns if turn["author"] == "teacher"]
+        calls = [(*turn, tokens) for turn, tokens in _taught_turns(run).items()]
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        found[row["episode_id"]].append((row["t"], row["output_tokens"] or 0))
+    for episode_id, t, tokens in calls:
+        found[episode_id].append((t, tokens))
     return found
 
 
@@ -99,6 +98,8 @@ def account_of(
     """
     file = run.folder / "ledger.sqlite"
     known = file.exists()
+    # The tables before the ledger: of a run that is being collected, all that they hold is in it by then.
+    stored, finished = _taught_turns(run), set(run.column("episodes", "episode_id"))
     policies, answered, failed, asked = list[Row](), list[Row](), list[Row](), list[Row]()
     if known:
         refuse_lost_ledger(run)
@@ -114,7 +115,7 @@ def account_of(
         _refuse_import(run)
     for row in policies:
         row["money"] = _money(row, prices)
-    tables: dict[str, Any] = _tables(run, answered)
+    tables: dict[str, Any] = _tables(stored, finished, answered)
     tables["switch_questions"] = sum(row["output_tokens"] or 0 for row in asked)
     tables["failed_with_usage"] = sum(row["output_tokens"] or 0 for row in failed if row["role"] == "teacher")
     C_i = told = sum(tables.values())
@@ -136,15 +137,16 @@ def account_of(
     }
 
 
-def _tables(run: Run, answered: list[Row]) -> dict[str, int]:
+def _taught_turns(run: Run) -> dict[tuple[str, int], int]:
+    """Output tokens of the teacher's turns in the tables, by episode_id and turn."""
+    turns = run.read("turns", columns=["episode_id", "t", "author", "output_tokens"]).to_pylist()
+    return {(t["episode_id"], t["t"]): t["output_tokens"] for t in turns if t["author"] == "teacher"}
+
+
+def _tables(
+    stored: Mapping[tuple[str, int], int], finished: Container[str], answered: list[Row]
+) -> dict[str, int]:
     """Where the teacher's tokens are: in the turns of the run, or bought for turns that are not in it."""
-    columns = ["episode_id", "t", "author", "output_tokens"]
-    stored = {
-        (row["episode_id"], row["t"]): row["output_tokens"]
-        for row in run.read("turns", columns=columns).to_pylist()
-        if row["author"] == "teacher"
-    }
-    finished = set(run.column("episodes", "episode_id"))
     sums = {"in_turns": sum(stored.values()), "in_unfinished_episodes": 0, "orphaned": 0}
     for row in answered:
         if row["state"] == "settled" and (row["episode_id"], row["t"]) in stored:

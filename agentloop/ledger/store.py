@@ -89,7 +89,7 @@ class Charge:
 
 
 class Ledger:
-    """SQLite in WAL mode; one process writes, any number read.
+    """SQLite in WAL mode; one process writes, any number read what is in it when they open it.
 
     A thread commits the rows of concurrent calls together: each call goes on once its row is on the disk,
     after at most two commits.
@@ -105,15 +105,18 @@ class Ledger:
             else:
                 self._write_and_read(file)
         except (sqlite3.Error, UnicodeError) as error:
-            raise RunError(
-                f"{file} cannot be opened as a ledger ({error}): restore it from a copy, or repair the disk"
-            ) from error
+            then = "restore it from a copy, or repair the disk"
+            if not os.access(file.parent, os.W_OK):
+                then = "copy the run to a folder that can be written"
+            raise RunError(f"{file} cannot be opened as a ledger ({error}): {then}") from error
 
     def _read(self, file: Path) -> None:
         # SQLite reads a WAL file only where it may write beside it, unless told that nobody writes.
-        frozen = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+        wal = file.with_name(f"{file.name}-wal")
+        frozen = not os.access(file.parent, os.W_OK) and not (wal.exists() and wal.stat().st_size)
         mode = "mode=ro&immutable=1" if frozen else "mode=ro"
         self._reader = sqlite3.connect(f"{file.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        self._reader.execute("begin")  # every query sees the same attempts, while another process adds some
         self._reader.execute("select 1 from attempts limit 1")
 
     def _write_and_read(self, file: Path) -> None:

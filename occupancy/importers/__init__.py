@@ -6,7 +6,9 @@ never guessed. A file is refused as a whole, with the line and the reason.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,18 +48,27 @@ def formats_of(files: Iterable[str | Path], format: str = "auto") -> dict[str, s
     found = {}
     for file in map(Path, files):
         if not file.is_file():
-            raise DataError(f"{file}: no such file")
+            what = "is a folder, device or pipe: expected a file" if file.exists() else "no such file"
+            raise DataError(f"{file}: {what}")
         with reading(file, then="give --format"):
             found[str(file)] = format_of(file) if format == "auto" else format
     return found
 
 
 def read_episodes(formats: Mapping[str, str], *, settings: ImportSettings) -> Iterator[ImportedEpisode]:
-    """Episodes of files with the formats from `formats_of`; DataError with file, line and reason."""
+    """Episodes of files with the formats from `formats_of`; DataError with file, line and reason.
+
+    InputError at the end where the settings name the author of a model that no turn names.
+    """
     from occupancy.record.reading import reading
 
+    folders = [os.path.dirname(os.path.abspath(file)) for file in formats]
+    settings = replace(settings, within=os.path.commonpath(folders))
     for file, name in formats.items():
         module, _, function = FORMATS[name].partition(":")
         read = getattr(import_module(f"occupancy.importers.{module}"), function)
         with reading(file, then=f"expected a file of the format {name}"):
             yield from read(Path(file), settings)
+    if unseen := sorted(set(settings.models) - settings.seen):
+        named = ", ".join(sorted(filter(None, settings.seen))) or "none"
+        raise InputError(f"--author-of {unseen[0]}: no turn names this model, they name {named}; correct it")

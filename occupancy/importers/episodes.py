@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,10 @@ class ImportSettings:
     """Called with the bytes that were read."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Filled by reading: fields that no table has a place for, with their number."""
+    seen: set[str] = field(default_factory=set)
+    """Filled by reading: models that turns name."""
+    within: str = ""
+    """Folder that all files are in; with task `line` a file is named by its path from there."""
 
     def __post_init__(self) -> None:
         for author in (self.author, *self.models.values()):
@@ -122,6 +127,7 @@ def models_of(turns: Iterable[ImportedTurn]) -> str:
 
 def author_of(named: Any, model: str, settings: ImportSettings, place: Place) -> str:
     """Author of a turn: what the turn says, else its model's, else the default; never a guess."""
+    settings.seen.add(model)
     if named:
         if named not in AUTHORS:
             raise place.refuse(f"author {named!r}: expected student or teacher")
@@ -136,7 +142,8 @@ def author_of(named: Any, model: str, settings: ImportSettings, place: Place) ->
 def task_of(record: Mapping[str, Any], settings: ImportSettings, place: Place, default: str = "") -> str:
     """Task of a record; `default` where there is one and no field names the task."""
     if settings.task == "line":
-        return f"{place.file.name}:{place.record}"
+        name = os.path.relpath(place.file, settings.within) if settings.within else place.file.name
+        return f"{name}:{place.record}"
     task = field_of(record, settings.task)
     task = (default or None) if task is None else task
     if not isinstance(task, str | int) or isinstance(task, bool) or task == "":

@@ -85,15 +85,19 @@ def ids_of(batch: Any, column: str, names: Names) -> Any:
     values = _full(batch, column)
     if pa.types.is_integer(values.type):
         return _plain(values)
-    if not pa.types.is_dictionary(values.type):
-        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
+    coded = pa.types.is_dictionary(values.type)
+    kind = values.type.value_type if coded else values.type
+    if kind not in (pa.string(), pa.large_string(), pa.string_view()) and not pa.types.is_integer(kind):
+        raise DataError(f"column {column!r} has type {values.type}: expected whole numbers or text")
+    if not coded:
         values = values.dictionary_encode()
     codes = _plain(values.indices).astype(np.int64)
     try:
         texts = values.dictionary.to_pylist()
     except UnicodeDecodeError as error:
         raise DataError(f"column {column!r} holds a text that is no UTF-8 ({error}): fix it") from error
+    if None in texts and texts.index(None) in codes:
+        raise DataError(f"column {column!r} has an empty cell, in its dictionary: fill it, or drop its rows")
     return names.number(codes, texts)
 
 

@@ -21,6 +21,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy.record.errors import FewstepsError, InputError
+from occupancy.record.rows import storable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -110,9 +111,14 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(given, namespace)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """The value of one argument; an empty text, as of an unset shell variable, is none."""
-        if not (action.nargs == argparse.PARSER or all(text.strip() for text in arg_strings)):
-            raise argparse.ArgumentError(action, "is empty: expected a name or a value")
+        """The value of one argument; a text that is empty (an unset shell variable) or no UTF-8 is none."""
+        for text in () if action.nargs == argparse.PARSER else arg_strings:
+            if not text.strip():
+                raise argparse.ArgumentError(action, "is empty: expected a name or a value")
+            if storable(text) != text:  # no file of rows can be written to such a path
+                raise argparse.ArgumentError(
+                    action, f"{text!r} is no UTF-8 text: rename it, or set a locale such as C.UTF-8"
+                )
         return super()._get_values(action, arg_strings)
 
 

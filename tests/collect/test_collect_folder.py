@@ -86,9 +86,14 @@ def test_a_ledger_is_read_where_nothing_may_be_written(
     for file in run.folder.glob("ledger.sqlite-*"):
         file.unlink()  # what readers before this one left
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    assert summarise(run) == summary
-    assert attempts(run)
-    assert [file.name for file in run.folder.glob("ledger.sqlite*")] == ["ledger.sqlite"]
+    for left in ("ledger.sqlite", "ledger.sqlite-wal"):
+        (run.folder / left).touch()  # the second is empty, as a copy without the third file has it
+        assert summarise(run) == summary
+        assert attempts(run)
+    assert not (run.folder / "ledger.sqlite-shm").exists()
+    (run.folder / "ledger.sqlite").write_text("garbage" * 1000)
+    with pytest.raises(RunError, match="copy the run to a folder that can be written"):
+        summarise(run)
 
 
 def test_a_kill_before_run_json_leaves_a_folder_that_can_be_started(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -13,10 +14,13 @@ import pytest
 from toy_runs import attempts, rows, run_of
 from toy_world import expert
 
+from agentloop.ledger import report
 from agentloop.ledger.report import account_of
+from agentloop.ledger.store import Ledger
 from agentloop.run.collect import SpendingLimits
 from agentloop.types import Answer, Ask, CallFailed, Traits, Usage
 from analysis.cli import main
+from occupancy.record.errors import BudgetStopped
 from occupancy.record.prices import read_prices
 from occupancy.record.recipe import preset
 from occupancy.runs import open_run
@@ -220,3 +224,44 @@ def test_prompts_whose_length_is_not_known_are_not_free(
     assert "named no prompt tokens in" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "prices.toml").write_text(PRICES.replace("input = 2", "input = 0"))
     assert account_of(run, prices=read_prices(tmp_path / "prices.toml"))["policies"][0]["money"] is not None
+
+
+def test_a_run_that_grows_while_it_is_read_agrees_with_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run that is being collected, the tables may have more turns by the time its ledger is open."""
+    folder, recipe = tmp_path / "run", preset("op-short", T_max=12)
+    with pytest.raises(BudgetStopped):
+        run_of(folder, recipe, spending=SpendingLimits(budget=100, turn_tokens=30))
+    before = set(folder.glob("parts/*"))
+    shutil.copytree(folder, tmp_path / "before")
+    later = set((run := run_of(folder, recipe)).folder.glob("parts/*")) - before
+    for part in later:
+        part.rename(tmp_path / part.name)
+    for file in folder.glob("ledger.sqlite*"):
+        file.unlink()
+    for file in (tmp_path / "before").glob("ledger.sqlite*"):
+        shutil.copy(file, folder)
+    opened = list[Ledger]()
+
+    class Growing(Ledger):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            opened.append(self)
+            for part in later if len(opened) == 2 else ():
+                (tmp_path / part.name).rename(part)
+
+    monkeypatch.setattr(report, "Ledger", Growing)
+    assert account_of(run)["tables"]["agree"]
+    assert later
+    assert later <= set(folder.glob("parts/*"))
+
+
+def test_a_ledger_that_is_read_stays_as_it_was_opened(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", preset("op-short", T_max=12), tasks="4")
+    with closing(Ledger(run.folder / "ledger.sqlite", read_only=True)) as ledger:
+        known = ledger.account()
+        with closing(sqlite3.connect(run.folder / "ledger.sqlite")) as db, db:
+            db.execute("update attempts set output_tokens = output_tokens + 1")
+        assert ledger.account() == known
+    assert account_of(run)["C_i"] > known["C_i"]

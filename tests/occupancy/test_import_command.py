@@ -1,6 +1,7 @@
 """`fewsteps import`: files of other tools become run folders that the other commands read."""
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -252,3 +253,36 @@ def test_a_file_is_imported_once_whatever_it_is_called(tmp_path, capsys, monkeyp
     monkeypatch.chdir(tmp_path)
     code, _, error = told(capsys, "import", file.name, file, "--out", "run", "--author", "teacher")
     assert (code, f"{file} is given twice" in error) == (2, True)
+
+
+def test_files_of_one_name_in_two_folders_are_different_tasks(tmp_path, capsys):
+    for folder in ("a", "b"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        write(tmp_path / "in" / folder, "x.jsonl", {**UNSIGNED, "task_id": folder})
+    asked = "import", tmp_path / "in", "--author", "teacher", "--task", "line", "--out", tmp_path / "run"
+    assert told(capsys, *asked, "--json")[1]["tasks"] == 2
+    names = open_run(tmp_path / "run").column("episodes", "task_id")
+    assert names == ["a/x.jsonl:line 1", "b/x.jsonl:line 1"]
+
+
+def test_what_is_no_file_is_not_left_out_of_a_folder(tmp_path, capsys):
+    """Such as a link of a data set that was copied without what it leads to."""
+    write(tmp_path, "a.jsonl", UNSIGNED)
+    for name, told_of, make in (
+        ("b.jsonl", "no such file", lambda file: file.symlink_to("nowhere")),
+        ("c.jsonl", "is a folder, device or pipe", os.mkfifo),
+    ):
+        make(tmp_path / name)
+        code, _, error = told(capsys, "import", tmp_path, "--author", "teacher", "--out", tmp_path / "run")
+        assert (code, f"{name}: {told_of}" in error) == (2, True)
+        (tmp_path / name).unlink()
+
+
+def test_settings_that_no_record_needs_are_refused(tmp_path, capsys):
+    file, run = write(tmp_path, "a.jsonl", {**UNSIGNED, "model": "big"}), tmp_path / "run"
+    asked = "import", file, "--author", "teacher", "--out", run
+    code, _, error = told(capsys, *asked, "--author-of", "bigg=student")
+    assert (code, "--author-of bigg: no turn names this model" in error) == (2, True)
+    code, _, error = told(capsys, *asked, "--token-ids")
+    assert (code, "--token-ids: chat has none" in error) == (2, True)
+    assert not run.exists()

@@ -248,3 +248,33 @@ def test_joining_parts_takes_time_in_proportion_to_them(monkeypatch):
     assert sum(rows) < 2 * 5 * 2 * n, "two conventions"
     assert parts.means["pooled"].numerators[:, 0].tolist() == [float(x) for i in range(n) for x in (i, 1)]
     assert parts.all_counts().turns.tolist() == [1] * 2 * n
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("coded", [False, True])
+def test_texts_of_every_type_are_states(tmp_path, kind, coded):
+    """Polars writes string_view, and categories as a dictionary of them."""
+    states = pa.array(["a", "b"], kind)
+    column = pa.DictionaryArray.from_arrays([0, 1, 0], states) if coded else pa.array(["a", "b", "a"], kind)
+    table = pa.table({"trajectory": [1, 1, 2], "state": column, "task": pa.array(["p", "p", "q"], kind)})
+    stream = open_turns(arrow(tmp_path, table), Columns())
+    assert estimate_stream(stream).occupancies["pooled"].probability.tolist() == [2 / 3, 1 / 3]
+    assert stream.states.in_order == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [(["a", None], "an empty cell, in its dictionary"), ([b"a", b"b"], "type dictionary<values=binary")],
+)
+def test_categories_that_are_no_texts_are_refused(tmp_path, values, told):
+    states = pa.DictionaryArray.from_arrays([0, 1, 0], pa.array(values))
+    table = pa.table({"trajectory": [1, 1, 2], "state": states, "task": ["p", "p", "q"]})
+    with pytest.raises(DataError, match=told):
+        estimate_stream(open_turns(arrow(tmp_path, table), Columns()))
+
+
+def arrow(folder, table):
+    file = folder / "turns.arrow"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return file

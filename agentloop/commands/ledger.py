@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     from agentloop.ledger.matched import Proof
 
 
-COUNTS = ("attempts", "answered", "failed", "lost", "repeated", "perhaps_billed")
-TOKENS = ("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens", "perhaps_tokens")
+ALWAYS = ("attempts", "answered", "output_tokens")
+SHOWN = {
+    **dict.fromkeys(("attempts", "answered"), ""),
+    "failed": "failed",
+    "lost": "lost when the process died",
+    "repeated": "repeated after a failure",
+    "perhaps_billed": "may have been billed without an answer",
+    **dict.fromkeys(("output_tokens", "reasoning_tokens", "prompt_tokens", "cached_tokens"), ""),
+    "perhaps_tokens": "tokens of these at most",
+}
+"""Rows of an account; those that are 0 for every policy are left out, but for ALWAYS."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,9 +86,14 @@ def _shown(account: dict[str, Any]) -> Iterator[Any]:
         return
     policies = account["policies"]
     heads = ("", *(f"{row['role']}\n{row['policy']}" for row in policies))
-    rows = [(name.replace("_", " "), *(f"{row[name]:,}" for row in policies)) for name in (*COUNTS, *TOKENS)]
-    money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in policies)
-    rows.append((account["currency"] or "money", *money))
+    rows = [
+        (said or name.replace("_", " "), *(f"{row[name]:,}" for row in policies))
+        for name, said in SHOWN.items()
+        if name in ALWAYS or any(row[name] for row in policies)
+    ]
+    if account["currency"]:
+        money = ("-" if row["money"] is None else f"{row['money']:,.4f}" for row in policies)
+        rows.append((account["currency"], *money))
     yield table(f"{account['folder']}: {account['recipe']}", heads, rows, left=("",))
     if account["failures"]:
         yield "failed: " + ", ".join(f"{kind} {n}" for kind, n in account["failures"].items())

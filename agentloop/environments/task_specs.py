@@ -14,7 +14,7 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,11 @@ class Slice:
     stop: int | None = None
     level: str = ""
 
+    def __str__(self) -> str:
+        level = f"/{self.level}" if self.level else ""
+        part = "" if self.stop is None else f":{f'{self.start}-' if self.start else ''}{self.stop}"
+        return f"{self.split}{level}{part}"
+
 
 def parse_spec(spec: str, *, splits: Sequence[str], levels: Sequence[str] = ()) -> Slice:
     """The part of a split that a spec other than `@file` names; InputError where it names none."""
@@ -57,6 +62,19 @@ def parse_spec(spec: str, *, splits: Sequence[str], levels: Sequence[str] = ()) 
     if stop is not None and stop <= start:
         raise InputError(f"task spec {spec!r} names {stop - start} tasks: expected at least one")
     return Slice(found["split"], start, stop, level)
+
+
+def behind(split: str, count: int, specs: Iterable[str]) -> Slice:
+    """The next `count` tasks of a split (and level) after those that specs of the same draw name.
+
+    Example:
+        >>> behind("train", 60, ["train:20", "train:20-30", "dev:7"]).start
+        30
+    """
+    parts = (_SPEC.fullmatch(part) for spec in specs for part in spec.split("+"))
+    start = max((int(p["stop"] or 0) for p in parts if p and p[0].partition(":")[0] == split), default=0)
+    name, _, level = split.partition("/")
+    return Slice(name, start, start + count, level)
 
 
 def named_ids(

@@ -126,7 +126,10 @@ def _total(
     clusters, each, played = zip(*rows, strict=True) if rows else ((), (), ())
     if not any(played):
         which = "" if not chances else " that its filters pass"
-        raise DataError(f"{like.folder} has no {kind}{which} with a teacher's turn: name a run that has some")
+        raise DataError(
+            f"{like.folder} has no {kind}{which} with a teacher's turn: name a run that has some; before "
+            f"a first pilot, `fewsteps plan {like.folder} --design --budget N` guesses from it"
+        )
     cost, p = np.array(each), np.array(played)
     mean, se = clustered_ratio(cost * p, np.ones(len(p)), cluster=clusters)
     noise = count * float((cost**2 * p * (1 - p)).mean())

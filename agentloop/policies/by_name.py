@@ -41,6 +41,11 @@ WITH_A_PLACE = {
 """Kinds of benchmarks, whose names are followed by a server's address or a function."""
 
 
+def takes_slices(name: str) -> bool:
+    """Whether the tasks of a benchmark are named split:A-B, as all of ours are; others need not know that."""
+    return name in ENVIRONMENTS or name.partition(":")[0] in WITH_A_PLACE
+
+
 def open_environments(name: str, /, **given: Any) -> Environments:
     """The benchmark `name`, or what 'package.module:function' returns for these settings; texts are read."""
     if name == HARNESS:

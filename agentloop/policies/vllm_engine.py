@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from typing import Any
 
+from agentloop.policies.orphans import end_with
 from agentloop.policies.token_policy import Sampled, TokenSpec, stop_ids
 from agentloop.render.codec import Codec
 from agentloop.types import PolicyFailed
@@ -47,6 +49,8 @@ async def open_vllm(spec: TokenSpec, codec: Codec) -> VllmEngine:
     engine = await asyncio.to_thread(
         AsyncLLM.from_engine_args, AsyncEngineArgs(**given), usage_context=UsageContext.LLM_CLASS
     )
+    # After a kill -9 its processes would hold the memory that the same command needs.
+    await engine.collective_rpc("end_with", args=(os.getpid(),))
     # What loading made lives as long as the engine: the garbage collector need not walk it again.
     gc.freeze()
     stops = sorted(stop_ids(codec))
@@ -103,7 +107,11 @@ class VllmEngine:
 
 
 class TakesWeights:
-    """What vLLM mixes into its workers: a method that the engine calls in each of them by name."""
+    """What vLLM mixes into its workers: methods that the engine calls in each of them by name."""
+
+    def end_with(self, owner: int) -> None:
+        """End the engine's processes once the one that started it has ended."""
+        end_with(owner)
 
     def take_weights(self: Any, folder: str) -> None:
         """Read a checkpoint's weights in place, the head that is tied to the embeddings included."""

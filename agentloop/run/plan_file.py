@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from agentloop.cuts.cut import own_traces
+from agentloop.environments.task_specs import behind
 from agentloop.ledger.budget import AXES
+from agentloop.policies.by_name import takes_slices
 from agentloop.policies.chat_spec import identity
 from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
@@ -143,7 +145,7 @@ def fill_collect(given: argparse.Namespace) -> None:
     if given.env in (None, environment):
         given.env_set = _filled(given.env_set, plan.env_set)
     given.env = given.env or environment
-    given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
+    _fill_tasks(given, plan, part)
     if given.axis not in (None, plan.axis) and given.budget is None:
         raise InputError(
             f"--axis {given.axis} with a plan whose budget is on the axis {plan.axis}: give --budget too, or "
@@ -154,6 +156,27 @@ def fill_collect(given: argparse.Namespace) -> None:
         setattr(given, name, getattr(given, name) or getattr(plan, name))
     given.recipe = given.recipe or [part.recipe]
     given.set = _filled(given.set, plan.changes(part))
+
+
+def _fill_tasks(given: argparse.Namespace, plan: PlanFile, part: Part) -> None:
+    """Name tasks that are paid for nowhere yet; where too few are left, draw anew.
+
+    With the pilot's seed a task of the pilot would be the same rollout and the same continuation again.
+    """
+    if given.tasks or given.seed:
+        given.tasks = given.tasks or f"{plan.tasks}:{part.tasks}"
+        return
+    infos = [open_run(run).info for run in (plan.pilot, *plan.beside)]
+    seed = infos[0].get("seed", 0)
+    specs = [str(info.get("tasks", "")) for info in infos if info.get("seed", 0) == seed]
+    for each in plan.parts:
+        free = behind(plan.tasks, each.tasks, specs)
+        specs.append(str(free))
+        if each == part:
+            break
+    fits = takes_slices(plan.environment.split()[0]) and free.start + part.tasks <= plan.pool
+    given.tasks = str(free) if fits else f"{plan.tasks}:{part.tasks}"
+    given.seed = seed if fits else seed + 1
 
 
 def _filled(given: list[str], by: Mapping[str, object]) -> list[str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentloop.environments.task_specs import behind
+from agentloop.policies.by_name import takes_slices
 from agentloop.policies.chat_spec import served
 from agentloop.run.collect import environment_of
 from agentloop.serve.settings import HARNESS
@@ -47,8 +49,13 @@ def collecting(info: Mapping[str, Any], *, tasks: int | str) -> list[str]:
         who += [f"--{role}", served(str(info.get(role) or role.upper()), at.get(f"{role}_server", ""))]
     if env == HARNESS:
         return ["fewsteps", "serve", "PILOT", *who, "--tasks", str(tasks)]
-    split = str(info.get("tasks", "")).partition(":")[0]
+    played = str(info.get("tasks", ""))
+    split = played.partition(":")[0]
     split = "SPLIT" if split[:1] in ("", "@") else split
+    spec = f"{split}:{tasks}"
+    if isinstance(tasks, int) and takes_slices(env) and info.get("seed", 0) == 0:
+        # What was played is paid for, and a student may have been trained on it.
+        spec = str(behind(split, tasks, [played]))
     env = "ENV" if env in ("", "imported") else env
     where = ["--env", env, *(f"--env-set={name}={value}" for name, value in env_set.items())]
-    return ["fewsteps", "collect", *where, *who, "--tasks", f"{split}:{tasks}", "--out", "PILOT"]
+    return ["fewsteps", "collect", *where, *who, "--tasks", spec, "--out", "PILOT"]

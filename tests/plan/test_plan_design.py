@@ -299,6 +299,9 @@ def test_a_printed_command_names_models_with_their_servers_and_a_harness_by_its_
         "--student openai:small@http://here:1/v1,max_tokens=9 "
         "--teacher expert --tasks train:30 --out PILOT"
     )
+    ours = run | {"made_with": {"env": "alfworld"}}
+    assert "train:60-90" in collecting(ours, tasks=30), "the tasks that were played are paid for"
+    assert "train:30" in collecting(ours | {"seed": 1}, tasks=30)
     served = collecting(run | {"tasks": "harness", "made_with": {**at, "env": "harness"}}, tasks=30)
     assert served[:3] == ["fewsteps", "serve", "PILOT"]
     assert served[-2:] == ["--tasks", "30"]

@@ -9,6 +9,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from analysis.cli import main
 from analysis.plan.purchase import commands, plan_file, write_plan
 from analysis.plan.report import Plan
 from occupancy.record.errors import InputError
-from occupancy.record.recipe import INF
-from occupancy.runs import open_run
+from occupancy.record.recipe import INF, preset
+from occupancy.runs import create_run, open_run
 
 
 def mixed(found: Plan) -> Plan:
@@ -61,6 +62,47 @@ def test_collect_takes_what_is_not_given_from_the_plan(found: Plan, folder: Path
         fill_collect(parser.parse_args([*asked, "--part", "continuations"]))
     with pytest.raises(InputError, match="expected one of demonstrations, continuations"):
         fill_collect(parser.parse_args(asked))
+
+
+def test_what_a_plan_buys_is_of_tasks_that_are_paid_for_nowhere_yet(
+    found: Plan, folder: Path, tmp_path: Path
+) -> None:
+    """It began with the first task again: the pilot's rollouts and its continuations, bought twice."""
+
+    def asked(name: str, *more: str, **changes: Any) -> tuple[str, int]:
+        made = replace(planned, **changes)
+        (tmp_path / "PLAN.toml").write_text(made.to_toml())
+        parser = argparse.ArgumentParser()
+        add_collect(parser.add_subparsers())
+        words = ["collect", "--plan", str(tmp_path / "PLAN.toml"), "--part", name, "--student", "s"]
+        given = parser.parse_args([*words, "--out", "RUN", *more])
+        fill_collect(given)
+        return given.tasks, given.seed
+
+    for name, info in (
+        ("pilot", {"tasks": "train/medium:30-40", "seed": 5}),
+        ("bc", {"tasks": "dev:900+train/medium:50-60", "seed": 5}),
+        ("other", {"tasks": "train/medium:700", "seed": 6}),
+    ):
+        create_run(tmp_path / name, preset("pure-bc"), info)
+    beside = tuple(str(tmp_path / name) for name in ("bc", "other"))
+    planned = plan_file(mixed(found), folder)
+    parts = tuple(replace(part, tasks=n) for part, n in zip(planned.parts, (100, 200), strict=True))
+    planned = replace(
+        planned,
+        pilot=str(tmp_path / "pilot"),
+        beside=beside,
+        environment="hotpotqa",
+        tasks="train/medium",
+        pool=360,
+        parts=parts,
+    )
+    assert asked("demonstrations") == ("train/medium:60-160", 5)
+    assert asked("continuations") == ("train/medium:160-360", 5)
+    assert asked("continuations", pool=359) == ("train/medium:200", 6), "too few are left: drawn anew"
+    assert asked("continuations", environment="mine:tasks") == ("train/medium:200", 6)
+    assert asked("continuations", "--tasks", "dev:3") == ("dev:3", 0)
+    assert asked("continuations", "--seed", "9") == ("train/medium:200", 9)
 
 
 def test_a_budget_on_another_axis_is_not_read_on_the_plans(found: Plan, folder: Path, tmp_path: Path) -> None:

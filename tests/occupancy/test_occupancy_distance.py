@@ -107,14 +107,14 @@ def test_p_values_are_uniform_when_nothing_differs(distance):
 
 def test_a_task_in_both_batches_is_swapped_not_shuffled():
     random = np.random.default_rng(1)
-    level = random.normal(size=30) * 10
-    tasks = np.arange(30)
-    shifted = compare(
-        one_turn(level, tasks), one_turn(level + 0.5, tasks), convention="pooled", distance="energy"
+    level, tasks = random.normal(size=30) * 10, np.arange(30)
+    same, others = (
+        compare(one_turn(level, tasks), one_turn(level + 0.5, of), convention="pooled", distance="energy")
+        for of in (tasks, tasks + 30)
     )
-    assert shifted.n_paired == 30
-    assert shifted.n_single == 0
-    assert 0 < shifted.p_value <= 1
+    assert (same.n_paired, same.n_single) == (30, 0)
+    assert (others.n_paired, others.n_single) == (0, 60)
+    assert same.p_value < 0.01 < 0.9 < others.p_value, "tasks differ by more than the shift"
 
 
 BARE = Trajectories([0, 1], [0], [0])

@@ -117,6 +117,10 @@ def test_the_best_is_chosen_by_means_and_compared_seed_by_seed():
     table = means(frame)
     assert table["se"].iloc[0] == pytest.approx(0.2)
     assert list(by_K(frame)["K"]) == ["1", "3", "inf"]
+    better = [frame.assign(r=r, J=frame["J"] + gain) for r, gain in ((1.0, 0.1), (0.0, 0.2))]
+    of_K = by_K(pd.concat([frame, *better]))
+    assert set(of_K["r"]) == {1.0}, "r = 0 buys nothing of the recipe"
+    assert list(of_K["J"]) == pytest.approx([0.5, 0.51, 0.55])
 
 
 def test_without_K_every_K_that_the_horizon_allows_is_swept(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from occupancy.record.recipe import PRESETS
 from simulate import LogLinear, Recovery, Tabular, accepted_law, answers, recovery_world, sweep, truth
 from simulate.pipelines.lanes import with_K
 from simulate.pipelines.order import C_I_BC, PROPOSALS, TASKS_BC, TASKS_OP
-from simulate.pipelines.outcome import pipeline_keys
+from simulate.pipelines.outcome import Owned, pipeline_keys
 
 INF = float("inf")
 SMALL = recovery_world(Recovery(tracks=6, first_repairs=40))
@@ -87,6 +87,17 @@ def test_the_end_points_are_the_student_and_the_teacher():
     assert pytest.approx(found.J_student, abs=1e-12) == nothing.J
     rich = truth(SMALL, preset("op-short", K=INF, T_max=30), budget=3_000_000, r=0.5, seeds=2)
     assert found.J_teacher - 0.05 < rich.mean <= found.J_teacher + 0.01
+
+
+def test_labels_that_are_owned_are_trained_on_beside_what_is_bought():
+    labels, none = np.zeros_like(SMALL.base), np.zeros_like(SMALL.base)
+    np.add.at(labels, SMALL.contexts, 1e6 * SMALL.teacher)
+    whole, left = ({"budget": 1, "r": 1, "seeds": 1, "keep_demos": kept} for kept in (True, False))
+    found, recipe = answers(SMALL), preset("op-short", T_max=30)
+    for how in (whole | {"owned": Owned(labels, none)}, left | {"owned": Owned(none, labels)}):
+        assert truth(SMALL, recipe, **how).mean == pytest.approx(found.J_teacher, abs=0.01)
+    kept_out = truth(SMALL, recipe, **left, owned=Owned(labels, none))
+    assert kept_out.mean == pytest.approx(found.J_student, abs=1e-12)
 
 
 def test_a_second_round_collects_from_a_better_student():

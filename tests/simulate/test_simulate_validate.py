@@ -160,7 +160,7 @@ def full(*_):
     raise OSError(28, "No space left on device")
 
 
-def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkeypatch):
+def test_the_command_leaves_tables_figures_and_a_report(judged, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("analysis.validate.judge.Effort", lambda **asked: replace(TINY, **asked))
     given = ("--worlds", "short,any", "--seeds", 2, "--seed", 1, "--workers", 1)
     assert run(*given, "--out", tmp_path / "a", "--json") == 0
@@ -173,6 +173,7 @@ def test_the_command_leaves_tables_figures_and_a_report(tmp_path, capsys, monkey
         with pytest.raises(OSError, match="No space"):
             run(*given, "--out", tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["a"], "the same command can be given again"
+    monkeypatch.setattr("analysis.validate.judge.judge_worlds", lambda *_, **__: judged)
     assert run(*given, "--out", tmp_path / "b") == 0
     printed = capsys.readouterr().out
     assert "pure-bc" in printed

@@ -92,10 +92,10 @@ def test_task_share_is_found(folder: Path, icc: float) -> None:
     rng, Q = np.random.default_rng(6), 3000
     a = 0.5 * (1 - max(icc, 1e-3)) / max(icc, 1e-3)
     chance = rng.beta(a, a, size=Q)
-    cluster = np.repeat(np.arange(Q), 3)
-    R = (rng.random(3 * Q) < chance[cluster]).astype(float)
+    cluster = np.repeat(np.arange(Q), rng.integers(1, 6, Q))
+    R = (rng.random(len(cluster)) < chance[cluster]).astype(float)
     pilot = read_pilot(folder)
-    rollouts = Episodes(cluster, np.ones(3 * Q, int), R)
+    rollouts = Episodes(cluster, np.ones(len(R), int), R)
     many = replace(pilot, rollouts=rollouts, clusters=tuple(map(str, range(Q))))
     share, measured = what_if.task_share(many)
     assert measured
@@ -121,6 +121,9 @@ def test_chance_of_finding_the_best_agrees_with_the_normal_law(predicted: tuple[
     assert answer["p_finds_best"] == pytest.approx(exact, abs=0.02)
     assert answer["expected_loss"] == pytest.approx(0.03 * (1 - exact), abs=0.001)
     assert answer["se_difference_same_tasks"] < answer["se_difference"]
+    pilot, found = predicted
+    alone = what_if.evaluation("", pilot, replace(found, not_worse=found.not_worse[:1]), tasks=2, attempts=1)
+    assert (alone["p_finds_best"], alone["expected_loss"]) == (None, None)
 
 
 def test_a_larger_evaluation_shows_more(predicted: tuple[Pilot, Plan]) -> None:
@@ -135,7 +138,12 @@ def test_answers_are_in_json_and_in_words(folder: Path, capsys: pytest.CaptureFi
     asked = ["--what-if", "T_max=12", "--what-if", "evaluation=100x3"]
     given = parser.parse_args(["plan", str(folder), "--budget", "1e7", *asked, "--json"])
     assert given.handler(given) == 0
-    said = json.loads(capsys.readouterr().out)["what_if"]
+    told = json.loads(capsys.readouterr().out)
+    said = told["what_if"]
+    for name in ("pass_at_1", "cost_inference"):
+        moved = said[0]["recommended"][name] - told["recommended"][name]
+        assert said[0]["moves"][name] == pytest.approx(moved) != 0
+    assert said[0]["moves"]["cost_money"] is None
     assert [answer["what_if"] for answer in said] == ["T_max=12", "evaluation=100x3"]
     lines = sentences(ask(folder, "T_max=12", "evaluation=100x3"))
     assert [line.split(":")[0] for line in lines if line.startswith("With ")] == [
@@ -148,5 +156,6 @@ def test_answers_are_in_json_and_in_words(folder: Path, capsys: pytest.CaptureFi
     "question", ["", "T_max", "T_max=x", "evaluation=100", "evaluation=1x4", "evaluation=5x0", "K=3"]
 )
 def test_other_questions_are_refused(folder: Path, question: str) -> None:
+    what_if.check(["T_max=1", "evaluation=2x1"])
     with pytest.raises(InputError, match="--what-if"):
         ask(folder, question)

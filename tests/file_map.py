@@ -17,20 +17,26 @@ FOLDERS = {
 
 
 def file_map() -> str:
-    """The map as Markdown: every module of the packages, folder by folder."""
+    """The map as Markdown: a table a package, folder by folder."""
     tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
     lines = []
     for package in PACKAGES:
         modules = sorted(f for f in tracked if f.startswith(f"{package}/") and f.endswith(".py"))
+        opens = first_line(ROOT / package / "__init__.py")
+        lines += [f"## {package}", "", opens, "", "| file | what it is for |", "|---|---|"]
         for folder in sorted({str(Path(f).parent) for f in modules}):
-            depth = "  " * folder.count("/")
-            name = f"{depth}{folder.rpartition('/')[2]}/"
-            lines.append(f"    {name:<34}{first_line(ROOT / folder / '__init__.py')}")
-            for file in modules:
-                if str(Path(file).parent) == folder and not file.endswith("__init__.py"):
-                    lines.append(f"    {f'{depth}  {Path(file).name}':<34}{first_line(ROOT / file)}")
-    lines += [f"    {name + '/':<34}{meaning}" for name, meaning in FOLDERS.items()]
-    return "\n".join(lines)
+            if folder != package:
+                lines.append(_row(f"{folder}/", first_line(ROOT / folder / "__init__.py")))
+            own = [f for f in modules if str(Path(f).parent) == folder and not f.endswith("__init__.py")]
+            lines += [_row(file, first_line(ROOT / file)) for file in own]
+        lines.append("")
+    lines += ["## More", "", "| folder | what it holds |", "|---|---|"]
+    return "\n".join([*lines, *(_row(f"{name}/", meaning) for name, meaning in FOLDERS.items())])
+
+
+def _row(name: str, meaning: str) -> str:
+    escaped = meaning.replace("|", "\\|")
+    return f"| `{name}` | {escaped} |"
 
 
 def first_line(module: Path) -> str:

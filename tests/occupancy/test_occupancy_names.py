@@ -1,15 +1,6 @@
-import subprocess
-import sys
+from loading import loaded_by
 
 import occupancy
-
-HEAVY = ("numba", "pandas", "pyarrow", "scipy", "numpy", "jax", "rich", "matplotlib")
-
-
-def loaded_by(code: str) -> list[str]:
-    report = f"{code}\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
-    return done.stdout.split()
 
 
 def test_every_public_name_resolves_and_the_list_is_sorted():

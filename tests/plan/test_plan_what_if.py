@@ -122,6 +122,8 @@ def test_chance_of_finding_the_best_agrees_with_the_normal_law(predicted: tuple[
     assert answer["expected_loss"] == pytest.approx(0.03 * (1 - exact), abs=0.001)
     assert answer["se_difference_same_tasks"] < answer["se_difference"]
     pilot, found = predicted
+    power = norm.cdf(answer["smallest_difference"] / answer["se_difference"] - norm.ppf(0.975))
+    assert power == pytest.approx(0.8, abs=0.001)
     alone = what_if.evaluation("", pilot, replace(found, not_worse=found.not_worse[:1]), tasks=2, attempts=1)
     assert (alone["p_finds_best"], alone["expected_loss"]) == (None, None)
 

@@ -41,9 +41,12 @@ def _evaluate(given: argparse.Namespace) -> int:
     import asyncio
 
     from agentloop.run.evaluate import summarise_evaluation
+    from agentloop.run.summary import cut_turns
 
     runs, cautions = asyncio.run(_run(given))
-    summaries = [summarise_evaluation(run) | {"cautions": cautions} for run in runs]
+    summaries = [summarise_evaluation(run) for run in runs]
+    for summary in summaries:
+        summary["cautions"] = [*cut_turns("attempts", summary["status"]), *cautions]
     report = summaries[0] if len(given.policy) == 1 else {"evaluations": summaries}
     show(given, report, lambda: (part for summary in summaries for part in _shown(summary)))
     return 0

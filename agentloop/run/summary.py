@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import closing
 from statistics import fmean
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from agentloop.ledger.report import refuse_lost_ledger
 from agentloop.ledger.store import Ledger
 from occupancy.runs import Run
+
+MANY_CUT = 0.2
+"""Fraction of episodes that end in a cut turn from which on it is said."""
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -32,12 +36,14 @@ def summarise(run: Run) -> dict[str, Any]:
             f"sample, or all of its workers sample with the same seed"
         ]
     kinds = sorted({episode["kind"] for episode in episodes})
+    kept = {kind: _kind(kind, episodes, run.recipe.success_at) for kind in kinds}
+    warnings += cut_turns("rollouts", kept["rollout"]["status"]) if "rollout" in kept else []
     return {
         "folder": str(run.folder),
         "recipe": run.recipe.name,
         "recipe_hash": run.recipe.hash,
         "tasks": len({episode["cluster_id"] for episode in episodes}),
-        "episodes": {kind: _kind(kind, episodes, run.recipe.success_at) for kind in kinds},
+        "episodes": kept,
         "proposals": dict(sorted(outcomes.items())),
         "traces": len(traces),
         "target_turns": sum(trace["target_turns"] for trace in traces),
@@ -47,6 +53,17 @@ def summarise(run: Run) -> dict[str, Any]:
         "repeated_rollouts": repeated,
         "warnings": warnings,
     }
+
+
+def cut_turns(what: str, status: Mapping[str, int]) -> list[str]:
+    """A warning where many episodes ended in a cut turn: this measures the limit, not the policy."""
+    cut, of = status.get("turn_length", 0), sum(status.values())
+    if cut <= MANY_CUT * of:
+        return []
+    return [
+        f"{cut:,} of {of:,} {what} ended in a turn that was cut at its token limit, and failed by that: "
+        f"unless this is meant, give the policy a larger max_tokens"
+    ]
 
 
 def _prefixes(run: Run) -> dict[str, dict[str, float | None]]:

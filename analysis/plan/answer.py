@@ -310,7 +310,7 @@ def _evidence(plan: Plan) -> str:
     return (
         "This is a guess: a prior over recipes, learnt in other worlds, and exact costs; no small training "
         "was read. An hour of small trainings on this pilot (--trainer or --train) would narrow the bands "
-        "and show whether on-policy data beat demonstrations; filtered recipes they hardly tell apart."
+        "and show whether on-policy data beat demonstrations, but hardly which filter is best."
         f"{unlike}"
     )
 

@@ -14,7 +14,7 @@ import pytest
 from toy_runs import rows, run_of
 from toy_world import Corridor, Corridors, drunk, expert
 
-from agentloop.run.summary import summarise
+from agentloop.run.summary import cut_turns, summarise
 from agentloop.types import Answer, Ask, Environment, Policy, Reply, Task
 from analysis.cli import main
 from occupancy.record.errors import RunError
@@ -68,6 +68,10 @@ def test_a_turn_that_was_cut_is_told_from_the_horizon_and_never_played(tmp_path:
     continued = [e for e in rows(run, "episodes") if e["kind"] == "continuation"]
     replayed = sum(e["switch_turn"] - 1 for e in continued)
     assert Counting.steps == 2 * len(rollouts) + replayed + len(continued)
+    (told,) = summarise(run)["warnings"]
+    assert f"{len(rollouts)} of {len(rollouts)} rollouts ended in a turn that was cut" in told
+    assert cut_turns("attempts", {"finished": 8, "turn_length": 2}) == []
+    assert "3 of 10 attempts" in cut_turns("attempts", {"finished": 7, "turn_length": 3})[0]
 
 
 def test_a_trace_holds_the_turns_that_were_played_and_no_other_word(tmp_path: Path) -> None:

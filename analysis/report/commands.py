@@ -23,6 +23,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     add("--out", required=True, metavar="FILE", help="the page, an HTML file")
     add("--budget", type=option(amount), metavar="N", help="plan this many teacher tokens from the pilot")
     add("--pool", type=option(Count), metavar="N", help="tasks that the budget can be spread over")
+    add("--already", nargs="+", action="extend", default=[], metavar="RUN", help="paid for, as of `plan`")
     add("--figures", metavar="DIR", help="write the figures there too, as PDF, PNG and SVG")
     add("--title", default="Report", help="of the page (default: Report)")
     add_json(command)
@@ -34,7 +35,16 @@ def _report(given: argparse.Namespace) -> int:
 
     if given.figures is not None and Path(given.figures).is_file():
         raise InputError(f"--figures {given.figures!r}: expected the name of a folder")
-    found = report(given.folders, given.out, budget=given.budget, pool=given.pool, title=given.title)
+    if given.already and given.budget is None:
+        raise InputError("--already without a plan: give --budget too")
+    found = report(
+        given.folders,
+        given.out,
+        budget=given.budget,
+        pool=given.pool,
+        already=given.already,
+        title=given.title,
+    )
     if given.figures is not None:
         save_figures(found, given.figures)
     told = {"out": given.out, "bytes": Path(given.out).stat().st_size, "decision": list(found.decision)}

@@ -27,6 +27,8 @@ SHOWN = 7
 OTHERS = "others"
 CALLED = r'<tool_call>\s*\{"name": "([^"]+)"'
 """The name of a turn's first tool call, as `occupancy.record.calls` writes it."""
+FIRST = r"\s*(<[\w-]+>|\S+)"
+"""A turn's first tag or word."""
 BINS = 5
 
 
@@ -64,9 +66,9 @@ def hand_backs(pilot: Pilot) -> tuple[pd.DataFrame, pd.DataFrame]:
 def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
     """Contexts of rollouts, else of demonstrations, by what was done last, and the names of these states.
 
-    The state of the context before turn t is the tool that turn t - 1 called first, else its first word, or
-    "start": a coarse abstraction that needs nothing of the environment. Episodes that ended in an error are
-    left out.
+    The state of the context before turn t is the tool that turn t - 1 called first, else its first tag or
+    word, or "start": a coarse abstraction that needs nothing of the environment. Episodes that ended in an
+    error are left out.
     """
     episodes = run.read("episodes", columns=["episode_id", "cluster_id", "kind", "status"]).to_pandas()
     kind = "rollout" if (episodes["kind"] == "rollout").any() else "demo"
@@ -77,7 +79,7 @@ def contexts_of(run: Run) -> tuple[Trajectories, list[str]]:
         raise DataError(f"{run.folder} has no whole rollout or demonstration: there are no contexts to count")
     done = turns["text"].str.rpartition("</think>")[2]
     called = done.str.extract(CALLED, expand=False)
-    word = called.fillna(done.str.split(n=1).str[0]).fillna("(empty)").str.slice(0, 24)
+    word = called.fillna(done.str.extract(FIRST, expand=False)).fillna("(empty)").str.slice(0, 24)
     last = ("after " + word).groupby(turns["episode_id"]).shift().fillna("start")
     common = [name for name in last.value_counts().index if name != OTHERS][:SHOWN]
     turns["state"] = last.map({name: at for at, name in enumerate(common)}).fillna(len(common)).astype(int)

@@ -116,7 +116,11 @@ def read_sources(folders: Sequence[str | Path]) -> Sources:
 
 
 def report_of(
-    folders: Sequence[str | Path], *, budget: float | None = None, pool: int | None = None
+    folders: Sequence[str | Path],
+    *,
+    budget: float | None = None,
+    pool: int | None = None,
+    already: Sequence[str | Path] = (),
 ) -> Report:
     """What can be said of the folders; arguments and errors as of `analysis.report.page.report`."""
     sources = read_sources(folders)
@@ -124,7 +128,7 @@ def report_of(
     if budget is not None:
         source = _source_of_plan(sources)
         if sources.pilots:
-            planned = plan(source.folder, budget=budget, pool=pool)
+            planned = plan(source.folder, budget=budget, pool=pool, already=already)
         else:
             designed = _designed(source, budget, pool)
     evaluated = {name: run.folder for name, run in sources.evaluations.items()}

@@ -23,6 +23,7 @@ def report(
     *,
     budget: float | None = None,
     pool: int | None = None,
+    already: Sequence[str | Path] = (),
     title: str = "Report",
 ) -> Report:
     """Write the report of run folders, evaluations, trainings and studies; returns what it says.
@@ -33,6 +34,7 @@ def report(
         budget: Teacher tokens. With a pilot among the folders the report holds its plan; with another run,
             the pilot to buy first.
         pool: Tasks that the budget can be spread over.
+        already: Runs that are paid for, as of `plan`.
         title: Of the page.
 
     Raises:
@@ -40,7 +42,7 @@ def report(
         DataError: A folder that cannot be read or is of no kind that is reported.
     """
     out = new_page(out)
-    found = report_of(folders, budget=budget, pool=pool)
+    found = report_of(folders, budget=budget, pool=pool, already=already)
     candidates = [] if found.plan is None else shown(found.plan)
     compared = found.comparison
     rates = [rate_row(rate, rate.arm) for rate in compared.rates] if compared else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_folders_that_decide_nothing_say_what_is_missing(folders: dict[str, Path
     assert "--budget" in report_of([PILOT]).decision[0]
     with pytest.raises(InputError, match="exactly one pilot"):
         report_of([folders["drunk"], folders["expert"]], budget=1000)
-    with pytest.raises(DataError, match="no run, evaluation, training or study"):
+    with pytest.raises(DataError, match="no run, evaluation, training, study or purchase"):
         report_of([tmp_path])
 
 
@@ -157,14 +158,20 @@ def test_a_context_after_tool_calls_is_named_by_the_tool(tmp_path: Path) -> None
         calls = [{"id": name, "function": {"name": name, "arguments": "{}"}} for name in tools]
         return {"role": "assistant", "content": said, **({"tool_calls": calls} if calls else {})}
 
-    turns = [turn("Let me look.", "search", "refund"), turn(None, "refund"), turn("Done."), turn("Bye.")]
+    turns = [
+        turn("Let me look.", "search", "refund"),
+        turn(None, "refund"),
+        turn("Done."),
+        turn("<find>it</find>"),
+        turn("Bye."),
+    ]
     reply = {"role": "user", "content": "go on"}
     messages = [reply, *(message for one in turns for message in (one, reply))][:-1]
     (tmp_path / "chat.jsonl").write_text(json.dumps({"task_id": "q", "messages": messages}))
     given = [str(tmp_path / "chat.jsonl"), "--author", "student", "--out", str(tmp_path / "run")]
     assert main(["import", *given]) == 0
     names = frames.contexts_of(open_run(tmp_path / "run"))[1]
-    assert sorted(names) == ["after Done.", "after refund", "after search", "others", "start"]
+    assert sorted(names) == ["after <find>", "after Done.", "after refund", "after search", "others", "start"]
 
 
 def test_the_command_writes_page_and_figures(
@@ -227,6 +234,16 @@ def _luminance(colour: str) -> float:
     linear = [int(code[at : at + 2], 16) / 255 for at in (0, 2, 4)]
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in linear)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_the_plan_on_the_page_is_that_of_the_command_plan(tmp_path: Path) -> None:
+    paid = tmp_path / "bc"
+    shutil.copytree(PILOT.parents[1] / "analysis" / "demonstrations", paid)
+    how: dict[str, Any] = {"budget": 100_000, "pool": 3553, "already": [paid]}
+    shown = report(["analysis/pilot"], tmp_path / "page.html", **how)
+    assert shown.plan is not None
+    assert shown.plan.to_dict() == plan("analysis/pilot", **how).to_dict()
+    assert main(["report", str(PILOT), "--already", str(paid), "--out", str(tmp_path / "page.html")]) == 2
 
 
 def test_a_purchase_in_rounds_is_reported_with_its_steps_and_what_it_bought(tmp_path: Path) -> None:

@@ -149,3 +149,11 @@ def test_weights_that_are_no_weights_are_refused(tmp_path, bad):
     pq.write_table(pa.table({"trajectory": [0, 0], "state": [0, 1], "task": [0, 0], "w": [1.0, bad]}), file)
     with pytest.raises(DataError, match=f"column 'w', weight {bad}"):
         scan.scan_table(file, Columns(weight="w"))
+
+
+def test_weights_that_are_all_zero_are_refused(tmp_path):
+    file = write(tmp_path, w=[0.0, 0.0, 0.0])
+    with pytest.raises(DataError, match="the weights of all turns sum to zero"):
+        scan.scan_table(file, STORED)
+    with pytest.raises(DataError, match="the weights of all turns sum to zero"):
+        estimate_stream(open_turns(file, STORED))

@@ -62,6 +62,14 @@ def test_the_students_level_today_and_what_a_forecast_extrapolates_are_said(foun
     assert "extrapolated" not in " ".join(sentences(replace(found, trainings=(near,))))
 
 
+def test_the_gain_over_demonstrations_is_said_unless_they_are_the_choice(found: Plan) -> None:
+    best, bc = found.recommended, found.demonstrations
+    assert bc is not None
+    said = f"{100 * (best.pass_at_1 - bc.pass_at_1):+.1f} points against more demonstrations alone"
+    assert f"{said} ({bc.pass_at_1:.3f})" in " ".join(sentences(found))
+    assert "points against" not in " ".join(sentences(replace(found, recommended=bc)))
+
+
 def test_a_candidate_that_differs_in_the_pilots_traces_alone_is_told_apart(found: Plan) -> None:
     twin = "all" if found.recommended.pilot_traces == "success" else "success"
     likelier = replace(found.recommended, pilot_traces=twin, p_best=0.28, pass_at_1=0.1)

@@ -218,7 +218,11 @@ def test_the_first_trainings_are_of_the_pilot_and_after_a_purchase_contrasts(pil
 
 
 def test_more_tokens_are_not_expected_to_hurt(pilot: Pilot) -> None:
-    curve = plan_pilot(pilot, Purchase(5e5)).curve
+    found = plan_pilot(pilot, Purchase(5e5))
+    curve, bc = found.curve, max(c.pass_at_1 for c in found.candidates if c.recipe == "pure-bc")
+    now = list(curve.budgets).index(pytest.approx(5e5))
+    assert curve.pass_at_1[now] == pytest.approx(found.recommended.pass_at_1, abs=1e-5)
+    assert curve.more_demonstrations[now] == pytest.approx(bc, abs=1e-5)
     assert list(curve.pass_at_1) == sorted(curve.pass_at_1)
     assert list(curve.budgets) == sorted(curve.budgets)
     far = plan_pilot(pilot, Purchase(5e5), least_gain=0.5).curve

@@ -155,5 +155,5 @@ def test_weights_that_are_all_zero_are_refused(tmp_path):
     file = write(tmp_path, w=[0.0, 0.0, 0.0])
     with pytest.raises(DataError, match="the weights of all turns sum to zero"):
         scan.scan_table(file, STORED)
-    with pytest.raises(DataError, match="the weights of all turns sum to zero"):
+    with pytest.raises(DataError, match="no context has weight"):
         estimate_stream(open_turns(file, STORED))

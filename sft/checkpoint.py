@@ -65,8 +65,8 @@ def save_state(
         (draft / "progress.json").write_text(json.dumps(progress), "utf-8")
         sync(draft)
         old = out / ".state-old"
-        shutil.rmtree(old, ignore_errors=True)
-        if (out / "state").exists():
+        if (out / "state").exists():  # else a kill has left the last one under the other name
+            shutil.rmtree(old, ignore_errors=True)
             os.rename(out / "state", old)
         os.rename(draft, out / "state")
         shutil.rmtree(old, ignore_errors=True)

@@ -344,9 +344,9 @@ class _Log:
 
     def _entries(self) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
-        for line in self.file.read_text("utf-8").splitlines() if self.file.exists() else []:
+        for line in self.file.read_text("utf-8", errors="replace").splitlines() if self.file.exists() else []:
             # A kill may have cut a line off.
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 entry = json.loads(line)
                 entries += [entry] if isinstance(entry, dict) and "step" in entry else []
         return entries

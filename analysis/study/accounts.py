@@ -71,8 +71,10 @@ def log_machine(folder: Path) -> None:
 
 
 def _append(folder: Path, line: Mapping[str, Any]) -> None:
-    with (folder / LOG).open("a", encoding="utf-8") as log:
-        log.write(json.dumps(line) + "\n")
+    with (folder / LOG).open("a+b") as log:
+        log.seek(max(log.tell() - 1, 0))
+        is_cut = log.read() not in (b"", b"\n")  # by a kill: this line must not be a part of that one
+        log.write(b"\n" * is_cut + json.dumps(line).encode() + b"\n")
 
 
 def jobs_of(folder: Path) -> list[dict[str, Any]]:

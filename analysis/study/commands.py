@@ -55,7 +55,8 @@ def _study(given: argparse.Namespace) -> int:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {given.out!r}: expected the name of a folder, the study's or a new one")
     if given.dry_run:
-        config = read_study(given.config) if not folder.exists() else begin(folder, given.config)
+        begun = (folder / "study.toml").exists()
+        config = begin(folder, given.config) if begun else read_study(given.config)
         at_once = Study(folder, config, gpus=given.gpus).at_once
         left = left_of(folder, config, at_once=at_once)
         plain: dict[str, Any] = {

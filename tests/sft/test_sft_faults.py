@@ -96,6 +96,36 @@ def test_a_log_or_progress_that_lost_steps_is_one_line(
         train(**given)
 
 
+def test_lines_of_a_log_that_are_no_text_are_left_out(tmp_path: Path) -> None:
+    given = stopped(tmp_path / "out")
+    with (tmp_path / "out" / "log.jsonl").open("ab") as log:
+        log.write(b"\xff\n" + b"[" * 200_000)
+    assert len(train(**given).losses) == 4
+
+
+def test_two_kills_while_a_state_is_replaced_leave_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one comes before the new state has its name, the second after what follows."""
+    given = stopped(tmp_path / "out")
+    rename = os.rename
+    rename(tmp_path / "out" / "state", tmp_path / "out" / ".state-old")
+
+    def killed(draft: Path, name: Path) -> None:
+        if name.name == "state":
+            raise KeyboardInterrupt
+        rename(draft, name)
+
+    monkeypatch.setattr(os, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(**given, save_every=1)
+    monkeypatch.undo()
+    assert (tmp_path / "out" / ".state-old").exists()
+    steps: list[int] = []
+    train(**given, show=lambda step: steps.append(step.step))
+    assert steps == [3, 4]
+
+
 def test_one_process_writes_a_training(tmp_path: Path) -> None:
     out = tmp_path / "out"
     given = stopped(out)

@@ -9,7 +9,7 @@ import pytest
 from test_study import CONFIG
 
 from analysis.cli import main
-from analysis.study.accounts import jobs_of, machines_of
+from analysis.study.accounts import jobs_of, log_job, machines_of
 from occupancy.runs import only_writer, open_run
 
 DEEP = "[" * 200_000
@@ -156,8 +156,10 @@ def test_damaged_lines_of_the_log_are_left_out(config: Path, study: Path) -> Non
         '{"machine": 5}',
     ]
     with log.open("ab") as file:
-        file.write("\n".join(bad).encode() + b"\n\xff\n")
+        file.write("\n".join(bad).encode() + b'\n\xff\n{"stage": "sw')
     assert (len(jobs_of(study)), len(machines_of(study))) == (before, 1)
+    log_job(study, "sweep", "after a line that a kill has cut", 1.0)
+    assert len(jobs_of(study)) == before + 1
     assert main(["study", str(config), "--out", str(study)]) == 0
     log.write_text("", "utf-8")
     assert main(["study", str(config), "--out", str(study)]) == 0
@@ -167,6 +169,8 @@ def test_options_and_places_are_checked_first(
     config: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("x")
+    assert main(["study", str(config), "--out", str(tmp_path), "--dry-run"]) == 0
+    assert not (tmp_path / "study.toml").exists(), "a dry run writes nothing"
     refused(capsys, "--out", config, "--out", "", "--dry-run")
     refused(capsys, "--out", config, "--out", tmp_path / "file", "--dry-run")
     refused(capsys, "--stop-after", config, "--stop-after", "x", "--dry-run")

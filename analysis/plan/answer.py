@@ -198,12 +198,13 @@ def _where_the_best_is(plan: Plan) -> Iterator[str]:
 
 def _buy(plan: Plan) -> str:
     best = plan.recommended
-    what = f"{count(best.demos)} more demonstrations"
+    what = _many(best.demos, "more demonstration")
     if best.recipe != "pure-bc":
-        mixed, many = "with mixed outcomes " * (best.context == "mixed"), "s" * (best.n > 1)
-        what = f"{best.recipe} with K = {K_text(best.K)} and r = {best.r_tokens:g}: {count(best.contexts)} "
-        what += f"contexts {mixed}from {count(best.n)} rollout{many} of each of {count(best.tasks)} tasks"
-        what += f", and {count(best.demos)} demonstrations" if best.demos else ""
+        mixed = "with mixed outcomes " * (best.context == "mixed")
+        what = f"{best.recipe} with K = {K_text(best.K)} and r = {best.r_tokens:g}: "
+        what += f"{_many(best.contexts, 'context')} {mixed}from {_many(best.n, 'rollout')} of each of "
+        what += _many(best.tasks, "task")
+        what += f", and {_many(best.demos, 'demonstration')}" if best.demos else ""
     lead = {
         "ranked": "Buy",
         "no_preference": "No preference; the best guess is",
@@ -374,3 +375,8 @@ def number(value: float) -> str:
 def count(value: int) -> str:
     """A count for a person."""
     return f"{value:,}" if value < LONGEST else f"{value:.3g}"
+
+
+def _many(n: int, what: str) -> str:
+    """A count of things in words."""
+    return f"{count(n)} {what}{'s' * (n != 1)}"

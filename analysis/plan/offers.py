@@ -152,7 +152,7 @@ def _offer(pilot: Pilot, purchase: Purchase, arm: Arm, prices: _Prices) -> Offer
         (arm.r and not used.any(), "its filter accepts nothing in the pilot"),
         (pilot.pool_stated and demos > pilot.pool, short),
         (few, "the student always plays a task in the same way, so the pool has too few contexts"),
-        (part and not demos or arm.r and not contexts, "the budget buys none"),
+        ((arm.r < 1 and not demos) or (arm.r and not contexts), "the budget buys none"),
     )
     return Offer(
         arm=arm,

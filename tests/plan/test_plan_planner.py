@@ -98,6 +98,17 @@ def test_no_candidate_costs_more_than_the_budget_and_none_leaves_much(pilot: Pil
         assert 0.95 * 2e5 < spent <= 2e5
 
 
+def test_a_candidate_buys_of_both_of_its_parts_however_small_the_budget(pilot: Pilot) -> None:
+    """A mix whose half buys no whole demonstration would be all on-policy, and leave the half unspent."""
+    found = plan_pilot(pilot, Purchase(pilot.tokens + 1600))
+    assert found.left_out
+    for c in found.candidates:
+        assert (c.demos > 0, c.contexts > 0) == (c.r_tokens < 1, c.r_tokens > 0), c
+    told = sentences(replace(found, recommended=replace(found.recommended, demos=1, contexts=1)))
+    assert "1 context from" in " ".join(told)
+    assert "1 demonstration. " in " ".join(told)
+
+
 def test_contexts_of_filtered_recipes_are_priced_by_their_own_law(pilot: Pilot) -> None:
     arms = [Arm("op-success"), Arm("op-critical"), Arm("op-failed", 2.0)]
     success, critical, failed = offers(pilot, Purchase(2e5, charged=False), arms)

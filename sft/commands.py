@@ -95,6 +95,7 @@ def run_training(arguments: argparse.Namespace) -> int:
             save_every=arguments.save_every,
             show=each,
             hub=arguments.hub,
+            tell=(lambda line: say(f"train: {line}")) if first else lambda line: None,
         )
     if join().rank:
         return 0

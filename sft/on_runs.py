@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -51,9 +51,15 @@ def train_on_runs(
     only_result: bool = False,
     show: Show = quiet,
     hub: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> OnRuns:
-    """Render the runs' traces and train on them; arguments as in `load_rows` and `train`."""
+    """Render the runs' traces and train on them; arguments as in `load_rows` and `train`.
+
+    tell: called with a line about what is trained on, before the training begins.
+    """
     data = load_rows(runs, codec, rule=rule, classes=classes)
+    if data.counts.left_out:
+        tell(data.counts.left_out)
     trained = train(
         data.rows,
         base=base,

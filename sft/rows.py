@@ -67,7 +67,8 @@ def load_rows(
         raise DataError(f"episodes {twice} are in the runs more than once: name each run once")
     used = [trace for trace in traces if trace.rendered.rows]
     if not used:
-        raise DataError(f"{[str(r) for r in runs]} hold no trace to train on: {count(traces)}")
+        folders = ", ".join(map(str, runs))
+        raise DataError(f"{folders}: no trace to train on: {count(traces).left_out or 'none was accepted'}")
     named = tuple(_classes(trace, classes) for trace in used)
     flat = [(trace, own, row) for trace, own in zip(used, named, strict=True) for row in trace.rendered.rows]
     rows = rows_of(

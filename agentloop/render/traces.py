@@ -56,6 +56,19 @@ class RenderCounts:
     target_tokens: int
     sequence_tokens: int
 
+    @property
+    def left_out(self) -> str:
+        """What is not trained on, in words; empty where everything is."""
+        if not self.turns_dropped and not self.traces_dropped:
+            return ""
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in self.turns_dropped.items())
+        longer = "; rows may be longer with --set row_tokens=N, or are cut with --overflow head"
+        return (
+            f"teacher turns left out: {sum(self.turns_dropped.values()):,} ({reasons}), traces left out "
+            f"whole: {self.traces_dropped:,} of {self.traces + self.traces_dropped:,}"
+            f"{longer if 'row_tokens' in self.turns_dropped else ''}"
+        )
+
 
 def failed_traces(run: Run) -> tuple[int, int]:
     """(accepted traces of episodes with R = 0, all accepted traces); a missing reward is no failure."""

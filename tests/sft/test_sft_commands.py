@@ -92,6 +92,10 @@ def test_length_rules_come_before_C_tr(op: Run) -> None:
     counts = count(cut)
     assert counts.C_tr == count(whole).C_tr - sum(whole[k].C_tr for k in lost)
     assert counts.turns_dropped == {"row_tokens": sum(len(whole[k].rendered.kept) for k in lost)}
+    assert f"whole: {len(lost)} of {len(whole)}; rows may be longer with" in counts.left_out
+    assert not count(whole).left_out
+    with pytest.raises(DataError, match=f"no trace to train on: .* of {len(whole)};"):
+        load_rows([op.folder], codec(), rule=LengthRule(2))
 
 
 def test_a_row_of_traces_is_filled_with_what_is_trained_on(op: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,3 +264,16 @@ def test_a_bad_setting_is_one_line(op: Run, base: Path, capsys: pytest.CaptureFi
     command = ["train", str(op.folder), "--base", str(base), "--preset", "hotpotqa", "--out", "x"]
     assert main([*command, "--set", "rate=1"]) == 2
     assert "--set has no setting 'rate'" in capsys.readouterr().err
+
+
+def test_what_is_left_out_is_said_before_the_training(
+    op: Run, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longest = max(row.ids.size for t in render_run(op, codec()) for row in t.rendered.rows)
+    command = ["train", str(op.folder), "--base", str(base), "--preset", "hotpotqa", "--out", str(tmp_path)]
+    settings = ("precision=fp32", f"row_tokens={longest - 1}", "epochs=1", "batch=8", "held_out=0")
+    assert main([*command, *(f"--set={one}" for one in settings)]) == 0
+    assert (
+        "train: teacher turns left out: 1 (row_tokens 1), traces left out whole: 1 of"
+        in capsys.readouterr().err
+    )

@@ -10,7 +10,6 @@ from occupancy.record.show import add_json, show, table
 from occupancy.record.specs import Count, Few, Size, option
 
 if TYPE_CHECKING:
-    from occupancy.statistics.exact import Occupancy
     from occupancy.streaming.estimate import StreamEstimate
 
 ALONE = 0.9
@@ -116,7 +115,7 @@ def _as_json(
                         "probability": float(o.probability[s]),
                         "standard_error": None if o.standard_error is None else float(o.standard_error[s]),
                     }
-                    for s in _top(o, given.top)
+                    for s in o.most_visited(given.top, names)
                 ],
             }
             for name, o in found.occupancies.items()
@@ -131,12 +130,6 @@ def _as_json(
             for name, m in found.means.items()
         },
     }
-
-
-def _top(found: Occupancy, most: int) -> list[int]:
-    """States by falling share, lower ids first among equals."""
-    order = (-found.probability).argsort(kind="stable")[:most]
-    return [int(s) for s in order if found.probability[s] > 0]
 
 
 def _shown(
@@ -157,7 +150,7 @@ def _shown(
     sizes = ", ".join(f"{name} {o.ess:,.0f}" for name, o in found.occupancies.items())
     yield f"effective sample size: {sizes}"
     rows = []
-    for s in _top(pooled, given.top):
+    for s in pooled.most_visited(given.top, names):
         cells = [_with_error(o.probability[s], o.standard_error, s) for o in found.occupancies.values()]
         rows.append((names[s] if names else s, *cells))
     yield table("", ("state", *found.occupancies), rows, left=("state",))

@@ -22,9 +22,9 @@ def occupancy_frame(
     """Frame of `conventions_figure`: the `top` states that are most visited under the first convention."""
     import pandas as pd
 
-    first = next(iter(occupancies.values())).probability
+    first = next(iter(occupancies.values()))
     rows = []
-    for state in np.argsort(-first, kind="stable")[:top]:
+    for state in first.most_visited(top, names):
         for convention, law in occupancies.items():
             se = 0.0 if law.standard_error is None else float(law.standard_error[state])
             name = str(names[state] if len(names) else state)

@@ -139,4 +139,4 @@ def read_text(flag: str, file: str) -> str:
     from occupancy.record.reading import reading
 
     with reading(f"{flag} {file}", then="name a text file", error=InputError):
-        return Path(file).read_text("utf-8")
+        return Path(file).read_text("utf-8-sig")

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from agentloop.policies.tool_text import calls_in
 from agentloop.types import Environment, EnvironmentFailed, Reply
 from occupancy.record.errors import InputError
 from occupancy.record.finish import after_reasoning
+from occupancy.record.rows import storable
 from occupancy.record.specs import Count, Few, Positive
 
 MOST_BYTES = 8 << 20
@@ -73,7 +75,8 @@ def read_actions(schema: Any) -> Actions:
     name = next(iter(own), "")
     one_text = len(own) == 1 and isinstance(own[name], dict) and own[name].get("type") == "string"
     defined = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    required = [field for field in schema.get("required", ()) if field in own]
+    required = schema.get("required")
+    required = [f for f in required if isinstance(f, str) and f in own] if isinstance(required, list) else []
     described = {"type": "object", "properties": own, "required": required}
     return Actions(name if one_text else "", described | defined)
 
@@ -183,7 +186,8 @@ class OpenEnvServer(SeedTasks):
         super().__init__(workers, T_max, Scale(reward, reward_at_0, reward_at_1))
         self.actions, told = read_actions(self._get("schema").get("action")), self._get("metadata")
         self.name = f"openenv {told.get('name', '')}".strip()
-        self.version = f"{self.name} {told.get('version', '')} {self.scale.told(system)} reset={reset}"
+        told_version = f"{told.get('version', '')} {self.scale.told(system)} reset={reset}"
+        self.version = storable(f"{self.name} {told_version}")
         self.system = system or f"{told.get('description', '')}\n\n{self.actions.told}".strip()
         tool = {"name": "act", "description": "Act in the environment.", "parameters": self.actions.schema}
         self.tools = () if self.actions.text_field else ({"type": "function", "function": tool},)
@@ -222,7 +226,7 @@ class OpenEnvServer(SeedTasks):
         try:
             with urllib.request.urlopen(url, timeout=self.timeout_s) as response:
                 given = json.loads(response.read(MOST_BYTES))
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise InputError(f"{url} gives no JSON ({error}): {EXPECTED}") from error
         if not isinstance(given, dict):
             raise InputError(f"{url} gives no JSON object: {EXPECTED}")

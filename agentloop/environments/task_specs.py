@@ -106,7 +106,7 @@ def named_ids(
 def read_ids(file: Path) -> list[str]:
     """Task ids of a file, one a line; InputError where it cannot be read, is empty, or names one twice."""
     try:
-        ids = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        ids = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         told = f"task file {file} cannot be read ({error}); expected one task id a line"
         raise InputError(told) from error

@@ -54,7 +54,7 @@ def read_toml(
     """The table in a TOML file, without dates; `what` it is and what to do `then` are for the message."""
     named = f"{what} {file}".strip()
     with reading(named, then=then, error=error):
-        found = tomllib.loads(Path(file).read_text("utf-8"), parse_float=parse_float)
+        found = tomllib.loads(Path(file).read_text("utf-8-sig"), parse_float=parse_float)
     for value in _values(found):
         if isinstance(value, date | time):
             raise error(f"{named} has the date {value}: expected a number, or a text in quotes; {then}")

@@ -7,8 +7,10 @@ divided into parts, threads or machines. If all weights are equal they cancel, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +44,20 @@ class Occupancy(Shows):
     ess: float
     """Kish effective number of contexts, (sum w)^2 / sum w^2, as if turns were independent."""
     convention: str
+
+    def most_visited(self, most: int, names: Sequence[Any] = ()) -> list[int]:
+        """The `most` states with the largest share; of equals those whose names, or else ids, come first.
+
+        Ids of texts are numbered as the rows come, and rows of a run come as its tasks were finished.
+        """
+        shares = self.probability
+        least = np.partition(shares, -most)[-most] if most < len(shares) else 0.0
+        above, equal = (np.flatnonzero(each & (shares > 0)) for each in (shares > least, shares == least))
+        if not len(names):  # millions of states may be visited once each
+            equal = equal[:most]
+        called = names.__getitem__ if len(names) else int
+        found = sorted(above.tolist(), key=lambda state: (-shares[state], called(state)))
+        return found + nsmallest(most - len(found), equal.tolist(), key=called)
 
     def to_pandas(self) -> pd.DataFrame:
         """The states, a row each."""

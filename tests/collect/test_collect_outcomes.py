@@ -19,6 +19,7 @@ from agentloop.types import Answer, Ask, Environment, Policy, Reply, Task
 from analysis.cli import main
 from occupancy.record.errors import RunError
 from occupancy.record.recipe import preset
+from occupancy.runs import create_run
 from occupancy.streaming.estimate import estimate_stream
 from occupancy.streaming.run_turns import open_run_turns
 
@@ -189,3 +190,20 @@ def test_a_column_that_the_turns_of_a_run_do_not_have_is_one_line(
         assert main(["occupancy", str(run.folder), "--columns", columns]) == 2
         error = capsys.readouterr().err
         assert (error.count("\n"), told in error) == (1, True)
+
+
+def test_states_that_are_visited_equally_often_come_in_an_order_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are written as tasks are finished, which differs from one run of the same command to the next."""
+    run = run_of(tmp_path / "run", preset("op-short", T_max=12))
+    copy = create_run(tmp_path / "copy", run.recipe, dict(run.info))
+    for row in reversed(run.read("episodes").to_pylist()):
+        name = row["episode_id"]
+        turns = [turn for turn in run.read("turns").to_pylist() if turn["episode_id"] == name]
+        copy.commit({"episodes": [row], "turns": turns})
+    found = []
+    for folder in (run.folder, copy.folder):
+        assert main(["occupancy", str(folder), "--top", "5", "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["conventions"])
+    assert found[0] == found[1]

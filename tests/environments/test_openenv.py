@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ TEXT = {
     "required": ["move"],
 }
 OBJECT = {"properties": {"move": {"type": "string"}, "hard": {"type": "boolean"}}, "required": ["move"]}
+
+OK = "HTTP/1.1 200 OK\r\n"
 
 
 class Server:
@@ -215,6 +218,30 @@ def test_what_cannot_be_opened_is_refused() -> None:
         open_environments(f"openenv:{url}")
     with pytest.raises(InputError, match="no action"):
         read_actions({"type": "string"})
+    for required in (5, None, [{}]):
+        assert read_actions(OBJECT | {"required": required}).schema["required"] == []
+    for url in ("http://127.0.0.1:80a", "http://a b", "http://x@y:z"):
+        with pytest.raises(InputError, match=f"{url}/schema gives no JSON"):
+            open_environments(f"openenv:{url}")
+
+
+@pytest.mark.parametrize(
+    "answer", ["garbage\r\n\r\n", f"{OK}Transfer-Encoding: chunked\r\n\r\nzz", OK + "a: b\r\n" * 200]
+)
+def test_a_server_that_speaks_no_http_is_refused(answer: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def once() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer.encode())
+
+        thread = threading.Thread(target=once)
+        thread.start()
+        with pytest.raises(InputError, match="gives no JSON"):
+            open_environments(f"openenv:http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join(HANG_S)
     assert takes("openenv:http://x", "workers")
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agentloop.commands.arguments import read_text
+from agentloop.environments.task_specs import read_ids
 from analysis.plan.costs import Prices
 from occupancy.record.errors import InputError
 from occupancy.record.prices import Price, read_prices
@@ -42,6 +44,15 @@ def test_a_file_of_one_price_is_a_table_for_every_model(tmp_path: Path) -> None:
     file = written(tmp_path, "output = 10\nprompt = 2\ncached = 0.2\ncontext = 0.01")
     assert read_prices(file).find("anything") == Price(2_000_000, 200_000, 10_000_000)
     assert Prices.from_toml(file) == Prices(10.0, 2.0, 0.2, 0.01)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    """Notepad and PowerShell write one before the text."""
+    file = written(tmp_path, b"\xef\xbb\xbfoutput = 10")
+    assert read_prices(file).find("anything").output == 10_000_000
+    file.write_bytes(b"\xef\xbb\xbfseeds/9\r\nseeds/0\r\n")
+    assert read_ids(file) == ["seeds/9", "seeds/0"]
+    assert read_text("--switch-prompt", str(file)).startswith("seeds/9")
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ async def build(
     file = context / "Dockerfile"
     steps = [Step("WORKDIR", workdir)]
     if file.exists():
-        steps += read_steps(file.read_text("utf-8"), of=str(file))
+        steps += read_steps(file.read_text("utf-8-sig"), of=str(file))
     made_of = f"{FORMAT}\n{image.name}\n{network}\n{content_hash(context)}\n{workdir}"
     digest = blake2b(made_of.encode(), digest_size=8).hexdigest()
     folder = cache_folder("terminal") / f"built-{digest}"

@@ -121,8 +121,8 @@ def read_task(place: Path) -> Folder:
 def _harbor(place: Path) -> Folder:
     file = place / "task.toml"
     with reading(place, then="expected a task.toml and an instruction.md"):
-        settings = tomllib.loads(file.read_text("utf-8"))
-        instruction = (place / "instruction.md").read_text("utf-8")
+        settings = tomllib.loads(file.read_text("utf-8-sig"))
+        instruction = (place / "instruction.md").read_text("utf-8-sig")
     if settings.get("steps"):
         raise DataError(f"{file}: tasks of several steps are not supported here; run them with Harbor")
     agent, verifier = settings.get("agent", {}), settings.get("verifier", {})
@@ -136,7 +136,7 @@ def _terminal_bench(place: Path) -> Folder:
     file = place / "task.yaml"
     try:
         with reading(file, then="expected YAML"):
-            settings = yaml.safe_load(file.read_text("utf-8"))
+            settings = yaml.safe_load(file.read_text("utf-8-sig"))
     except (ValueError, yaml.YAMLError) as error:
         raise DataError(f"{file}: {' '.join(str(error).split())}; expected YAML") from error
     if not isinstance(settings, dict):

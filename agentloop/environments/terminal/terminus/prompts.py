@@ -59,7 +59,7 @@ def load_template(file: Path | None = None) -> Template:
     if file is None:
         return Template(DEFAULT)
     try:
-        template = Template(file.read_text("utf-8"))
+        template = Template(file.read_text("utf-8-sig"))
         filled = template.fill("{an instruction}", "{a state}")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"prompt {file}: {error}; expected a text file") from error

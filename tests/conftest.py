@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Read when numpy is loaded: matrices of tests are small, so threads would only wait, twice the time in all.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 if TYPE_CHECKING:
     from agentloop.environments.hotpotqa.retrieval.index import Bm25
 

@@ -218,6 +218,14 @@ def pilot_records():
         yield {**name, "reward": float(task % 5 > 0), "messages": [*begin, *taught]}
 
 
+def test_each_continuation_of_a_rollout_has_a_number_of_its_own(tmp_path, capsys):
+    alone, continued, *_ = pilot_records()
+    file = write(tmp_path, "a.jsonl", lines([alone, continued, continued]))
+    assert told(capsys, "import", file, "--out", tmp_path / "run", "--json")[0] == 0
+    episodes = open_run(tmp_path / "run").read("episodes").to_pylist()
+    assert [e["continuation"] for e in episodes if e["kind"] == "continuation"] == [0, 1]
+
+
 def test_three_commands_lead_from_conversations_to_costs_and_a_designed_pilot(tmp_path, capsys):
     file, run = write(tmp_path, "a.jsonl", lines(pilot_records())), tmp_path / "run"
     code, report, _ = told(capsys, "import", file, "--out", run, "--json")

@@ -204,6 +204,12 @@ def test_variants_of_a_format(tmp_path):
         read(write(tmp_path, "a.jsonl", lines(stream[1:])))
 
 
+@pytest.mark.parametrize("record", [{"sessionId": "s"}, {"parentUuid": None, "type": "user"}])
+def test_a_session_of_claude_code_is_recognised_by_either_name(tmp_path, record):
+    file = write(tmp_path, "a.jsonl", record)
+    assert formats_of([file]) == {str(file): "claude-code"}
+
+
 REFUSED = [
     ("a.jsonl", {**ROLLOUT, "input": "user\nq\nassistant\n"}, "without its special tokens"),
     (

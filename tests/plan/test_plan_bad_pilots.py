@@ -19,6 +19,7 @@ from analysis.cli import parser
 from analysis.plan.costs import Prices
 from analysis.plan.offers import Purchase
 from analysis.plan.planner import plan
+from analysis.plan.read import read_pilot
 from analysis.plan.report import Plan
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import preset
@@ -149,6 +150,13 @@ def test_no_handbacks(spoil: Callable[..., Path]) -> None:
     assert any("no hand-backs" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize(("said", "more"), [([], []), ([0, 8], [8])])
+def test_depths_are_those_played_and_those_asked_for(
+    spoil: Callable[..., Path], said: list[int], more: list[int]
+) -> None:
+    assert read_pilot(spoil(handback=said)).contexts.k.tolist() == [1, 2, 3, 5, *more]
+
+
 def test_no_continuations(spoil: Callable[..., Path]) -> None:
     with pytest.raises(DataError, match="no continuation"):
         planned(spoil(episodes=lambda row: row if row["kind"] == "rollout" else None))
@@ -162,6 +170,26 @@ def test_rollouts_and_demonstrations_alone_are_told_what_to_collect(spoil: Calla
     assert found is not None
     given = parser().parse_args(shlex.split(found[1]))
     assert (given.pilot, given.out, given.set) == (True, "PILOT", [f"T_max={pilots.A.T_max}"])
+    assert (given.student, given.teacher) == ("pi_1", "expert")
+
+
+def test_a_student_that_plays_each_task_always_alike_runs_out_of_contexts(
+    recorded: Run, tmp_path: Path
+) -> None:
+    first: dict[str, Rows] = {}
+    for name in ("episodes", "turns"):
+        first[name] = [row for row in recorded.read(name).to_pylist() if row["rollout"] != 1]
+    played = {name: [row for row in rows if row["kind"] == "rollout"] for name, rows in first.items()}
+    why = []
+    for times in (1, 2):
+        run = create_run(tmp_path / f"{times}", recorded.recipe, recorded.info)
+        run.commit(first)
+        again = lambda row: row | {"rollout": 1, "episode_id": f"{row['episode_id']}-again"}  # noqa: E731
+        if times == 2:
+            run.commit({name: list(map(again, rows)) for name, rows in played.items()})
+        why.append({left["why"] for left in planned(run.folder).left_out})
+    alike = "the student always plays a task in the same way, so the pool has too few contexts"
+    assert alike in why[1] - why[0], "of one rollout nobody knows"
 
 
 def test_no_rollouts(spoil: Callable[..., Path]) -> None:

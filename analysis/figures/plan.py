@@ -54,15 +54,10 @@ def _curve(axes: Axes, plan: Plan) -> None:
         x = [t["demo_tokens"] + t["continuation_tokens"] for t in plan.trainings]
         y, se = ([t[name] for t in plan.trainings] for name in ("pass_at_1", "se"))
         axes.errorbar(x, y, yerr=se, fmt="o", markersize=3, color=INK, label="small trainings ± 1 SE")
-    axes.axvline(plan.budget, color=INK, linewidth=1, linestyle=":")
+    axes.axvline(plan.budget, color=INK, linewidth=1, linestyle=":", label=f"budget {short(plan.budget)}")
     axes.set(title="What budgets are worth", xlabel=f"budget, {MEASURES[plan.axis]}", ylabel="pass@1")
     axes.set_xscale("log")
     tokens(axes)
-    left = axes.transAxes.inverted().transform(axes.transData.transform((plan.budget, 1.0)))[0] < 0.7
-    said, side = (
-        (f" budget {short(plan.budget)}", "left") if left else (f"budget {short(plan.budget)} ", "right")
-    )
-    axes.annotate(said, (plan.budget, 0.98), fontsize=8, va="top", ha=side)
     axes.set_ylim(0, 1)
     axes.legend(loc="best", frameon=True, framealpha=1, edgecolor="none")
 

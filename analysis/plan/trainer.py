@@ -294,9 +294,11 @@ def train_more(
         for training in bench.train_all(batch):
             own.append(training)
             minutes += training.seconds / 60
+            alike = f", the same on all {len(training.attempts)} tasks"
+            error = f" ± {training.se:.3f}" if training.se else alike
             progress(
                 f"training {len(own)} of at most {effort.trainings}: {training.arm.name}, "
-                f"{training.tokens:,} teacher tokens: pass@1 {training.pass_at_1:.3f} ± {training.se:.3f}"
+                f"{training.tokens:,} teacher tokens: pass@1 {training.pass_at_1:.3f}{error}"
             )
     return [*known, *own]
 

@@ -151,9 +151,7 @@ def _evaluation(folder: Path, *, like: Run, said: str) -> list[dict[str, Any]]:
         wrong = f"an evaluation in {here!r}: the pilot is of {there!r}; evaluate there"
     if wrong:
         raise DataError(f"{said} {folder}, {wrong}")
-    return [
-        {k: v for k, v in row.items() if k != "training_id"} for row in rows if row["status"] not in NO_DATA
-    ]
+    return [row for row in rows if row["status"] not in NO_DATA]
 
 
 def training_of(

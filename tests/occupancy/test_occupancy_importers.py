@@ -122,6 +122,10 @@ def test_swe_agent(tmp_path):
     assert texts(episode) == [("teacher", "ls", "a.py"), ("teacher", "submit", "")]
     assert [role for role, _ in episode.prompt] == ["system", "assistant", "user"]
     assert (episode.task_id, episode.status) == ("django-1", "budget_stopped")
+    (trace,) = rows_of([episode], environment="imported")["traces"]
+    said = [(message["author"], message["train"]) for message in json.loads(trace["messages"])]
+    # An answer in the prompt is an example, and nobody is trained on it.
+    assert said[:4] == [("task", False), ("student", False), ("task", False), ("teacher", True)]
 
 
 def test_rows_fit_the_tables_and_the_ids_of_the_agent_loop(tmp_path):

@@ -38,7 +38,7 @@ def cost_curves(frame: pd.DataFrame) -> Any:
         ):
             label = f"{recipe} K={K}" if recipe == "op-short" else recipe
             _line(axis, line.sort_values(cost), cost, look, str(label))
-        axis.set(xscale="log", xlabel=title)
+        axis.set(xscale="log" if table[cost].any() else "linear", xlabel=title)
         ticks = table.groupby("budget")[cost].max()
         axis.set_xticks(ticks, [f"{tick / 1000:.0f}k" for tick in ticks])
         axis.minorticks_off()

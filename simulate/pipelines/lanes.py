@@ -60,8 +60,10 @@ def grid(
 ) -> list[Pipeline]:
     """Every recipe at every budget, r and seed, lanes of one budget and seed side by side.
 
-    Pure BC has no D_OP, so it appears once a budget and seed, with r = 0.
+    Pure BC has no D_OP, so it appears once a budget and seed, with r = 0. A value that is given twice counts
+    once: two equal pipelines would halve the variance of their mean.
     """
+    recipes, budgets, r = list(dict.fromkeys(recipes)), list(dict.fromkeys(budgets)), list(dict.fromkeys(r))
     for budget in budgets:
         for share in r:
             for recipe in recipes:

@@ -54,6 +54,19 @@ def test_the_table_names_the_best_and_the_seed_decides(tmp_path, capsys):
     assert (first["J"] != pd.read_parquet(tmp_path / "c" / "outcomes.parquet")["J"]).any()
 
 
+def test_a_value_that_is_given_twice_counts_once(tmp_path, capsys):
+    """Equal pipelines counted as several made every standard error too small, by sqrt(2) for two."""
+    small = ("--world", "middle", "--K", 1, "--seeds", 3, "--json")
+    for name, budgets, r in (("once", "4000,1", "0.5"), ("twice", "4000,4000,1", "0.5,.5")):
+        assert run(*small, "--budgets", budgets, "--r", r, "--out", tmp_path / name) == 0
+    captured = capsys.readouterr()
+    once, twice = map(json.loads, captured.out.splitlines())
+    assert twice["pipelines"] == once["pipelines"] == 6
+    assert twice["best"] == once["best"]
+    assert run(*small, "--budgets", 1, "--out", tmp_path / "nothing is bought") == 0
+    assert capsys.readouterr().err == "", "a token axis without tokens is no warning"
+
+
 def test_the_log_linear_student_and_rounds_are_asked_for_by_name(tmp_path, capsys):
     given = ("--student", "log-linear", "--steps", 5, "--rate", 4, "--rounds", 2)
     assert run(*SMALL, *given, "--out", tmp_path / "lab", "--json") == 0

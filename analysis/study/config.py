@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -200,7 +200,8 @@ def read_study(file: str | Path) -> StudyConfig:
     if not made.workshop:
         own = record_of(Equipment, {"base": "", **made.equipment}, of=f"{of}: [equipment]")
         sampling(own, own.base)
-        preset(own.preset).replace(**made.training)
+        settings = preset(own.preset).replace(**made.training)
+        return replace(made, training={name: getattr(settings, name) for name in made.training})
     return made
 
 

@@ -349,3 +349,13 @@ def test_the_studies_of_the_repository_can_be_read_and_use_no_task_twice(file: P
     for part in (parse_spec(spec, splits=SPLITS) for spec in config.evaluation.splits):
         own = [task for split, task in used if split == part.split]
         assert not any(part.start <= task < (part.stop or task + 1) for task in own)
+
+
+def test_a_study_has_one_hash_however_its_numbers_are_written(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld.toml").read_text("utf-8")
+    for old, new in (("held_out = 0.0", "held_out = 0"), ("r = 1.0", "r = 1")):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "study.toml").write_text(text, "utf-8")
+    published = Path(__file__).parents[2] / "benchmarks" / "studies" / "alfworld.toml"
+    assert read_study(tmp_path / "study.toml").sha256 == read_study(published).sha256

@@ -326,6 +326,15 @@ def test_cuts_too_small_for_an_episode_are_not_trained_on(run: Run) -> None:
     assert not bench.is_empty(Option(Arm("pilot", INF, 0.5), 1.0, 0))
 
 
+@pytest.mark.parametrize("r", [0.25, 0.5, 0.75])
+def test_the_largest_mixed_cut_uses_up_one_of_its_parts(run: Run, r: float) -> None:
+    bench, _ = bench_of(run)
+    demos, continued, both = (
+        bench.most(arm) for arm in (Arm("pure-bc", r=0.0), OPTION.arm, replace(OPTION.arm, r=r))
+    )
+    assert max((1 - r) * both / demos, r * both / continued) == pytest.approx(1)
+
+
 def test_several_trainings_are_distinct_and_made_at_the_same_time(run: Run) -> None:
     barrier = Barrier(4, timeout=HANG_S)
 

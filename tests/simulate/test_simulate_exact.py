@@ -117,9 +117,11 @@ def test_the_value_is_differentiable_and_batched_in_the_policy():
 def test_other_switch_laws_are_exact_too_and_impossible_ones_are_refused():
     world = random_world(3)
     student = world.by_state(world.base)
-    recipe = preset("oec", T_max=world.horizon, psi="without_success", phi="all")
-    contexts, _, _ = accepted(world, recipe, student)
-    np.testing.assert_allclose(accepted_law(world, recipe).contexts, contexts / contexts.sum(), atol=1e-12)
+    failed = preset("oec", T_max=world.horizon, psi="without_success", phi="all")
+    for recipe in (failed, preset("op-short", K=2, T_max=world.horizon, switch="start")):
+        contexts, _, _ = accepted(world, recipe, student)
+        law = accepted_law(world, recipe).contexts
+        np.testing.assert_allclose(law, contexts / contexts.sum(), atol=1e-12)
     with pytest.raises(RecipeError, match="weights"):
         accepted_law(world, preset("op-short", switch="weights", K=1, T_max=world.horizon))
     with pytest.raises(RecipeError, match="horizon 4"):

@@ -103,16 +103,6 @@ def told(folder: Path) -> dict[str, Any]:
     return {k: v for k, v in found.items() if k not in ("registered", "seconds", "sha256", "machines")}
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study that nothing happened to."""
-    place = tmp_path_factory.mktemp("whole")
-    config = place / "tiny.toml"
-    config.write_text(CONFIG.format(workshop="analysis.study.laboratory:open_workshop"), "utf-8")
-    assert study(config, place / "study") == 0
-    return place / "study"
-
-
 def test_a_study_goes_from_demonstrations_to_a_verdict(whole: Path) -> None:
     found = told(whole)
     assert found["cells"]["evaluated"] == found["cells"]["registered"]

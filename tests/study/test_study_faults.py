@@ -6,26 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_study import CONFIG
 
 from analysis.cli import main
 from analysis.study.accounts import jobs_of, log_job, machines_of
 from occupancy.runs import only_writer, open_run
 
 DEEP = "[" * 200_000
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("faults") / "tiny.toml"
-    file.write_text(CONFIG.format(workshop="analysis.study.laboratory:open_workshop"), "utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def whole(config: Path) -> Path:
-    assert main(["study", str(config), "--out", str(config.with_name("whole"))]) == 0
-    return config.with_name("whole")
 
 
 @pytest.fixture
@@ -57,10 +43,10 @@ def refused(capsys: pytest.CaptureFixture[str], named: str, *given: object) -> N
     ],
 )
 def test_an_entry_of_another_kind_is_one_line(
-    change: tuple[str, str, str], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: tuple[str, str, str], laboratory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new, named = change
-    text = config.read_text("utf-8")
+    text = laboratory.read_text("utf-8")
     assert old in text
     file = tmp_path / "bad.toml"
     file.write_text(text.replace(old, new), "utf-8")
@@ -72,10 +58,10 @@ def test_an_entry_of_another_kind_is_one_line(
 
 @pytest.mark.parametrize("table", ["equipment = 5", "training = 5", "sweep = 5"])
 def test_a_value_in_place_of_a_table_is_one_line(
-    table: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: str, laboratory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = table.partition(" ")[0]
-    parts = [part for part in config.read_text("utf-8").split("\n[") if not part.startswith(f"{name}]")]
+    parts = [part for part in laboratory.read_text("utf-8").split("\n[") if not part.startswith(f"{name}]")]
     file = tmp_path / "bad.toml"
     file.write_text(f"{table}\n" + "\n[".join(parts), "utf-8")
     refused(capsys, f"{name}=5: expected a table", file, "--dry-run")
@@ -106,10 +92,10 @@ def test_the_products_own_equipment_is_read_before_anything_is_bought(
 
 
 def test_a_lost_registration_is_not_made_again_after_the_sweep(
-    config: Path, study: Path, capsys: pytest.CaptureFixture[str]
+    laboratory: Path, study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (study / "registration.json").unlink()
-    refused(capsys, "restore it; a prediction is made before", config, "--out", study)
+    refused(capsys, "restore it; a prediction is made before", laboratory, "--out", study)
     assert not (study / "registration.json").exists()
 
 
@@ -127,25 +113,25 @@ def test_a_lost_registration_is_not_made_again_after_the_sweep(
     ],
 )
 def test_a_damaged_or_lost_file_is_one_line(
-    name: str, text: str | None, config: Path, study: Path, capsys: pytest.CaptureFixture[str]
+    name: str, text: str | None, laboratory: Path, study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (study / name).unlink() if text is None else (study / name).write_text(text, "utf-8")
-    refused(capsys, str(study), config, "--out", study)
+    refused(capsys, str(study), laboratory, "--out", study)
 
 
 @pytest.mark.parametrize("keep", [0, 1])
 def test_a_cell_whose_attempts_were_lost_is_not_judged_by_the_others(
-    keep: int, config: Path, study: Path, capsys: pytest.CaptureFixture[str]
+    keep: int, laboratory: Path, study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = open_run(study / "cells" / "pure-bc-12000-s0")
     rows = cell.read("evaluations").to_pylist()
     shutil.rmtree(cell.folder / "parts")
     if keep:
         cell.commit({"evaluations": rows[keep:]})
-    refused(capsys, "restore its parts/", config, "--out", study)
+    refused(capsys, "restore its parts/", laboratory, "--out", study)
 
 
-def test_damaged_lines_of_the_log_are_left_out(config: Path, study: Path) -> None:
+def test_damaged_lines_of_the_log_are_left_out(laboratory: Path, study: Path) -> None:
     log, before = study / "jobs.jsonl", len(jobs_of(study))
     bad = [
         DEEP,
@@ -160,21 +146,21 @@ def test_damaged_lines_of_the_log_are_left_out(config: Path, study: Path) -> Non
     assert (len(jobs_of(study)), len(machines_of(study))) == (before, 1)
     log_job(study, "sweep", "after a line that a kill has cut", 1.0)
     assert len(jobs_of(study)) == before + 1
-    assert main(["study", str(config), "--out", str(study)]) == 0
+    assert main(["study", str(laboratory), "--out", str(study)]) == 0
     log.write_text("", "utf-8")
-    assert main(["study", str(config), "--out", str(study)]) == 0
+    assert main(["study", str(laboratory), "--out", str(study)]) == 0
 
 
 def test_options_and_places_are_checked_first(
-    config: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    laboratory: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("x")
-    assert main(["study", str(config), "--out", str(tmp_path), "--dry-run"]) == 0
+    assert main(["study", str(laboratory), "--out", str(tmp_path), "--dry-run"]) == 0
     assert not (tmp_path / "study.toml").exists(), "a dry run writes nothing"
-    refused(capsys, "--out", config, "--out", "", "--dry-run")
-    refused(capsys, "--out", config, "--out", tmp_path / "file", "--dry-run")
-    refused(capsys, "--stop-after", config, "--stop-after", "x", "--dry-run")
-    refused(capsys, "--base", config, "--base", "", "--dry-run")
+    refused(capsys, "--out", laboratory, "--out", "", "--dry-run")
+    refused(capsys, "--out", laboratory, "--out", tmp_path / "file", "--dry-run")
+    refused(capsys, "--stop-after", laboratory, "--stop-after", "x", "--dry-run")
+    refused(capsys, "--base", laboratory, "--base", "", "--dry-run")
     with only_writer(study):
-        assert main(["study", str(config), "--out", str(study)]) == 1
+        assert main(["study", str(laboratory), "--out", str(study)]) == 1
     assert "another process" in capsys.readouterr().err

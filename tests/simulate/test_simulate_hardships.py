@@ -27,6 +27,14 @@ def test_the_student_learns_much_and_never_becomes_the_teacher(name):
 
 
 @pytest.mark.parametrize("name", ["desk", "maze", "search"])
+@pytest.mark.parametrize("student", [0.3, 0.6])
+def test_the_student_begins_at_the_part_of_the_teachers_level_that_was_asked_for(name, student):
+    make, build = KINDS[name]
+    found = answers(build(make(student=student, seed=3)))
+    assert found.J_student == pytest.approx(student * found.J_teacher, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["desk", "maze", "search"])
 def test_what_is_taught_in_some_contexts_moves_the_others(name):
     world = family(name).draw(0)
     half = np.random.default_rng(0).permutation(world.X) < world.X // 2

@@ -205,6 +205,8 @@ def _rate(scores: pd.DataFrame, k: int) -> Rate:
     table = _by_training(scores, k)
     if table.empty:
         most = scores.groupby(["task_id", "training"]).size().max()
+        if k <= most:
+            raise DataError(f"no task has k={k} attempts in every training of {arm}: evaluate all alike")
         raise InputError(f"k={k}: {arm} has {most} attempts at a task; expected k of at most that")
     clusters = dict(zip(scores["task_id"], scores["cluster_id"], strict=True))
     mean, se, (low, high, method) = _own(table, clusters)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from agentloop.run.episode import NO_DATA
 from occupancy.record.errors import DataError, InputError
 from occupancy.runs import open_run
 
+_NUMBER = int | float | np.integer | np.floating | np.bool_
 Source = str | Path | Mapping[str, Sequence[float]]
 """The folder of an evaluation, or {task_id: [rewards]}."""
 COLUMNS = ("arm", "training", "task_id", "cluster_id", "attempt", "success", "no_data", "missing")
@@ -99,8 +101,11 @@ def _of_folder(folder: Path) -> tuple[list[dict[str, Any]], Any, float]:
 
 
 def _of_rewards(rewards: Mapping[str, Sequence[float]], arm: str) -> Iterator[dict[str, Any]]:
+    if len({str(task) for task in rewards}) < max(len(rewards), 1):
+        raise DataError(f"arm {arm!r} has no task, or one twice: expected {{task_id: [rewards]}}")
     for task, scores in rewards.items():
-        if not len(scores) or not all(0 <= float(score) <= 1 for score in scores):
+        listed = isinstance(scores, Collection) and len(scores)
+        if not listed or not all(isinstance(one, _NUMBER) and 0 <= one <= 1 for one in scores):
             raise DataError(
                 f"arm {arm!r} has {scores!r} for task {task!r}: expected a list of rewards from 0 to 1"
             )

@@ -51,6 +51,23 @@ def test_pass_at_k_is_the_mean_over_all_subsets(won: list[bool], data: st.DataOb
     assert pass_at_k(len(won), sum(won), k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "has no task, or one twice"),
+        ({1: [1], "1": [0]}, "has no task, or one twice"),
+        ({"q1": 1}, "has 1 for task 'q1'"),
+        ({"q1": "1"}, "has '1' for task 'q1'"),
+        ({"q1": [None]}, r"has \[None\] for task 'q1'"),
+        ({"q1": [float("nan")]}, r"has \[nan\] for task 'q1'"),
+        ([{"q1": [1]}, {"q2": [1]}], "no task has k=1 attempts in every training of a"),
+    ],
+)
+def test_rewards_that_are_none_are_one_line(given: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        compare({"a": given, "b": A})
+
+
 def test_pass_at_k_does_not_overflow() -> None:
     assert pass_at_k(10_000, 10, 5_000) == pytest.approx(1 - comb(9_990, 5_000) / comb(10_000, 5_000))
     assert np.isnan(pass_at_k(3, 1, 4))

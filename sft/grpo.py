@@ -18,6 +18,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agentloop.policies.prompt_ids import PromptIds
@@ -248,8 +249,10 @@ def train_grpo(
         changes: fields of TRL's GRPOConfig.
 
     Raises:
-        InputError: a field that GRPOConfig does not have.
+        InputError: a field that GRPOConfig does not have, or `out` holds a model, which would be overwritten.
     """
+    if (Path(out) / "config.json").exists():
+        raise InputError(f"--out {out} holds a model, such as an SFT checkpoint: name a new folder")
     try:
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer

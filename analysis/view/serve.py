@@ -66,14 +66,15 @@ def answers(seen: Viewed) -> Answer:
     """What a viewer answers."""
     page = page_of({**seen.index, "texts": seen.texts.all}).encode("utf-8", "replace")
     begins = seen.index["first_turn"]
+    episodes = {str(e): e for e in range(len(begins) - 1)}
 
     def answer(request: str) -> tuple[str, bytes] | None:
         asked = urlsplit(request)
         given = {name: values[0] for name, values in parse_qs(asked.query).items()}
         if asked.path == "":
             return "text/html; charset=utf-8", page
-        if asked.path == "turns" and given.get("e", "").isdecimal() and int(given["e"]) < len(begins) - 1:
-            texts, e = Texts(), int(given["e"])
+        if asked.path == "turns" and (e := episodes.get(given.get("e", ""))) is not None:
+            texts = Texts()
             turns = seen.told(begins[e], begins[e + 1], texts)
             return "application/json", as_json({"turns": turns, "texts": texts.all})
         if asked.path == "find" and given.get("q"):

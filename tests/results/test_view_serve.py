@@ -76,6 +76,7 @@ def test_turns_are_those_of_the_run(server: Viewer) -> None:
         *("/", "/../run.json", "/wrong/", "/wrong/turns?e=0", "http://elsewhere/{}/", "*", "/\u00e9/"),
         *("/{}/../../etc/passwd", "/{}//etc/passwd", "/{}/%2e%2e/run.json", "/{}/run.json", "/{}"),
         *("/{}/turns?e=999999", "/{}/turns?e=-1", "/{}/turns", "/{}/find?q="),
+        f"/{{}}/turns?e={'9' * 5000}",
     ],
 )
 def test_nothing_else_is_answered(server: Viewer, path: str) -> None:

@@ -86,6 +86,13 @@ def test_a_template_that_rewrites_history_is_refused() -> None:
         sequence.add_turn([1, 9, 3, 4], [5], [0.0])
 
 
+def test_a_folder_that_holds_a_model_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="holds a model, such as an SFT checkpoint"):
+        train_grpo(str(tmp_path), Corridors(), [], str(tmp_path))
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_an_episode_whose_world_breaks_has_no_reward_and_no_gradient() -> None:
     world = Corridors(fails_at=1)
     played = Rollouts(world, {t.task_id: t for t in world.tasks("1")}, codec("chatml"), window=4096)

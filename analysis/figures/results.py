@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isinf, log10
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from occupancy.record.drawing import INK, looks, panels, styled
@@ -44,18 +45,20 @@ def rates_figure(frame: pd.DataFrame) -> Figure:
     Args:
         frame: arm, k, rate, low, high (empty with one task), as `Comparison.rates_to_pandas` gives them.
     """
-    figure, (axis,) = panels(width=6, height=1.2 + 0.4 * frame["arm"].nunique())
     arms = list(dict.fromkeys(frame["arm"]))[::-1]
+    names = ["\n".join(wrap(arm, 36)) for arm in arms]  # long ones would leave no room for the axis
+    height = 1.2 + sum(max(0.4, 0.2 * (1 + name.count("\n"))) for name in names)
+    figure, (axis,) = panels(width=6, height=height)
     for look, (k, rows) in zip(looks(), frame.groupby("k"), strict=False):
         places = [arms.index(arm) for arm in rows["arm"]]
         low, high = rows["low"].fillna(rows["rate"]), rows["high"].fillna(rows["rate"])
         error = ((rows["rate"] - low).clip(0), (high - rows["rate"]).clip(0))
         axis.errorbar(rows["rate"], places, xerr=error, ls="", capsize=3, label=f"pass@{k}", **look)
-    axis.set_yticks(range(len(arms)), arms)
-    names = [f"pass@{k}" for k in sorted(set(frame["k"]))]
-    axis.set(xlabel=f"{', '.join(names)}, 95 % interval by task", title="Evaluations")
+    axis.set_yticks(range(len(arms)), names)
+    measures = [f"pass@{k}" for k in sorted(set(frame["k"]))]
+    axis.set(xlabel=f"{', '.join(measures)}, 95 % interval by task", title="Evaluations")
     axis.set(xlim=(0, 1), ylim=(-0.6, len(arms) - 0.4))
-    if len(names) > 1:
+    if len(measures) > 1:
         axis.legend(loc="best")
     return figure
 

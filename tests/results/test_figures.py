@@ -184,3 +184,15 @@ def test_trainings_are_drawn_on_the_axis_that_counts_their_tokens() -> None:
         named = [text.get_text() for text in axes.get_legend().get_texts()]
         assert ("small trainings ± 1 SE" in named) is drawn
         assert axes.get_xlim()[1] < 20 * budget
+
+
+def test_long_names_of_arms_leave_room_for_the_axis() -> None:
+    settings = "max_tokens=80-eager=1-cache_gib=1-at_once=8-window=2048"
+    names = [f"ev/vllm-pi1-epoch-00{n}-{settings}" for n in (1, 2)]
+    rows = [{"arm": name, "k": 1, "rate": 0.5, "low": 0.4, "high": 0.6} for name in names]
+    figure = results.rates_figure(pd.DataFrame(rows))
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    assert axis.get_window_extent().width > 0.4 * figure.bbox.width
+    told = [label.get_text().replace("\n", "") for label in axis.get_yticklabels()]
+    assert told == names[::-1]

@@ -212,7 +212,9 @@ def test_a_buyer_that_raises_is_one_line(run: Run, tmp_path: Path, monkeypatch: 
         spend(replace(rounds, buy=fails))
 
 
-def test_rounds_choose_among_what_the_plans_pool_can_supply(run: Run, tmp_path: Path) -> None:
+def test_rounds_choose_among_what_the_plans_pool_can_supply(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     price = sum(teacher_tokens(run.folder))
     few = {"pool": 24, "budget": 200.0 * price, "planned": Arm("oec", r=0.75)}
     with pytest.raises(RunError, match="provider is down"):
@@ -220,6 +222,10 @@ def test_rounds_choose_among_what_the_plans_pool_can_supply(run: Run, tmp_path: 
     steps = json.loads((tmp_path / "out" / "spend.json").read_text())["steps"]
     assert steps["plan"]["arm"]["r_tokens"] == 1, "24 tasks have too few demonstrations"
     assert "(the plan recommended oec r=0.75)" in steps["plan"]["said"]
+    mixed = [arm for arm in arms_of(24) if 0 < arm.r < 1]
+    monkeypatch.setattr("analysis.spend.rounds.arms_of", lambda T, **more: mixed)
+    with pytest.raises(InputError, match="buys nothing of any recipe"):
+        spend(rounds_of(run, tmp_path / "none", Market(), **few))
 
 
 def test_a_buyer_that_passes_its_budget_is_stopped(run: Run, tmp_path: Path) -> None:

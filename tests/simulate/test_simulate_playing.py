@@ -5,6 +5,7 @@ import pytest
 from occupancy.record.errors import DataError, InputError
 from occupancy.runs import open_run
 from simulate import PilotSize, answers, family, hand_backs, play_pilot
+from simulate.pilots.playing import labels_of
 
 WORLD = family("middle").draw(0)
 SIZE = PilotSize(tasks=150, rollouts=2, demos=30)
@@ -57,6 +58,17 @@ def test_traces_train_on_the_teachers_turns_only(pilot):
         assert {m["author"] for m in trained} == {"teacher"}
     cost = pilot.read("turns").to_pandas().query("author == 'teacher'")["output_tokens"].sum()
     assert traces["C_tr"].sum() == cost
+
+
+def test_labels_are_the_teachers_turns_and_those_of_demonstrations_are_apart(pilot):
+    rows = {name: pilot.read(name).to_pylist() for name in ("episodes", "turns")}
+    kept = {row["episode_id"] for row in rows["episodes"] if row["R"]}
+    taught = [turn for turn in rows["turns"] if turn["author"] == "teacher"]
+    for only_success in (False, True):
+        owned = labels_of(WORLD, rows, only_success=only_success)
+        for kind, labels in (("demo", owned.demos), ("continuation", owned.on_policy)):
+            own = [t for t in taught if t["kind"] == kind and (t["episode_id"] in kept or not only_success)]
+            assert labels.sum() == len(own) > 0
 
 
 def test_the_seed_decides_and_a_used_folder_is_refused(pilot, tmp_path):

@@ -241,9 +241,9 @@ def _shown(summary: dict[str, Any]) -> Iterator[Any]:
         means = (f"{o} {p['t_prime']:.1f} of {p['T']:.1f}" for o, p in drawn.items())
         yield f"mean t' of mean T, before and after filters and errors: {', '.join(means)}"
     yield (
-        f"C_i {summary['C_i']:,} teacher tokens bought in {summary['attempts']:,} attempts "
-        f"({summary['failed_attempts']} failed, {summary['lost_attempts']} lost); "
-        f"C_tr {summary['C_tr']:,} in {summary['traces']:,} accepted traces"
+        f"C_i {summary['C_i']:,} teacher tokens, C_tr {summary['C_tr']:,} in {summary['traces']:,} accepted "
+        f"traces; calls of all models: {summary['attempts']:,} attempts "
+        f"({summary['failed_attempts']} failed, {summary['lost_attempts']} lost)"
     )
     for warning in summary["warnings"]:
         yield f"warning: {warning}"

@@ -117,7 +117,7 @@ n = 2
 tasks = 40
 budget = 1000.0
 """
-SETTINGS = ImportSettings(author="student", models={"big": "teacher"})
+SETTINGS = ImportSettings(author="student")
 
 
 def imported(format: str) -> Callable[[Path], Any]:

@@ -35,8 +35,6 @@ def _report(given: argparse.Namespace) -> int:
 
     if given.figures is not None and Path(given.figures).is_file():
         raise InputError(f"--figures {given.figures!r}: expected the name of a folder")
-    if given.already and given.budget is None:
-        raise InputError("--already without a plan: give --budget too")
     found = report(
         given.folders,
         given.out,

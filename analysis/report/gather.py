@@ -24,7 +24,7 @@ from analysis.plan.read import read_pilot, teacher_tokens
 from analysis.plan.report import Plan
 from analysis.report import frames
 from analysis.spend import state
-from analysis.study.telling import decided
+from analysis.study.telling import decided, titled
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.shows import Shown, Shows
@@ -125,6 +125,8 @@ def report_of(
     """What can be said of the folders; arguments and errors as of `analysis.report.page.report`."""
     sources = read_sources(folders)
     planned, designed = None, tuple[str, ...]()
+    if already and (budget is None or not sources.pilots):
+        raise InputError("--already without a plan: give --budget and a pilot, or leave it out")
     if budget is not None:
         source = _source_of_plan(sources)
         if sources.pilots:
@@ -167,9 +169,8 @@ def _words(study: Path) -> str:
 
 def _rounds(name: str, record: state.State) -> str:
     """The steps of a purchase in rounds as Markdown."""
-    rows = [state.HEADS, ["---"] * len(state.HEADS), *state.rows_of(record)]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"## {name}: {record['spent']:,.0f} teacher tokens in rounds\n\n{lines}"
+    title = f"{name}: {record['spent']:,.0f} teacher tokens in rounds"
+    return titled(title, state.HEADS, state.rows_of(record))
 
 
 def _verdict(file: Path) -> dict[str, Any]:

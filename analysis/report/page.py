@@ -38,7 +38,8 @@ def report(
         title: Of the page.
 
     Raises:
-        InputError: A budget without exactly one pilot or run, or `out` cannot be written.
+        InputError: A budget without exactly one pilot or run, `already` without a plan, or `out` cannot be
+            written.
         DataError: A folder that cannot be read or is of no kind that is reported.
     """
     out = new_page(out)

@@ -47,10 +47,14 @@ def _section(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Told
     """A table of plain values under a title; empty without rows. columns: head and template of its cells."""
     if not rows:
         return ""
-    lines = [[head for head, _ in columns], ["---"] * len(columns)]
-    lines += [[_filled(template, row) for _, template in columns] for row in rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"## {title}\n\n{table}" + (f"\n\n{after}" if after else "")
+    cells = [[_filled(template, row) for _, template in columns] for row in rows]
+    return titled(title, [head for head, _ in columns], cells) + (f"\n\n{after}" if after else "")
+
+
+def titled(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table under a title."""
+    lines = "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
+    return f"## {title}\n\n{lines}"
 
 
 def _filled(template: str, row: Told) -> str:

@@ -236,14 +236,19 @@ def _luminance(colour: str) -> float:
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
 
-def test_the_plan_on_the_page_is_that_of_the_command_plan(tmp_path: Path) -> None:
+def test_the_plan_on_the_page_is_that_of_the_command_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paid = tmp_path / "bc"
     shutil.copytree(PILOT.parents[1] / "analysis" / "demonstrations", paid)
     how: dict[str, Any] = {"budget": 100_000, "pool": 3553, "already": [paid]}
     shown = report(["analysis/pilot"], tmp_path / "page.html", **how)
     assert shown.plan is not None
     assert shown.plan.to_dict() == plan("analysis/pilot", **how).to_dict()
-    assert main(["report", str(PILOT), "--already", str(paid), "--out", str(tmp_path / "page.html")]) == 2
+    for given in ([PILOT], [paid, "--budget", "1e5"]):
+        said = ["report", *map(str, given), "--already", str(paid), "--out", str(tmp_path / "page.html")]
+        assert main(said) == 2
+        assert "--already without a plan" in capsys.readouterr().err
 
 
 def test_a_purchase_in_rounds_is_reported_with_its_steps_and_what_it_bought(tmp_path: Path) -> None:

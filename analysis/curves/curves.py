@@ -87,7 +87,7 @@ def conditioned(
 ) -> tuple[Array, Array, Array]:
     """Weights [C], means [C, D] and covariances [C, D, D] of (beta, facts) given observations.
 
-    NaN facts are left out.
+    noise: [n, n] covariances of the errors of `logits`. NaN facts are left out.
     """
     known = np.flatnonzero(np.isfinite(facts))
     z = (facts[known] - prior.fact_mean[known]) / prior.fact_sd[known]
@@ -96,10 +96,11 @@ def conditioned(
     H[:n, :DIMENSION] = rows
     H[n + np.arange(len(known)), DIMENSION + known] = 1.0
     y = np.concatenate([logits, z])
-    R = np.concatenate([noise, np.full(len(known), prior.fact_noise)])
+    R = np.diag(np.full(n + len(known), prior.fact_noise))
+    R[:n, :n] = noise
     by_facts, by_all, means, covariances = [], [], [], []
     for name, m, S in zip(prior.names, prior.means, prior.covariances, strict=True):
-        by_facts.append(_update(m, S, H[n:], y[n:], R[n:])[0])
+        by_facts.append(_update(m, S, H[n:], y[n:], R[n:, n:])[0])
         found, mean, covariance = _update(m, S, H, y, R)
         if name == ELSEWHERE:
             more, mean, covariance = _rising(mean, covariance)
@@ -114,10 +115,10 @@ def conditioned(
 
 
 def _update(m: Array, S: Array, H: Array, y: Array, R: Array) -> tuple[float, Array, Array]:
-    """Log likelihood, mean and covariance of a Gaussian after observing y = H x + noise of variances R."""
+    """Log likelihood, mean and covariance of a Gaussian after observing y = H x + noise of covariances R."""
     if not len(y):
         return 0.0, m, S
-    L = np.linalg.cholesky(H @ S @ H.T + np.diag(R))
+    L = np.linalg.cholesky(H @ S @ H.T + R)
     a, B = np.linalg.solve(L, y - H @ m), np.linalg.solve(L, H @ S)
     return float(-0.5 * a @ a - np.log(np.diag(L)).sum()), m + B.T @ a, S - B.T @ B
 

@@ -13,6 +13,9 @@ from analysis.curves.prior import Prior
 from occupancy.record.errors import InputError
 from occupancy.statistics.clusters import clustered_ratio
 
+MOST_SHARED = 0.95
+"""Of the variance of an evaluation: attempts are never quite the same."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -34,6 +37,8 @@ class Training:
     """Of training and evaluation; what the trainer says, or wall clock."""
     sunk_tokens: float = 0.0
     """C_i of other data that it was trained on beside its cut, as D_BC."""
+    tasks: tuple[str, ...] = ()
+    """[Q] names of the evaluation tasks; empty: tasks that no other training was evaluated on."""
 
     def __post_init__(self) -> None:
         if not self.successes or len(self.successes) != len(self.attempts):
@@ -41,6 +46,8 @@ class Training:
                 f"a training with successes of {len(self.successes)} tasks and attempts of "
                 f"{len(self.attempts)}: expected the same, non-empty list of tasks"
             )
+        if self.tasks and len(self.tasks) != len(self.attempts):
+            raise InputError(f"a training with {len(self.tasks)} names of {len(self.attempts)} tasks")
         if any(not (n > 0 and 0 <= k <= n) for k, n in zip(self.successes, self.attempts, strict=True)):
             raise InputError("a training whose successes of a task are below 0 or above its attempts")
         if not self.tokens > 0:
@@ -90,31 +97,58 @@ def measured(training: Training) -> tuple[float, float]:
     return float(np.log(p / (1 - p))), max(clustered, binomial / 2) / (p * (1 - p)) ** 2
 
 
+def evaluation_noise(trainings: Sequence[Training]) -> Array:
+    """[T, T] covariances of the errors of the evaluations' logits.
+
+    Trainings that were evaluated on the same tasks share the luck of which tasks those are, so it does not
+    average out over them, and it does cancel between them. Their correlation is one number, the mean
+    covariance of two trainings' rates over the tasks by their mean variance: it is unbiased for any number of
+    attempts, and many pairs make it precise (the constant correlation of Ledoit and Wolf 2004).
+    """
+    sd = np.sqrt([measured(t)[1] for t in trainings])
+    correlation = np.eye(len(trainings))
+    by_tasks: dict[tuple[str, ...], list[int]] = {}
+    for at, training in enumerate(trainings):
+        by_tasks.setdefault(training.tasks, []).append(at)
+    for tasks, own in by_tasks.items():
+        if len(tasks) > 1 and len(own) > 1:
+            rates = np.array([np.divide(trainings[at].successes, trainings[at].attempts) for at in own])
+            covariance = np.cov(rates)
+            mean = np.trace(covariance) / len(own)
+            between = (covariance.sum() / len(own) - mean) / (len(own) - 1)
+            rho = min(max(between / mean, 0.0), MOST_SHARED) if mean > 0 else 0.0
+            correlation[np.ix_(own, own)] = rho + (1 - rho) * np.eye(len(own))
+    return np.asarray(correlation * np.outer(sd, sd))
+
+
 def observations(
     trainings: Sequence[Training], prior: Prior, *, pilot: float = 1.0
 ) -> tuple[Array, Array, Array]:
-    """Rows [n, 54], logits [n] and variances [n], one for all trainings of one arm at one size (within 5 %).
+    """Rows [n, 54], logits [n] and covariances of their noise [n, n], one for all trainings of one arm at one
+    size (within 5 %).
 
     pilot: teacher tokens of the pilot, the unit of sizes.
 
-    Evaluation noise averages out over trainings of one form. What they share does not: their subsets overlap
-    where the pilot has no more to give, and the curve need not be a line between the knots.
+    The noise of attempts averages out over trainings of one form. What they share does not: evaluation tasks,
+    subsets that overlap where the pilot has no more to give, and a curve that need not be a line between the
+    knots.
     """
-    forms: dict[tuple[Any, ...], list[Training]] = {}
-    for t in sorted(trainings, key=lambda t: (t.arm, t.size(pilot), t.seed, t.successes)):
+    trainings = sorted(trainings, key=lambda t: (t.arm, t.size(pilot), t.seed, t.successes))
+    forms: dict[tuple[Any, ...], list[int]] = {}
+    for at, t in enumerate(trainings):
         size, (recipe, K, _, *own) = t.size(pilot), t.arm.form
         share = t.continuation_tokens / pilot / size
         key = recipe, K, *own, round(10 * share), round(float(np.log(size)) / 0.1), t.sunk_tokens
-        forms.setdefault(key, []).append(t)
-    rows, logits, noise = np.zeros((len(forms), DIMENSION)), np.zeros(len(forms)), np.zeros(len(forms))
+        forms.setdefault(key, []).append(at)
+    seen = np.array([measured(t) for t in trainings]).reshape(-1, 2)
+    weights, curve = np.zeros((len(forms), len(trainings))), np.zeros(len(forms))
     for k, group in enumerate(forms.values()):
-        seen = np.array([measured(t) for t in group])
-        weight = 1 / seen[:, 1]
-        rows[k] = weight @ np.array([t.row(pilot) for t in group]) / weight.sum()
-        logits[k] = weight @ seen[:, 0] / weight.sum()
-        every = float(np.mean([t.size(pilot) + t.sunk_tokens / pilot for t in group]))
-        noise[k] = 1 / weight.sum() + prior.training_variance(every)
-    return rows, logits, noise
+        weights[k, group] = 1 / seen[group, 1] / (1 / seen[group, 1]).sum()
+        every = [trainings[at].size(pilot) + trainings[at].sunk_tokens / pilot for at in group]
+        curve[k] = prior.training_variance(float(np.mean(every)))
+    rows = np.array([t.row(pilot) for t in trainings]).reshape(-1, DIMENSION)
+    noise = weights @ evaluation_noise(trainings) @ weights.T + np.diag(curve)
+    return weights @ rows, weights @ seen[:, 0], noise
 
 
 def distinguishable(trainings: Sequence[Training], *, permutations: int = 999, seed: int = 0) -> float:

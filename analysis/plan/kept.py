@@ -168,6 +168,7 @@ def training_of(
         seed=int(told["seed"]),
         successes=tuple(by_task["sum"].astype(float)),
         attempts=tuple(by_task["count"]),
+        tasks=tuple(map(str, by_task.index)),
         seconds=float(told["seconds"]),
         sunk_tokens=int(told.get("sunk_tokens", 0)),
     )

@@ -124,12 +124,11 @@ def test_conditioning_is_the_naive_formula(found: list[Training]) -> None:
     facts = fact_vector(FACTS)
     _, means, covariances = conditioned(one, rows, y, noise, facts)
     known = np.isfinite(facts)
+    # In information form.
     precision, shift = np.linalg.inv(one.covariances[0]), np.linalg.solve(one.covariances[0], one.means[0])
-    for row, value, variance in zip(
-        rows, y, noise, strict=True
-    ):  # one observation after another, in information form
-        x = np.concatenate([row, np.zeros(12)])
-        precision, shift = precision + np.outer(x, x) / variance, shift + x * value / variance
+    X = np.column_stack([rows, np.zeros((len(rows), 12))])
+    precision += X.T @ np.linalg.solve(noise, X)
+    shift += X.T @ np.linalg.solve(noise, y)
     for k in np.flatnonzero(known):
         precision[DIMENSION + k, DIMENSION + k] += 1 / one.fact_noise
         shift[DIMENSION + k] += facts[k] / one.fact_noise
@@ -203,7 +202,14 @@ def test_failures_are_measured_as_successes_are(found: Training) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"successes": ()}, {"successes": (5.0,) * 50}, {"demo_tokens": 0}, {"attempts": (4,) * 49}]
+    "change",
+    [
+        {"successes": ()},
+        {"successes": (5.0,) * 50},
+        {"demo_tokens": 0},
+        {"attempts": (4,) * 49},
+        {"tasks": ("a", "b")},
+    ],
 )
 def test_bad_trainings_are_refused(change: dict[str, object]) -> None:
     good = Training(CANDIDATES[0], 1, 0, 0, (2.0,) * 50, (4,) * 50)
@@ -269,7 +275,7 @@ def test_trainings_of_one_form_are_one_observation() -> None:
     assert rows.shape == (1, DIMENSION)
     assert np.isclose(y[0], alone[1][0])
     assert np.isclose(
-        noise[0] - PRIOR.training_variance(0.5), (alone[2][0] - PRIOR.training_variance(0.5)) / 2
+        noise[0, 0] - PRIOR.training_variance(0.5), (alone[2][0, 0] - PRIOR.training_variance(0.5)) / 2
     )
 
 
@@ -295,7 +301,7 @@ def test_shipped_prior_loads_and_answers() -> None:
 def test_facts_alone_do_not_make_a_student_the_teacher() -> None:
     two = replace(toy(2), tables=(False, True))
     level = fact_vector(FACTS)
-    nothing = np.zeros((0, DIMENSION)), np.zeros(0), np.zeros(0)
+    nothing = np.zeros((0, DIMENSION)), np.zeros(0), np.zeros((0, 0))
     for own, expected in ((0, 1.0), (1, SURE)):
         # One component stands where the facts are, the other far away.
         means = two.means.copy()
@@ -327,7 +333,7 @@ def test_more_data_are_not_predicted_to_undo_what_trainings_have_reached(level: 
 def test_a_task_unlike_all_worlds_has_curves_that_rise(seed: int) -> None:
     """The moments of the restricted Gaussian are those of draws that rise."""
     prior = replace(toy(1, seed), names=(ELSEWHERE,))
-    nothing = np.zeros((0, DIMENSION)), np.zeros(0), np.zeros(0), np.full(12, np.nan)
+    nothing = np.zeros((0, DIMENSION)), np.zeros(0), np.zeros((0, 0)), np.full(12, np.nan)
     _, means, covariances = conditioned(prior, *nothing)
     rng = np.random.default_rng(seed)
     drawn = rng.multivariate_normal(prior.means[0], prior.covariances[0], 40_000)

@@ -23,29 +23,41 @@ HOTPOTQA = PUBLISHED.with_name("hotpotqa")
 STRONGER = PUBLISHED.with_name("alfworld_stronger")
 
 
+def unpacked(place: Path, folder: Path) -> Path:
+    with tarfile.open(place / "study.tar.xz") as held:
+        held.extractall(folder, filter="data")
+    return next(folder.iterdir())
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("published")
-    with tarfile.open(PUBLISHED / "study.tar.xz") as held:
-        held.extractall(folder, filter="data")
-    return folder / "alfworld"
+    return unpacked(PUBLISHED, tmp_path_factory.mktemp("published"))
 
 
-def test_the_registration_holds_and_the_verdict_is_made_again(study: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (PUBLISHED, "registered 2026-11-28T21:33:34+00:00: op-short K=2 r=1"),
+        (STRONGER, "registered 2026-11-29T15:25:56+00:00: op-critical r=1"),
+    ],
+)
+def test_the_registration_holds_and_the_verdict_is_made_again(
+    place: Path, expected: str, tmp_path: Path
+) -> None:
+    study = unpacked(place, tmp_path)
     config = read_study(study / "study.toml")
     for name in ("registration.json", "registration.json.sha256"):
-        assert (study / name).read_bytes() == (PUBLISHED / name).read_bytes()
-    assert check_registration(study, config).startswith(
-        "registered 2026-11-28T21:33:34+00:00: op-short K=2 r=1"
-    )
+        assert (study / name).read_bytes() == (place / name).read_bytes()
+    assert check_registration(study, config).startswith(expected)
     (study / "verdict.md").unlink()
     write_verdict(study, config)
-    assert (study / "verdict.md").read_text("utf-8") == (PUBLISHED / "verdict.md").read_text("utf-8")
+    assert (study / "verdict.md").read_text("utf-8") == (place / "verdict.md").read_text("utf-8")
 
 
-def test_the_table_has_what_the_verdict_says(study: Path) -> None:
-    attempts = pd.read_parquet(PUBLISHED / "evaluations.parquet")
-    told = json.loads((PUBLISHED / "verdict.json").read_text("utf-8"))
+@pytest.mark.parametrize("place", [PUBLISHED, STRONGER])
+def test_the_table_has_what_the_verdict_says(place: Path) -> None:
+    attempts = pd.read_parquet(place / "evaluations.parquet")
+    told = json.loads((place / "verdict.json").read_text("utf-8"))
     for arm in told["arms"]:
         kept = ("recipe", "budget")
         own = attempts[(attempts[[*kept]] == [arm[name] for name in kept]).all(axis=1)]
@@ -55,7 +67,7 @@ def test_the_table_has_what_the_verdict_says(study: Path) -> None:
     assert attempts["student"].nunique() == told["cells"]["evaluated"] + 2, "pi_1 and the pilot's student too"
 
 
-@pytest.mark.parametrize("place", [PUBLISHED, HOTPOTQA])
+@pytest.mark.parametrize("place", [PUBLISHED, HOTPOTQA, STRONGER])
 def test_croissant_describes_the_files_that_are_there(place: Path) -> None:
     made = json.loads((place / "croissant.json").read_text("utf-8"))
     for file in made["distribution"]:
@@ -85,7 +97,7 @@ def test_the_demo_shows_what_was_measured() -> None:
 
 @pytest.mark.parametrize(
     ("place", "verdict", "evaluated"),
-    [(HOTPOTQA, "verdict.json", 41), (HOTPOTQA, "verdict_60.json", 60), (STRONGER, "verdict.json", 12)],
+    [(HOTPOTQA, "verdict.json", 53), (HOTPOTQA, "verdict_60.json", 60)],
 )
 def test_a_verdict_without_its_attempts_is_on_what_was_registered(
     place: Path, verdict: str, evaluated: int

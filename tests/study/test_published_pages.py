@@ -18,6 +18,8 @@ from analysis.study.measured import Sweep
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "benchmarks" / "studies"
 PUBLISHED = ("alfworld", "hotpotqa")
+"""Pages with the claims and gains of op-short of their tables."""
+ALL = (*PUBLISHED, "alfworld_stronger")
 Told = Mapping[str, Any]
 
 
@@ -86,7 +88,7 @@ def handbacks(study: str) -> str:
     return ", ".join(plus(row["over_demonstrations"]) for row in rows)
 
 
-@pytest.mark.parametrize("study", ["alfworld", "hotpotqa", "alfworld_stronger"])
+@pytest.mark.parametrize("study", ALL)
 def test_the_pages_of_a_study_have_its_result(study: str) -> None:
     for page in (f"benchmarks/studies/{study}.md", "docs/study.md"):
         assert missing(page, result(study)) == []
@@ -103,7 +105,7 @@ def test_pages_of_studies_have_the_numbers_of_their_tables() -> None:
 def test_the_readme_has_the_numbers_of_the_verdicts() -> None:
     def expected() -> Iterator[str]:
         cells = []
-        for study in PUBLISHED:
+        for study in ALL:
             told = verdict(study)
             found, levels = told["primary"]["measured"], told["coverage"]["pass_at_1"]
             predicted = plus(100 * told["primary"]["predicted"]["expected"], 1)
@@ -113,9 +115,9 @@ def test_the_readme_has_the_numbers_of_the_verdicts() -> None:
             yield f"{-100 * levels['bias']:.0f}"
             yield f"{holds} of {levels['n']}"
         yield " | ".join(cells)
-        shares = [verdict(study)["coverage"]["over_demonstrations"]["inside"] for study in PUBLISHED]
+        shares = [verdict(study)["coverage"]["over_demonstrations"]["inside"] for study in ALL]
         yield " | ".join(f"{share:.0%}".replace("%", " %") for share in shares)
-        studies = [verdict(study) for study in (*PUBLISHED, "alfworld_stronger")]
+        studies = [verdict(study) for study in ALL]
         few = [
             claim
             for told in studies
@@ -166,7 +168,7 @@ def test_leads_and_levels_are_those_of_the_published_attempts() -> None:
 
 
 def test_the_planner_s_page_says_how_far_levels_were_off() -> None:
-    levels = [verdict(study)["coverage"]["pass_at_1"] for study in (*PUBLISHED, "alfworld_stronger")]
+    levels = [verdict(study)["coverage"]["pass_at_1"] for study in ALL]
     first, second, third = (of(-level["bias"]) for level in levels)
     held = [round(level["inside"] * level["n"]) for level in levels]
     both = f"{held[0] + held[1]} of {levels[0]['n'] + levels[1]['n']} bands held"

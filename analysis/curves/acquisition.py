@@ -113,11 +113,18 @@ def next_trainings(
 
 
 def _as_expected(option: Option, trainings: Sequence[Training], facts: Facts) -> Training:
-    tasks = int(np.mean([len(t.attempts) for t in trainings])) if trainings else EPISODES
+    """The training with the pass@1 that is believed, on the tasks of the last one: it shares their luck, and
+    tasks that all go alike say nothing of how much trainings share."""
+    like = trainings[-1] if trainings else None
+    tasks = len(like.attempts) if like else EPISODES
     x = features(option.arm, option.budget / facts.pilot, sunk=facts.sunk / facts.pilot)
     p = float(expit(x @ posterior(trainings, facts).mean))
     parts = (1 - option.arm.r) * option.budget, option.arm.r * option.budget
-    return Training(option.arm, *parts, option.seed, (p,) * tasks, (1,) * tasks, sunk_tokens=facts.sunk)
+    return Training(
+        *(option.arm, *parts, option.seed, (p,) * tasks, (1,) * tasks),
+        sunk_tokens=facts.sunk,
+        tasks=like.tasks if like else (),
+    )
 
 
 def worth(
@@ -132,7 +139,9 @@ def worth(
 
     The knowledge gradient with correlated beliefs: a training with row x and variance s2 moves the means of
     the candidates by Z * X V x / sqrt(x V x + s2), Z standard normal; its worth is E max(moved E J) -
-    max(E J), with d J / d logit at the centre. Subset seeds are alike before they are drawn.
+    max(E J), with d J / d logit at the centre. Subset seeds are alike before they are drawn. The noise is
+    taken to be independent of that of earlier evaluations: on the same tasks a training is worth a little
+    more, whichever it is.
 
     Args:
         post: what is believed.

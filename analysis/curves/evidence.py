@@ -46,8 +46,10 @@ class Training:
                 f"a training with successes of {len(self.successes)} tasks and attempts of "
                 f"{len(self.attempts)}: expected the same, non-empty list of tasks"
             )
-        if self.tasks and len(self.tasks) != len(self.attempts):
-            raise InputError(f"a training with {len(self.tasks)} names of {len(self.attempts)} tasks")
+        if self.tasks and not len(self.tasks) == len(set(self.tasks)) == len(self.attempts):
+            raise InputError(
+                f"a training with {len(set(self.tasks))} different names of {len(self.attempts)} tasks"
+            )
         if any(not (n > 0 and 0 <= k <= n) for k, n in zip(self.successes, self.attempts, strict=True)):
             raise InputError("a training whose successes of a task are below 0 or above its attempts")
         if not self.tokens > 0:
@@ -101,24 +103,33 @@ def evaluation_noise(trainings: Sequence[Training]) -> Array:
     """[T, T] covariances of the errors of the evaluations' logits.
 
     Trainings that were evaluated on the same tasks share the luck of which tasks those are, so it does not
-    average out over them, and it does cancel between them. Their correlation is one number, the mean
-    covariance of two trainings' rates over the tasks by their mean variance: it is unbiased for any number of
-    attempts, and many pairs make it precise (the constant correlation of Ledoit and Wolf 2004).
+    average out over them, and it does cancel between them. Their residuals k - p n at a task have one
+    correlation rho, the same for all pairs (the constant correlation of Ledoit and Wolf 2004). The errors of
+    a pair then correlate by rho times the cosine of their attempts [Q], which is 1 on the same tasks and 0 on
+    other ones; rho is the sum over pairs of the cosines of residuals by that of attempts.
     """
     sd = np.sqrt([measured(t)[1] for t in trainings])
-    correlation = np.eye(len(trainings))
-    by_tasks: dict[tuple[str, ...], list[int]] = {}
-    for at, training in enumerate(trainings):
-        by_tasks.setdefault(training.tasks, []).append(at)
-    for tasks, own in by_tasks.items():
-        if len(tasks) > 1 and len(own) > 1:
-            rates = np.array([np.divide(trainings[at].successes, trainings[at].attempts) for at in own])
-            covariance = np.cov(rates)
-            mean = np.trace(covariance) / len(own)
-            between = (covariance.sum() / len(own) - mean) / (len(own) - 1)
-            rho = min(max(between / mean, 0.0), MOST_SHARED) if mean > 0 else 0.0
-            correlation[np.ix_(own, own)] = rho + (1 - rho) * np.eye(len(own))
+    column = {task: q for q, task in enumerate(dict.fromkeys(task for t in trainings for task in t.tasks))}
+    won, tried = np.zeros((2, len(trainings), len(column)))
+    for at, t in enumerate(trainings):
+        if own := [column[task] for task in t.tasks]:
+            won[at, own], tried[at, own] = t.successes, t.attempts
+    residuals = won - tried * np.array([[t.pass_at_1] for t in trainings]).reshape(-1, 1)
+    shared, told = _cosines(tried), _cosines(residuals)
+    pairs = np.triu_indices(len(trainings), 1)
+    # Tasks that all went alike say nothing of it.
+    possible = float((shared * np.outer(told.diagonal(), told.diagonal()))[pairs].sum())
+    rho = float(told[pairs].sum()) / possible if possible else 0.0
+    correlation = min(max(rho, 0.0), MOST_SHARED) * shared
+    np.fill_diagonal(correlation, 1.0)
     return np.asarray(correlation * np.outer(sd, sd))
+
+
+def _cosines(x: Array) -> Array:
+    """[n, n] cosines of the angles between rows; 0 with a row of zeros."""
+    length = np.sqrt((x**2).sum(1, keepdims=True))
+    unit = np.divide(x, length, out=np.zeros_like(x), where=length > 1e-9)
+    return np.asarray(unit @ unit.T)
 
 
 def observations(

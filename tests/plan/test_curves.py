@@ -209,6 +209,7 @@ def test_failures_are_measured_as_successes_are(found: Training) -> None:
         {"demo_tokens": 0},
         {"attempts": (4,) * 49},
         {"tasks": ("a", "b")},
+        {"tasks": ("a",) * 50},
     ],
 )
 def test_bad_trainings_are_refused(change: dict[str, object]) -> None:

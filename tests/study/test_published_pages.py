@@ -13,7 +13,7 @@ import pytest
 from analysis.curves.arms import Arm
 from analysis.study.cells import SweepCell
 from analysis.study.config import PURE_BC
-from analysis.study.measured import Sweep
+from analysis.study.measured import Sweep, label
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "benchmarks" / "studies"
@@ -129,6 +129,48 @@ def test_the_readme_has_the_numbers_of_the_verdicts() -> None:
         yield f"few teacher turns beat demonstrations at {words[len(held)]} of {words[len(few)]} budgets"
 
     assert missing("README.md", expected()) == []
+
+
+def test_the_readme_has_the_best_rule_that_was_measured_in_all_studies() -> None:
+    sweeps = [(sweep_of(study), verdict(study)) for study in ALL]
+    leads = []
+    for sweep, told in sweeps:
+        groups = sweep.groups(told["target"])
+        choice = next(
+            arm for arm in groups if str(label(arm)) == told["regret"][str(told["target"])]["choice"]
+        )
+        leads.append(
+            {rule: sweep.lead([groups[rule]], [groups[choice]]) for rule in groups if rule != choice}
+        )
+    common = set.intersection(*(set(lead) for lead in leads))
+    best = min(common, key=lambda rule: sum(lead[rule].difference for lead in leads))
+    cells = (f"{plus(100 * lead[best].difference, 1)} ± {of(100 * lead[best].se, 1)}" for lead in leads)
+    row = f"the best fixed rule, {label(best).replace('=0', '=')} | {' | '.join(cells)} |"
+    assert missing("README.md", iter([row])) == []
+
+
+@pytest.mark.parametrize("study", ALL)
+def test_pages_on_the_data_say_what_the_files_hold(study: str) -> None:
+    folder, told = STUDIES / study, verdict(study)
+    attempts = len(pd.read_parquet(folder / "evaluations.parquet", columns=["score"]))
+    told_on = f"all {told['cells']['registered']} students"
+    expected = [told_on, f"{attempts:,} attempts", told["registered"][11:19]]
+    if (folder / "study.tar.xz").exists():
+        expected.append(f"{(folder / 'study.tar.xz').stat().st_size / 1e6:.1f} MB")
+    assert missing(f"benchmarks/studies/{study}/README.md", iter(expected)) == []
+    if study in PUBLISHED:
+        page = (STUDIES / f"{study}.md").read_text("utf-8")
+        sweep = next(line for line in page.splitlines() if line.startswith("| sweep |"))
+        assert sweep.startswith(f"| sweep | {told['cells']['evaluated'] + len(told['references'])} |")
+        assert sweep.endswith(f"| {told['seconds']['sweep']:,.0f} |")
+
+
+@pytest.mark.parametrize("study", ["alfworld", "alfworld_stronger"])
+def test_pages_say_how_many_bands_of_leads_hold(study: str) -> None:
+    leads = verdict(study)["coverage"]["over_demonstrations"]
+    held = f"{round(leads['inside'] * leads['n'])} of {leads['n']}"
+    for page in (f"benchmarks/studies/{study}.md", "docs/study.md"):
+        assert missing(page, iter([held])) == []
 
 
 def test_rivals_are_those_of_the_published_attempts() -> None:

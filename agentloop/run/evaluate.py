@@ -1,8 +1,9 @@
 """Evaluate a policy: every task `attempts` times, every attempt a row, and two standard errors.
 
-Over the E evaluations, sd / sqrt(E) measures the policy's own randomness on these tasks. Clustered by task,
-the standard error also covers the choice of tasks, and is the one for comparisons with other task sets
-(Miller 2024, section 2: ratio estimator with the tasks as clusters). Published bars are often the first.
+A success rate is the mean over tasks of the fraction of each task's attempts that succeed. Over the E
+evaluations, sd / sqrt(E) measures the policy's own randomness on these tasks. Clustered by task, the standard
+error also covers the choice of tasks, and is the one for comparisons with other task sets (Miller 2024,
+section 2). Published bars are often the first.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Key
 from occupancy.record.specs import Few, check
 from occupancy.runs import Run
-from occupancy.statistics.clusters import clustered_ratio
+from occupancy.statistics.clusters import mean_over_tasks
 
 RESIDUE = 1e-12
 """Errors of rates up to this are what sums of equal numbers leave by rounding, and no spread of the tasks."""
@@ -50,6 +51,18 @@ class Evaluation:
     def __post_init__(self) -> None:
         check(self)
         check_end_on(self.end_on)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What run.json says of it."""
+        return {
+            "kind": "evaluation",
+            "student": self.policy,
+            "tasks": self.tasks,
+            "attempts": self.attempts,
+            "seed": self.seed,
+            "end_on": sorted(self.end_on),
+        }
 
 
 @dataclass(frozen=True)
@@ -95,16 +108,8 @@ async def evaluate(
     """
     tasks = tasks_of(environments, settings.tasks, seed=settings.seed)
     recipe = Recipe("evaluation", teacher="none", T_max=environments.T_max, success_at=settings.success_at)
-    info = {
-        "kind": "evaluation",
-        "student": settings.policy,
-        "tasks": settings.tasks,
-        "attempts": settings.attempts,
-        "seed": settings.seed,
-        "end_on": sorted(settings.end_on),
-        "environment": environments.version,
-        **tasks_info([task.task_id for task in tasks]),
-    }
+    info = settings.info | {"environment": environments.version}
+    info |= tasks_info([task.task_id for task in tasks])
     run = open_or_create(Path(folder), recipe, info, made_with={})
     keys = [(Key("evaluation", t.task_id, replicate=i), t) for t in tasks for i in range(settings.attempts)]
     units = [Unit(key, task, order) for order, (key, task) in enumerate(keys)]
@@ -143,13 +148,13 @@ def summarise_evaluation(run: Run) -> dict[str, Any]:
 
 
 def success(rows: Sequence[dict[str, Any]], *, at: float = 1.0) -> Estimate:
-    """Success rate with errors: the fraction of attempts with score >= `at`.
+    """Success rate with errors: the mean over tasks of the fraction of attempts with score >= `at`.
 
-    rows  one an attempt, with cluster_id, attempt and score
+    rows  one an attempt, with task_id, cluster_id, attempt and score
     """
     clusters = [row["cluster_id"] for row in rows]
     won = [row["score"] >= at for row in rows]
-    rate, error = clustered_ratio(won, [1.0] * len(rows), cluster=clusters)
+    rate, error = mean_over_tasks(won, task=[row["task_id"] for row in rows], cluster=clusters)
     mean, C = float(rate), len(set(clusters))
     cluster_se = (float(error) if error > RESIDUE else 0.0) if C > 1 else None
     by_attempt = _by_attempt(rows, at)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.compare.telling import shown
+from occupancy.record.distinct import differences
 from occupancy.record.errors import InputError
 from occupancy.record.show import add_json, show
 from occupancy.record.specs import Few, Share, option
@@ -41,8 +42,9 @@ def _compare(given: argparse.Namespace) -> int:
 
     from analysis.compare.paired import compare
 
+    arms = arms_of(given.evaluations)
     found = compare(
-        arms_of(given.evaluations),
+        arms,
         k=(1, *given.k),
         success_at=given.success_at,
         scored=given.scored,
@@ -53,8 +55,16 @@ def _compare(given: argparse.Namespace) -> int:
         "differences": [asdict(d) | {"found": d.found} for d in found.differences],
         "cautions": list(found.cautions),
     }
-    show(given, report, lambda: shown(found))
+    show(given, report, lambda: shown(found, _short(arms)))
     return 0
+
+
+def _short(arms: dict[str, list[str]]) -> dict[str, str]:
+    """Other names for arms that are named after their folders: what distinguishes these."""
+    folders = [name for name, own in arms.items() if own == [name]]
+    short = differences(folders)
+    taken = {*short, *arms} - {*folders}
+    return dict(zip(folders, short, strict=True)) if len(taken) == len(arms) else {}
 
 
 def arms_of(given: Sequence[str]) -> dict[str, list[str]]:

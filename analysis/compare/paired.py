@@ -28,7 +28,7 @@ from analysis.compare.scores import Source, read_scores
 from analysis.compare.telling import said
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.shows import Shown, Shows
-from occupancy.statistics.clusters import clustered_ratio
+from occupancy.statistics.clusters import mean_over_tasks
 
 Interval = tuple[float | None, float | None, str]
 """Low, high and the method, as `interval` returns them."""
@@ -249,7 +249,7 @@ def _difference(
 def _mean(values: pd.Series, clusters: Mapping[str, str]) -> tuple[float, float | None, int]:
     """Mean over tasks, its variance clustered by underlying task (None with one), and their number."""
     cluster = [clusters[task] for task in values.index]
-    mean, error = clustered_ratio(values.to_numpy(float), np.ones(len(values)), cluster=cluster)
+    mean, error = mean_over_tasks(values.to_numpy(float), task=values.index, cluster=cluster)
     C = len(set(cluster))
     if C < 2:
         return float(mean), None, C

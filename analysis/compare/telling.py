@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 RATE_HEADS = ("", "pass@", "rate", "95 %", "SE", "tasks", "attempts", "trainings")
 DIFFERENCE_HEADS = ("", "points", "95 %", "SE", "p", "p (Holm)", "could see", "tasks")
 Row = tuple[object, ...]
+SENTENCES = 3
+"""Differences that were not found get a sentence each, up to so many."""
 
 
 def said(d: Difference, names: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -32,20 +34,44 @@ def said(d: Difference, names: Mapping[str, str] = MappingProxyType({})) -> str:
     )
 
 
-def shown(found: Comparison) -> Iterator[Any]:
-    """The comparison for a person: a sentence a difference, then both tables, within 80 columns."""
+def sentences(found: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """The differences in words, those that were found first; many that were not are counted."""
+    yield from (said(d, names) for d in found.differences if d.found)
+    others = [d for d in found.differences if not d.found]
+    if len(others) <= SENTENCES:
+        yield from (said(d, names) for d in others)
+        return
+    seen = [100 * d.detectable for d in others if d.detectable is not None]
+    least = (
+        f" Differences below {min(seen):.1f} to {max(seen):.1f} points would often be missed." if seen else ""
+    )
+    yield f"No difference found between {len(others)} other pairs of {len(found.differences)}.{least}"
+
+
+def shown(found: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> Iterator[Any]:
+    """The comparison for a person: what was found in words, then both tables, within 80 columns.
+
+    names: other ones than the arms' own, where those are long.
+    """
     arms = dict.fromkeys(rate.arm for rate in found.rates)
     letters = {arm: _letter(at) for at, arm in enumerate(arms)}
-    named = {arm: f"{arm} ({letter})" for arm, letter in letters.items()}
-    for d in found.differences:
-        yield said(d, named)
+    yield from sentences(found, names)
     yield ""
-    yield table("success", RATE_HEADS, (rate_row(r, letters[r.arm]) for r in found.rates), left=("",))
+    # A column that says the same of every row is left out: pass@1 of one training each is the usual case.
+    constant = {
+        "pass@": {r.k for r in found.rates} == {1},
+        "trainings": {r.trainings for r in found.rates} == {1},
+    }
+    kept = [at for at, head in enumerate(RATE_HEADS) if not constant.get(head)]
+    rates = [rate_row(r, f"{letters[r.arm]} {names.get(r.arm, r.arm)}") for r in found.rates]
+    heads = [RATE_HEADS[at] for at in kept]
+    yield table("success", heads, ([row[at] for at in kept] for row in rates), left=("",))
     rows = (difference_row(d, f"{letters[d.b]}-{letters[d.a]}") for d in found.differences)
     yield table("paired differences", DIFFERENCE_HEADS, rows, left=("",))
+    of_k = "" if constant["pass@"] else ", or of the estimate of pass@k"
     yield (
-        "Errors are clustered by task. could see: smallest difference found in 80 % of repetitions, at 5 % "
-        "over all differences together."
+        f"rate: mean over tasks of the fraction of attempts that succeed{of_k}. Errors are clustered by task."
+        f" could see: smallest difference found in 80 % of repetitions, at 5 % over all differences together."
     )
     methods = {rate.interval for rate in found.rates} | {d.interval for d in found.differences}
     if methods & {"wilson", "newcombe"}:

@@ -76,7 +76,7 @@ def next_training(
     by_form: dict[tuple[Arm, float], Option] = {}
     for option in options:
         by_form.setdefault((option.arm, option.budget / facts.pilot), option)
-    tasks = np.mean([sum(t.attempts) for t in trainings]) if trainings else EPISODES
+    tasks = np.mean([round(sum(t.attempts)) for t in trainings]) if trainings else EPISODES
     size = (facts.pilot + budget) / facts.pilot
     falls = worth(posterior(trainings, facts), arms, size, list(by_form), episodes=int(tasks))
     best = int(falls.argmax())

@@ -31,8 +31,8 @@ class Training:
     """Of subset and optimiser."""
     successes: tuple[float, ...]
     """[Q] successful attempts at each evaluation task; a fraction where an outcome is expected."""
-    attempts: tuple[int, ...]
-    """[Q]"""
+    attempts: tuple[float, ...]
+    """[Q] A fraction where attempts are weighted so that all tasks count the same (`task_weights`)."""
     seconds: float = 0.0
     """Of training and evaluation; what the trainer says, or wall clock."""
     sunk_tokens: float = 0.0
@@ -62,7 +62,7 @@ class Training:
 
     @property
     def pass_at_1(self) -> float:
-        """Fraction of attempts that succeed."""
+        """Fraction of attempts that succeed, weighted as `attempts` are."""
         return float(np.sum(self.successes) / np.sum(self.attempts))
 
     @property

@@ -12,7 +12,7 @@ from analysis.curves.prior import Facts
 from analysis.plan.costs import costs_of_contexts
 from analysis.plan.pilot import Episodes, Floats, Pilot
 from analysis.plan.reweigh import kept, proposed
-from occupancy.statistics.clusters import clustered_ratio
+from occupancy.statistics.clusters import mean_over_tasks
 
 
 def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
@@ -56,11 +56,12 @@ def facts_of(pilot: Pilot, *, sunk: float = 0.0) -> Facts:
 
 
 def pass_at_1(episodes: Episodes) -> tuple[float, float]:
-    """Success of episodes and its standard error; NaN without rewards."""
+    """Success of episodes, all tasks alike, and its standard error; NaN without rewards."""
     known = np.isfinite(episodes.R)
     if not known.any():
         return math.nan, math.nan
-    mean, se = clustered_ratio(episodes.R[known], np.ones(known.sum()), cluster=episodes.cluster[known])
+    tasks = episodes.cluster[known]
+    mean, se = mean_over_tasks(episodes.R[known], task=tasks, cluster=tasks)
     return float(mean), float(se)
 
 

@@ -19,6 +19,7 @@ from occupancy.record.errors import DataError, InputError
 from occupancy.record.reading import reading
 from occupancy.record.specs import NotNegative, check_entries
 from occupancy.runs import Run, open_run
+from occupancy.statistics.clusters import task_weights
 
 _ENTRIES = {
     "arm": Mapping[str, Any],
@@ -159,15 +160,16 @@ def training_of(
 ) -> Training:
     """A small training, from what is kept of it and its attempts."""
     frame = pd.DataFrame(attempts)
-    won = (frame["score"] >= success_at).astype(float)
-    by_task = won.groupby(frame["cluster_id"]).agg(["sum", "count"])
+    weights = task_weights(frame["task_id"])
+    won = weights * (frame["score"] >= success_at)
+    by_task = pd.DataFrame({"won": won, "tried": weights}).groupby(frame["cluster_id"]).sum()
     return Training(
         arm=Arm.from_dict(told["arm"]),
         demo_tokens=int(told["demo_tokens"]),
         continuation_tokens=int(told["continuation_tokens"]),
         seed=int(told["seed"]),
-        successes=tuple(by_task["sum"].astype(float)),
-        attempts=tuple(by_task["count"]),
+        successes=tuple(by_task["won"]),
+        attempts=tuple(by_task["tried"]),
         tasks=tuple(map(str, by_task.index)),
         seconds=float(told["seconds"]),
         sunk_tokens=int(told.get("sunk_tokens", 0)),

@@ -307,7 +307,7 @@ def _told(training: Training) -> dict[str, Any]:
         "pass_at_1": training.pass_at_1,
         "se": training.se,
         "tasks": len(training.attempts),
-        "attempts": sum(training.attempts),
+        "attempts": round(sum(training.attempts)),
         "seconds": training.seconds,
     }
 

@@ -75,7 +75,8 @@ def record(run: Run, *, organization: str, now: float, version: str) -> dict[str
                 "evaluation_name": f"{environment}: success rate",
                 "source_data": {"dataset_name": environment, "source_type": "other"},
                 "metric_config": {
-                    "evaluation_description": "fraction of attempts with a reward of at least success_at",
+                    "evaluation_description": "mean over tasks of the fraction of attempts with a reward of "
+                    "at least success_at",
                     "lower_is_better": False,
                     "score_type": "continuous",
                     "min_score": 0,

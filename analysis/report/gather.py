@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from analysis.compare.paired import Comparison, compare
-from analysis.compare.telling import said
+from analysis.compare.telling import sentences as compared_in_words
 from analysis.figures import pilot as pilot_figures
 from analysis.figures import results, spending
 from analysis.figures.plan import plan_figure_of
@@ -238,7 +238,7 @@ def _decision(
     for name, verdict in verdicts.items():
         yield f"{name}: {verdict['decided'] or verdict['said'] + '.'}"
     if compared is not None:
-        yield from map(said, compared.differences)
+        yield from compared_in_words(compared)
         yield from compared.cautions
 
 

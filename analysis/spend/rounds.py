@@ -44,7 +44,7 @@ from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import BudgetStopped, DataError, InputError, RunError
 from occupancy.record.recipe import INF, K_text, Recipe, preset
 from occupancy.runs import Run, only_writer, open_run
-from occupancy.statistics.clusters import clustered_ratio
+from occupancy.statistics.clusters import mean_over_tasks
 
 Buyer = Callable[[Recipe, float, int, Path, list[Path]], object]
 """Collects with a recipe for at most a budget of teacher tokens into a run folder: (recipe, budget, seed,
@@ -380,8 +380,8 @@ def _final(rounds: Rounds, state: State) -> State:
     seen = own_tasks(*map(open_run, folders))
     rows = evidence(answer, own_tasks=seen, like=rounds.pilot, trainer=rounds.trainer_name)
     won = [row["score"] >= rounds.pilot.recipe.success_at for row in rows]
-    tasks = [row["cluster_id"] for row in rows]
-    mean, se = (float(each) for each in clustered_ratio(won, np.ones(len(rows)), cluster=tasks))
+    tasks, clusters = ([row[name] for row in rows] for name in ("task_id", "cluster_id"))
+    mean, se = map(float, mean_over_tasks(won, task=tasks, cluster=clusters))
     hoped = decision(state)
     told: State = {"price": 0.0, "folders": [str(folder) for folder in folders], "pass_at_1": mean, "se": se}
     told |= {"evaluation": str(answer)} if isinstance(answer, str | Path) else {}

@@ -21,7 +21,7 @@ from analysis.study.cells import SweepCell
 from occupancy.record.errors import DataError
 from occupancy.record.reading import read_json
 from occupancy.record.specs import NotNegative, check_entries
-from occupancy.statistics.clusters import clustered_ratio
+from occupancy.statistics.clusters import mean_over_tasks
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Sweep:
 
     def mean(self, names: Sequence[str]) -> float:
         """pass@1 over cells."""
-        return float(self.rates[list(names)].mean().mean())
+        return float(self.rates[list(names)].dropna().mean().mean())
 
     def rate(self, names: Sequence[str]) -> Lead:
         """pass@1 of an arm, over its cells, as a difference from 0."""
@@ -133,7 +133,7 @@ class Sweep:
             raise DataError(f"{', '.join(weights)} share {C} different tasks: expected at least 2")
         w = np.array([*weights.values()])
         values = rates.to_numpy() @ w
-        mean, error = clustered_ratio(values, np.ones(len(values)), cluster=cluster)
+        mean, error = mean_over_tasks(values, task=rates.index, cluster=cluster)
         d, se = float(mean), float(np.sqrt(error**2 + self.seed_variance * float(w @ w)))
         z = float(norm.ppf(0.975))
         if se < RESIDUE:

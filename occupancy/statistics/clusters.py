@@ -129,6 +129,34 @@ def clustered_ratio(
     return _ratio_of_sums(A, B, (B != 0).sum(axis=0))
 
 
+def mean_over_tasks(
+    values: npt.ArrayLike, *, task: npt.ArrayLike, cluster: npt.ArrayLike
+) -> tuple[Float64, Float64]:
+    """Mean over tasks of the mean of each task's values, and its standard error: every success rate is one.
+
+    Args:
+        values: [n, ...] one row an attempt.
+        task: [n] task of each attempt; all count the same, however many attempts they have.
+        cluster: [n] cluster of each attempt.
+
+    Returns:
+        The mean and its standard error clustered by `cluster`, both [...]; as of `clustered_ratio`.
+
+    Example:
+        >>> mean_over_tasks([1.0, 1.0, 0.0], task=["a", "a", "b"], cluster=["a", "a", "b"])[0]
+        0.5
+    """
+    x = np.asarray(values, np.float64)
+    w = np.broadcast_to(task_weights(task).reshape(-1, *[1] * (x.ndim - 1)), x.shape)
+    return clustered_ratio(x * w, w, cluster=cluster)
+
+
+def task_weights(task: npt.ArrayLike) -> Float64:
+    """[n] weights of attempts at tasks [n] with which all tasks count the same; their mean is 1."""
+    _, q, n = np.unique(task, return_inverse=True, return_counts=True)
+    return len(q) / (len(n) * n[q])
+
+
 def variance_of_sum(values: npt.ArrayLike, *, cluster: npt.ArrayLike, count: int, n_clusters: int) -> float:
     """Variance of the sum of `count` new values, equally many in each of n_clusters new clusters.
 

@@ -110,7 +110,7 @@ def test_a_task_that_cannot_be_opened_is_a_failed_attempt(tmp_path: Path) -> Non
 @given(st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=2, max_size=8))
 def test_both_errors_are_those_of_the_formulas(wins: list[list[bool]]) -> None:
     rows = [
-        {"cluster_id": str(task), "attempt": attempt, "score": float(won)}
+        {"task_id": str(task), "cluster_id": str(task), "attempt": attempt, "score": float(won)}
         for task, attempts in enumerate(wins)
         for attempt, won in enumerate(attempts)
     ]
@@ -122,8 +122,22 @@ def test_both_errors_are_those_of_the_formulas(wins: list[list[bool]]) -> None:
     assert found.evaluation_se == pytest.approx(by_evaluation.std(ddof=1) / math.sqrt(2))
 
 
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=2, max_size=6))
+def test_all_tasks_count_the_same_however_many_attempts_they_have(wins: list[list[bool]]) -> None:
+    rows = [
+        {"task_id": str(task), "cluster_id": str(task), "attempt": attempt, "score": float(won)}
+        for task, attempts in enumerate(wins)
+        for attempt, won in enumerate(attempts)
+    ]
+    found, by_task = success(rows), [np.mean(attempts) for attempts in wins]
+    assert found.mean == pytest.approx(np.mean(by_task))
+    expected = np.std(by_task, ddof=1) / math.sqrt(len(wins))
+    assert found.cluster_se == pytest.approx(expected, abs=1e-9)
+    assert found.n == len(rows)
+
+
 def test_one_task_or_one_evaluation_has_no_such_error() -> None:
-    row = {"cluster_id": "a", "attempt": 0, "score": 1.0}
+    row = {"task_id": "a", "cluster_id": "a", "attempt": 0, "score": 1.0}
     assert (success([row]).cluster_se, success([row]).evaluation_se) == (None, None)
     assert (success([row]).low, success([row]).high, success([row]).interval) == (None, None, "none")
 
@@ -131,7 +145,10 @@ def test_one_task_or_one_evaluation_has_no_such_error() -> None:
 @pytest.mark.parametrize("won", [False, True])
 def test_where_all_or_nothing_was_won_the_interval_is_finite_and_says_how_it_was_made(won: bool) -> None:
     """Its error is 0, which is no knowledge: of n tasks all won, p >= n / (n + 1.96^2) with 95 %."""
-    rows = [{"cluster_id": str(i // 2), "attempt": i % 2, "score": float(won)} for i in range(12)]
+    rows = [
+        {"task_id": str(i // 2), "cluster_id": str(i // 2), "attempt": i % 2, "score": float(won)}
+        for i in range(12)
+    ]
     found = success(rows)
     edge = 6 / (6 + 1.959964**2)
     low, high = (edge, 1.0) if won else (0.0, 1 - edge)
@@ -140,7 +157,7 @@ def test_where_all_or_nothing_was_won_the_interval_is_finite_and_says_how_it_was
 
 
 def test_the_interval_is_students_over_tasks() -> None:
-    rows = [{"cluster_id": str(i), "attempt": 0, "score": float(i < 3)} for i in range(5)]
+    rows = [{"task_id": str(i), "cluster_id": str(i), "attempt": 0, "score": float(i < 3)} for i in range(5)]
     found = success(rows)
     half = 2.776445 * math.sqrt(0.6 * 0.4 / 4)
     assert found.interval == "t"

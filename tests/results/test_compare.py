@@ -23,6 +23,8 @@ from analysis.compare import compare
 from analysis.compare.commands import arms_of
 from analysis.compare.paired import compare_scores, holm, pass_at_k
 from analysis.compare.scores import read_scores
+from analysis.curves.arms import arms_of as arms_of_plan
+from analysis.plan.kept import training_of
 from occupancy.record.errors import DataError, InputError
 from occupancy.record.recipe import Recipe
 from occupancy.runs import create_run, open_run
@@ -262,7 +264,7 @@ def test_the_command_prints_json_or_tables(
     assert main(["compare", drunks, folders["expert"]]) == 0
     shown = capsys.readouterr().out
     assert "95 % interval" in " ".join(shown.split())
-    answer = f"No difference found between drunk (A) and {folders['expert']} (B): "
+    answer = "No difference found between drunk and expert: "
     assert " ".join(shown.split()).startswith(answer)
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -315,8 +317,17 @@ def test_every_attempt_without_a_reward_counts_as_evaluate_counts_it(tmp_path: P
     for scored, name in ((False, "success"), (True, "success_of_scored")):
         found = compare([run.folder for run in arms], scored=scored)
         assert found.rates[0].attempts == told[name]["n"]
+        counts = [told[name][part] for part in ("mean", "cluster_se", "low", "high")]
+        rate = found.rates[0]
+        assert [rate.rate, rate.se, rate.low, rate.high] == pytest.approx(counts), "unequal attempts, too"
         assert "ended in an error" in found.cautions[0]
     assert (told["success"]["n"], told["success_of_scored"]["n"]) == (8, 5)
+    rows = [row for row in arms[0].read("evaluations").to_pylist() if row["status"] != status]
+    arm = arms_of_plan(5)[0].to_dict()
+    kept = {"arm": arm, "demo_tokens": 1, "continuation_tokens": 0, "seed": 0, "seconds": 0.0}
+    training = training_of(kept, rows, success_at=1.0)
+    scored = [told["success_of_scored"][part] for part in ("mean", "cluster_se")]
+    assert [training.pass_at_1, training.se] == pytest.approx(scored), "the planner's trainings, too"
     none = create_run(tmp_path / "none", *_like(tmp_path / "a"))
     lost = [row | {"status": status} for row in open_run(tmp_path / "a").read("evaluations").to_pylist()]
     none.commit({"evaluations": lost})

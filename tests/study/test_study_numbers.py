@@ -82,7 +82,9 @@ def test_tasks_that_all_agree_leave_an_error_and_one_cluster_is_refused() -> Non
 def test_equal_tasks_have_no_spread_left_by_rounding(won: int, attempts: int) -> None:
     """won / attempts times attempts is not won in floating point."""
     rows = [
-        {"cluster_id": q, "attempt": i, "score": float(i < won)} for q in range(7) for i in range(attempts)
+        {"task_id": q, "cluster_id": q, "attempt": i, "score": float(i < won)}
+        for q in range(7)
+        for i in range(attempts)
     ]
     found = success(rows)
     assert (found.cluster_se, found.interval) == (0.0, "wilson")

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from agentloop.render.episodes import histories
 from agentloop.run.evaluate import success
 from occupancy.record.errors import DataError
 from occupancy.runs import open_run
+from occupancy.statistics.clusters import mean_over_tasks
 
 from .actions import parse_action
 from .catalogue import Catalogue
@@ -20,7 +20,7 @@ from .search_r1 import reward_as_search_r1
 
 
 def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
-    """One row for each kind of episode and policy; only episodes with a reward.
+    """One row for each kind of episode and policy; only episodes with a reward. Scores are means over tasks.
 
     golds_empty counts golds of the questions that normalise to nothing: only the same text matches them.
     """
@@ -39,6 +39,7 @@ def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
         score = score_answer(action.content if action.kind == "answer" else None, question.golds)
         groups[row["kind"], row["policy"]].append(
             {
+                "task_id": row["task_id"],
                 "cluster_id": row["cluster_id"],
                 "attempt": max(row["replicate"], row["rollout"], 0),
                 "score": float(score.exact),
@@ -52,13 +53,15 @@ def rescore(folder: Path, catalogue: Catalogue) -> list[dict[str, Any]]:
 
 def _group(kind: str, policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     exact = success(rows)
+    tasks, others = [row["task_id"] for row in rows], [(row["f1"], row["search_r1"]) for row in rows]
+    f1, search_r1 = map(float, mean_over_tasks(others, task=tasks, cluster=tasks)[0])
     return {
         "kind": kind,
         "policy": policy,
         "episodes": len(rows),
         "exact_match": exact.mean,
         "exact_match_se": exact.cluster_se,
-        "f1": fmean(row["f1"] for row in rows),
+        "f1": f1,
         "golds_empty": sum({row["cluster_id"]: row["golds_empty"] for row in rows}.values()),
-        "search_r1": fmean(row["search_r1"] for row in rows),
+        "search_r1": search_r1,
     }

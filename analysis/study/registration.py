@@ -125,9 +125,9 @@ def check_registration(folder: Path, config: StudyConfig) -> str:
             )
     primary = told["primary"]
     return (
-        f"registered {told['date']}: {primary['b']} against {primary['a']} at {primary['budget']:,} teacher "
-        f"tokens is predicted to differ by {primary['expected']:+.3f} [{primary['low']:+.3f}, "
-        f"{primary['high']:+.3f}]; the smallest difference that can be seen is "
+        f"registered {told['date']}, every hash holds: {primary['b']} against {primary['a']} at "
+        f"{primary['budget']:,} teacher tokens is predicted to differ by {primary['expected']:+.3f} "
+        f"[{primary['low']:+.3f}, {primary['high']:+.3f}]; the smallest difference that can be seen is "
         f"{primary['smallest_difference']:.3f}"
     )
 

@@ -37,8 +37,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        (PUBLISHED, "registered 2026-11-28T21:33:34+00:00: op-short K=2 r=1"),
-        (STRONGER, "registered 2026-11-29T15:25:56+00:00: op-critical r=1"),
+        (PUBLISHED, "registered 2026-11-28T21:33:34+00:00, every hash holds: op-short K=2 r=1"),
+        (STRONGER, "registered 2026-11-29T15:25:56+00:00, every hash holds: op-critical r=1"),
     ],
 )
 def test_the_registration_holds_and_the_verdict_is_made_again(

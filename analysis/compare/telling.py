@@ -16,7 +16,7 @@ RATE_HEADS = ("", "pass@", "rate", "95 %", "SE", "tasks", "attempts", "trainings
 DIFFERENCE_HEADS = ("", "points", "95 %", "SE", "p", "p (Holm)", "could see", "tasks")
 Row = tuple[object, ...]
 SENTENCES = 3
-"""Differences that were not found get a sentence each, up to so many."""
+"""Up to so many differences get a sentence each."""
 
 
 def said(d: Difference, names: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -35,17 +35,28 @@ def said(d: Difference, names: Mapping[str, str] = MappingProxyType({})) -> str:
 
 
 def sentences(found: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
-    """The differences in words, those that were found first; many that were not are counted."""
-    yield from (said(d, names) for d in found.differences if d.found)
-    others = [d for d in found.differences if not d.found]
-    if len(others) <= SENTENCES:
-        yield from (said(d, names) for d in others)
+    """The differences in words, those that were found first; of many, what they say of the best arm."""
+    best = max((r for r in found.rates if r.k == 1), key=lambda r: r.rate, default=None)
+    against_one = len({d.a for d in found.differences}) == 1
+    if len(found.differences) <= SENTENCES or against_one or best is None:
+        yield from (said(d, names) for d in sorted(found.differences, key=lambda d: not d.found))
         return
-    seen = [100 * d.detectable for d in others if d.detectable is not None]
-    least = (
-        f" Differences below {min(seen):.1f} to {max(seen):.1f} points would often be missed." if seen else ""
-    )
-    yield f"No difference found between {len(others)} other pairs of {len(found.differences)}.{least}"
+    others: dict[bool, list[str]] = {True: [], False: []}
+    seen = []
+    for d in found.differences:
+        if best.arm in (d.a, d.b):
+            other = d.b if d.a == best.arm else d.a
+            others[d.found].append(names.get(other, other))
+            seen += [100 * d.detectable] if not d.found and d.detectable is not None else []
+    between = "" if best.low is None else f" (95 % interval {best.low:.3f} to {best.high:.3f})"
+    yield f"{names.get(best.arm, best.arm)} has the highest success rate: {best.rate:.3f}{between}."
+    if others[True]:
+        yield f"It succeeds more often than {', '.join(others[True])}."
+    if others[False]:
+        missed = f" A difference below {max(seen):.1f} points would often be missed." if seen else ""
+        yield f"No difference found between it and {', '.join(others[False])}.{missed}"
+    differ = sum(d.found for d in found.differences)
+    yield f"Of all {len(found.differences)} pairs, {differ} were found to differ."
 
 
 def shown(found: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> Iterator[Any]:

@@ -53,7 +53,7 @@ def names_of(policies: Sequence[str], given: Sequence[str]) -> list[str]:
                     f"--policy {text} is given {count} times, and would share the folder; give each once, or "
                     f"evaluate it in a call of its own"
                 )
-    own = [re.sub(r"[^\w.=-]+", "-", text).strip("-.") for text in differences(policies)]
+    own = [_plain(text) for text in differences(policies)]
     made = [name or other for name, other in zip(given, own, strict=True)]
     alike = Counter(map(str.casefold, made))
     fits = [0 < len(name) <= LONGEST and alike[name.casefold()] == 1 for name in made]
@@ -79,9 +79,14 @@ def folders_of(out: Path, names: Sequence[str], settings: Sequence[Evaluation]) 
         if same:
             return own if own in same else same[0]
         others = own in begun and begun[own].get("student") != asked.policy
-        return out / _marked(name, asked.policy) if others else own
+        return out / _marked(_plain(asked.policy), asked.policy) if others else own
 
     return [folder(name, asked) for name, asked in zip(names, settings, strict=True)]
+
+
+def _plain(text: str) -> str:
+    """The text without what disks or shells take for something else."""
+    return re.sub(r"[^\w.=-]+", "-", text).strip("-.")
 
 
 def _marked(name: str, policy: str) -> str:

@@ -117,10 +117,18 @@ def test_another_policys_folder_is_left_alone_and_other_settings_are_refused(
     begun(tmp_path, "a", "vllm:s/a,top_p=1")
     asked = [Evaluation(policy, "4", 2) for policy in ("vllm:r/a", "vllm:r/b")]
     a, b = folders_of(tmp_path, ["a", "b"], asked)
-    assert (a.name[:2], b.name) == ("a-", "b")
+    assert (a.name.rpartition("-")[0], b.name) == ("vllm-r-a", "b")
     begun(tmp_path, "drunk", "drunk", attempts=3)
     assert main(command(tmp_path, "drunk", "expert")) == 2
     assert "attempts=3" in capsys.readouterr().err
+
+
+def test_a_damaged_evaluation_beside_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It could be the one that is asked for, so it is not left aside."""
+    (begun(tmp_path, "x", "drunk") / "run.json").write_text("{")
+    assert main(command(tmp_path, "drunk", "expert")) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "x") in line
 
 
 class Falling(Corridors):

@@ -20,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import shutil
 import tomllib
@@ -40,6 +41,7 @@ from occupancy.record.errors import DataError, InputError, RecipeError, RunError
 from occupancy.record.reading import read_json, reading
 from occupancy.record.recipe import Recipe, hash_of
 from occupancy.record.rows import KEY
+from occupancy.record.show import say
 from occupancy.record.shows import Shown, Shows
 from occupancy.record.specs import Size, check_entries
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
@@ -50,6 +52,11 @@ _PART = {"part": Size, "schema_version": Size, "rows": Mapping[str, Any]}
 _BEGUN = ("lock", "recipe.toml", ".recipe.toml.draft", ".run.json.draft")
 """What a kill before run.json leaves behind."""
 _LIST = "part.json"
+_DRAFT, PLAYED_AGAIN = ".draft-", ".played-again-"
+"""Names of a part that is being written, and of nothing: a lost part, whose episodes are played again."""
+_TOLD: set[str] = set()
+"""What was said of lost parts: a line a run, and MOST_TOLD lines in all."""
+MOST_TOLD = 3
 _LISTED_SINCE = 3
 """Schema version from which every part has a list of its tables."""
 
@@ -124,6 +131,12 @@ class Run(Shows):
             raise DataError(f"{part} has {unlisted[0]}.parquet, which {_LIST} does not list: remove the file")
         return rows
 
+    def lost(self) -> list[str]:
+        """Names of parts that are not there, though later ones are, and that nobody has taken back."""
+        names = [part.name for part in self.folder.glob("parts/*") if not part.name.startswith(_DRAFT)]
+        numbers = {int(found[0]) for name in names if (found := re.search(r"\d{6}", name))}
+        return [f"{number:06d}" for number in sorted(set(range(max(numbers, default=0))) - numbers)]
+
     def _refuse_twice(self, ids: pa.ChunkedArray) -> None:
         """Refuse episodes that occur twice: their turns would count, and be trained on, twice."""
         for row in ids.value_counts().to_pylist() if len(ids) > len(ids.unique()) else ():
@@ -173,7 +186,7 @@ class Run(Shows):
             raise DataError(f"{parts} is a symbolic link: nothing is written through links; remove it")
         parts.mkdir(exist_ok=True)
         number = 1 + max((int(p.name) for p in parts.glob("[0-9]*")), default=-1)
-        draft = parts / f".draft-{number:06d}"
+        draft = parts / f"{_DRAFT}{number:06d}"
         if draft.is_symlink():
             draft.unlink()
         shutil.rmtree(draft, ignore_errors=True)
@@ -224,9 +237,14 @@ def create_run(folder: str | Path, recipe: Recipe, info: Mapping[str, Any]) -> R
             raise DataError(f"{folder} holds a run already: resume it, or name a new folder")
         if any(item.name not in _BEGUN for item in folder.iterdir()):
             raise DataError(f"{folder} is not empty and holds no run: name a new folder")
-        info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
-        write_whole(folder / "recipe.toml", recipe.to_toml())
-        write_whole(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
+        return describe(folder, recipe, info)
+
+
+def describe(folder: Path, recipe: Recipe, info: Mapping[str, Any]) -> Run:
+    """Write recipe.toml and run.json of a run that only the caller writes; returns the run."""
+    info = {"recipe_hash": recipe.hash, **info, "schema_version": SCHEMA_VERSION}
+    write_whole(folder / "recipe.toml", recipe.to_toml())
+    write_whole(folder / "run.json", json.dumps(info, indent=2, sort_keys=True) + "\n")
     return Run(folder, recipe, info)
 
 
@@ -265,7 +283,22 @@ def open_run(folder: str | Path) -> Run:
             f"{folder}/recipe.toml has hash {recipe.hash}, but run.json was written for "
             f"{info.get('recipe_hash')}: restore the recipe, or collect into a new folder"
         )
-    return Run(folder, recipe, info | {"recipe_hash": recipe.hash})
+    run = Run(folder, recipe, info | {"recipe_hash": recipe.hash})
+    _tell_lost(run)
+    return run
+
+
+def _tell_lost(run: Run) -> None:
+    """Say once a run, on standard error, that parts of it are not there."""
+    name = str(run.folder.absolute())
+    if len(_TOLD) >= MOST_TOLD or name in _TOLD or not (lost := run.lost()):
+        return
+    _TOLD.add(name)
+    more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+    say(
+        f"warning: {run.folder} has lost {'parts' if more else 'part'} {lost[0]}{more}: what was recorded "
+        f"there is not counted; restore it, or play its episodes again with the command that made the run"
+    )
 
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

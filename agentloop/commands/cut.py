@@ -24,7 +24,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--r",
         type=option(Share),
-        metavar="SHARE",
+        metavar="X",
         help="fraction of the budget for the recipe (default: 1; pure-bc: 0)",
     )
     add(
@@ -43,6 +43,7 @@ def _cut(given: argparse.Namespace) -> int:
     from agentloop.commands.arguments import read_recipe
     from agentloop.cuts.cut import Cell, cut
     from occupancy.record.drafts import new_folder, whole_folder
+    from occupancy.record.errors import InputError
     from occupancy.runs import open_run
 
     run = open_run(given.run)
@@ -54,10 +55,15 @@ def _cut(given: argparse.Namespace) -> int:
     out = new_folder(given.out, or_empty=True)
     with whole_folder(out) as draft:
         made = cut(run, Cell(recipe, r=r, budget=given.budget, seed=given.seed), draft)
+        spent = made.info["cut"]["demo_tokens"] + made.info["cut"]["continuation_tokens"]
+        if given.budget is not None and not spent:
+            raise InputError(
+                f"--budget {given.budget:g} does not hold the first episode that {recipe.name} would buy: "
+                f"give more"
+            )
         counts = {name: made.read(name).num_rows for name in ("episodes", "proposals", "traces")}
     report = {"folder": str(out), "recipe": recipe.name, "recipe_hash": recipe.hash}
     report |= dict(made.info["cut"]) | counts
-    spent = report["demo_tokens"] + report["continuation_tokens"]
     show(
         given,
         report,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from occupancy.record.errors import InputError
+
+_DRAFT = ".draft-"
+KILLED_S = 24 * 3600.0
+"""Age from which on a draft is what a kill left: nothing takes so long to make."""
 
 
 def cache_folder(benchmark: str) -> Path:
@@ -26,7 +32,10 @@ def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """`folder`, filled if it is not there; complete or absent, whoever makes it at the same time."""
     if not folder.exists():
         _make(folder.parent)
-        with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder.parent) as place:
+        for left in folder.parent.glob(f"{_DRAFT}*"):
+            if time.time() - left.stat().st_mtime > KILLED_S:
+                shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=folder.parent) as place:
             made = Path(place) / "made"
             made.mkdir()
             fill(made)

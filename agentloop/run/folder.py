@@ -19,7 +19,7 @@ from agentloop.types import Status
 from occupancy.record.errors import DataError, RunError, own_version
 from occupancy.record.recipe import Recipe
 from occupancy.record.rows import Row, Rows
-from occupancy.runs import Run, create_run, open_run
+from occupancy.runs import PLAYED_AGAIN, Run, create_run, describe, only_writer, open_run
 
 WITHDRAWN = ".withdrawn-"
 SKIPPED = ("invalid_switch", "prefix_filtered", "context_filtered", "empty")
@@ -39,6 +39,8 @@ def open_or_create(
         versions |= {"fewsteps": own_version(), "python": platform.python_version()}
         return create_run(folder, recipe, {**info, "made_with": {**versions, **made_with}})
     run = open_run(folder)
+    if "wall_s" in info and run.info.get("wall_s") != info["wall_s"]:
+        run = _with_other_limit(run, info["wall_s"])
     # Older runs lack these entries: they ended on no parse status, and their tasks are taken as the same.
     older: dict[str, Any] = {"task_hash": info.get("task_hash"), "end_on": []}
     begun = {**older, **run.recipe.to_dict(), **run.info}
@@ -50,6 +52,16 @@ def open_or_create(
                 f"repeat its settings to resume it, or name a new folder"
             )
     return run
+
+
+def _with_other_limit(run: Run, wall_s: float | None) -> Run:
+    """The run with another limit of an episode, where none began within its own; else as it is."""
+    failure = _failure(run)
+    if failure is None or not failure.late:
+        return run
+    with only_writer(run.folder):
+        withdraw_unopened(run)
+        return describe(run.folder, run.recipe, {**run.info, "wall_s": wall_s})
 
 
 def units_left(units: Sequence[Unit], run: Run) -> list[Unit]:
@@ -68,13 +80,16 @@ def withdraw_unopened(run: Run) -> bool:
     """Take back the parts that say only what did not open; whether there are or have been any.
 
     Where a model failed in every first call, these are all parts. Nothing is deleted: such a part is renamed
-    to `.withdrawn-…` and no longer read, and what was bought for it is answered from the ledger.
+    to `.withdrawn-…` and no longer read, and what was bought for it is answered from the ledger. Lost
+    parts are marked: their episodes are played again, so that nothing is missing any more.
     """
     parts = run.folder / "parts"
     failure = _failure(run)
     for part in sorted(parts.glob("[0-9]*")):
         if (failure is not None and not failure.begun) or _nothing_opened(part):
             part.rename(parts / f"{WITHDRAWN}{part.name}-{len(list(parts.glob(WITHDRAWN + '*')))}")
+    for lost in run.lost():
+        (parts / f"{PLAYED_AGAIN}{lost}").touch()
     return any(parts.glob(WITHDRAWN + "*"))
 
 
@@ -93,6 +108,11 @@ def refuse_failures_alone(run: Run) -> None:
     """RunError where the environment, the teacher or the student failed in all of its episodes, or where no
     continuation could be replayed to its switch."""
     failure = _failure(run)
+    if failure is not None and failure.late:
+        raise RunError(
+            f"nothing was begun in {run.folder}: the {failure.what} had no turn within --wall in any of "
+            f"{failure.episodes} episodes ({failure.error}); run the same command with a larger --wall"
+        )
     if failure is not None:
         # What never began is tried again by the same command; what was played is not played twice.
         then = "collect into a new folder" if failure.begun else "run the same command again"
@@ -110,6 +130,8 @@ class _Failure(NamedTuple):
     error: str
     begun: bool
     """One of them has a turn of its own."""
+    late: bool
+    """The limit of an episode was over before its first turn."""
 
 
 def _failure(run: Run) -> _Failure | None:
@@ -123,12 +145,17 @@ def _failure(run: Run) -> _Failure | None:
         ("teacher", taught, (Status.TEACHER_FAILED,)),
         ("student", played, (Status.STUDENT_FAILED,)),
         ("replay", replayed, (Status.REPLAY_DESYNC,)),
+        ("teacher", taught, (Status.WALL_TIME,)),
+        ("student", played, (Status.WALL_TIME,)),
     ):
         if ended and all(row["status"] in failures for row in ended):
             begun = any(row["length"] >= (row["switch_turn"] or 1) for row in ended)
-            return _Failure(what, len(ended), ended[0]["error"], begun or what == "replay")
+            late = Status.WALL_TIME in failures
+            if late and begun:  # slow episodes are data
+                continue
+            return _Failure(what, len(ended), ended[0]["error"], begun or what == "replay", late)
     outcomes = [] if taught else run.column("proposals", "outcome")
     failed = outcomes.count(Status.TEACHER_FAILED)
     if failed and not set(outcomes) - {Status.TEACHER_FAILED, *SKIPPED}:
-        return _Failure("teacher", failed, "it named no switch turn; `fewsteps ledger` has why", False)
+        return _Failure("teacher", failed, "it named no switch turn; `fewsteps ledger` has why", False, False)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from statistics import fmean
 from typing import Any
@@ -13,7 +13,7 @@ from agentloop.ledger.store import Ledger
 from occupancy.runs import Run
 
 MANY_CUT = 0.2
-"""Fraction of episodes that end in a cut turn from which on it is said."""
+"""Fraction of episodes that a limit ends from which on it is said."""
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -38,6 +38,7 @@ def summarise(run: Run) -> dict[str, Any]:
     kinds = sorted({episode["kind"] for episode in episodes})
     kept = {kind: _kind(kind, episodes, run.recipe.success_at) for kind in kinds}
     warnings += cut_turns("rollouts", kept["rollout"]["status"]) if "rollout" in kept else []
+    warnings += _late([episode["status"] for episode in episodes])
     return {
         "folder": str(run.folder),
         "recipe": run.recipe.name,
@@ -63,6 +64,17 @@ def cut_turns(what: str, status: Mapping[str, int]) -> list[str]:
     return [
         f"{cut:,} of {of:,} {what} ended in a turn that was cut at its token limit, and failed by that: "
         f"unless this is meant, give the policy a larger max_tokens"
+    ]
+
+
+def _late(statuses: Sequence[str]) -> list[str]:
+    """A warning where many episodes were ended by --wall: they have no reward."""
+    late = statuses.count("wall_time")
+    if late <= MANY_CUT * len(statuses):
+        return []
+    return [
+        f"{late:,} of {len(statuses):,} episodes were not over within --wall, and have no reward: unless "
+        f"this is meant, collect into a new folder with a larger --wall"
     ]
 
 

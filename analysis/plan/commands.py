@@ -119,7 +119,8 @@ GUESSES = {
     "continuation_turns": "teacher turns of a continuation",
     "student_pass": "the student's pass@1",
     "teacher_pass": "the teacher's pass@1",
-    "icc": "share of the variance of the student's outcome that is the task's own",
+    "icc": "intraclass correlation of the student's outcome by task: the fraction of its variance that is "
+    "between tasks",
     "prompt_tokens": "prompt tokens of a teacher turn, on the money axis",
     "T_max": "most turns of an episode",
 }

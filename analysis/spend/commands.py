@@ -25,7 +25,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     """Define `spend`; it sets `handler`, (arguments) -> exit code."""
     spend = subparsers.add_parser(
         "spend",
-        help="buy in rounds: a share that keeps every recipe open, trainings, then the best",
+        help="buy in rounds: first what any recipe can use, then trainings, then the best",
         description="Carry a plan out in rounds. Each round's decision, evidence and price is in "
         "OUT/spend.json before the next begins. The same command goes on where it was stopped.",
     )

@@ -1,4 +1,4 @@
-"""Buying in rounds: a share that keeps every arm open, trainings on all that is paid for, then the winner.
+"""Buying in rounds: first what any arm can use, then trainings on all that is paid for, then the winner.
 
     1 plan from the pilot, with small trainings on cuts of it
     2 buy a share of the budget as demonstrations and whole continuations, in the pilot's proportion

@@ -118,10 +118,12 @@ class Study:
         assert self._places is not None
         async with self._places:
             began = monotonic()
-            if began - self.began + likely_s(self.folder, self.config, stage) > 60 * self.minutes:
+            needed, given = likely_s(self.folder, self.config, stage), 60 * self.minutes
+            if began - self.began + needed > given:
+                more = " with more --minutes" if needed > given else ""
                 raise BudgetStopped(
-                    f"the {self.minutes:g} minutes do not suffice for {stage} {name}: the same command "
-                    f"goes on"
+                    f"the {self.minutes:g} minutes do not suffice for {stage} {name}, which takes about "
+                    f"{needed:.3g} s: the same command{more} goes on"
                 )
             job.out.parent.mkdir(parents=True, exist_ok=True)
             found = await workshop.do(job)

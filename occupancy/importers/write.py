@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,11 +12,11 @@ from occupancy.importers.episodes import ImportedEpisode
 from occupancy.importers.parents import Parents
 from occupancy.importers.rows import WORDS, Numbers, rows_of
 from occupancy.importers.seen import Seen
-from occupancy.record.drafts import alone_in, whole_folder
+from occupancy.record.drafts import whole_folder
 from occupancy.record.errors import InputError
 from occupancy.record.recipe import Recipe, preset
 from occupancy.record.rows import Rows
-from occupancy.runs import Run, create_run
+from occupancy.runs import Run, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,24 +68,18 @@ def write_run(
     `info` is for run.json; T_max is in turns, those of the longest episode where it is None.
     """
     counted, numbers, parents = Imported(), Numbers(), Parents()
-    stage = folder.with_name(f".{folder.name}.parts")
-    with alone_in(stage, folder):
-        try:
-            staged = Run(stage, preset("pure-bc"), {})
-            for part in _parts(episodes, T_max):
-                rows = rows_of(part, environment=environment, numbers=numbers, parents=parents)
-                counted.add(rows)
-                staged.commit(rows)
-            if not counted.episodes:
-                raise InputError("no conversation in the files: expected one at least")
-            name = "pure-bc" if set(counted.kinds) == {"demo"} else "op-short"
-            recipe = preset(name, T_max=max(counted.longest, 1) if T_max is None else T_max)
-            _finish(stage, recipe)
-            with whole_folder(folder) as draft:
-                create_run(draft, recipe, info)
-                os.rename(stage / "parts", draft / "parts")
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
+    with whole_folder(folder) as draft:
+        staged = Run(draft, preset("pure-bc"), {})
+        for part in _parts(episodes, T_max):
+            rows = rows_of(part, environment=environment, numbers=numbers, parents=parents)
+            counted.add(rows)
+            staged.commit(rows)
+        if not counted.episodes:
+            raise InputError("no conversation in the files: expected one at least")
+        name = "pure-bc" if set(counted.kinds) == {"demo"} else "op-short"
+        recipe = preset(name, T_max=max(counted.longest, 1) if T_max is None else T_max)
+        _finish(draft, recipe)
+        describe(draft, recipe, info)
     return Run(folder, recipe, info), counted
 
 
@@ -110,17 +102,17 @@ def _parts(episodes: Iterable[ImportedEpisode], T_max: int | None) -> Iterable[l
         yield part
 
 
-def _finish(stage: Path, recipe: Recipe) -> None:
+def _finish(draft: Path, recipe: Recipe) -> None:
     """Write what is known once all is read: the recipe's hash into traces, and K of continuations (T_max)."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    for file in sorted(stage.glob("parts/*/traces.parquet")):
+    for file in sorted(draft.glob("parts/*/traces.parquet")):
         rows = pq.read_table(file)
         named = pa.array([recipe.hash] * len(rows), rows.schema.field("recipe_hash").type)
         _replace(file, rows, "recipe_hash", named)
-    for file in sorted(stage.glob("parts/*/episodes.parquet")):
+    for file in sorted(draft.glob("parts/*/episodes.parquet")):
         rows = pq.read_table(file)
         open_end = pc.and_(pc.equal(rows["kind"], "continuation"), pc.equal(rows["K"], 0))
         if pc.any(open_end).as_py():

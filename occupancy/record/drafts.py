@@ -51,7 +51,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     InputError where another process is filling the same draft.
     """
     draft = folder.with_name(f".{folder.name}.draft")
-    with alone_in(draft, folder):
+    with _alone_in(draft, folder):
         try:
             yield draft
             sync(draft)
@@ -64,7 +64,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone_in(draft: Path, folder: Path) -> Iterator[None]:
+def _alone_in(draft: Path, folder: Path) -> Iterator[None]:
     """Make `draft`, on the way to `folder`, an empty folder that this process fills alone.
 
     What a kill left in it is removed. InputError where another process is filling it.

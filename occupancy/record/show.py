@@ -130,12 +130,15 @@ def _nearest(message: str) -> str:
 
 
 def _make_streams_usable() -> None:
-    """Make a closed stream /dev/null, and letters that the encoding of stdout lacks escapes."""
+    """Make a closed stream /dev/null, letters that stdout's encoding lacks escapes, and logs free of bars."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # else a run's file could get its number, and what C code prints
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    # A log is no place for the bars of transformers, TRL and others, all of which use tqdm.
+    if sys.stderr.closed or not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def command_line(top: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:

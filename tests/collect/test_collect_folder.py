@@ -24,7 +24,7 @@ from occupancy.record.errors import DataError, RecipeError, RunError
 from occupancy.record.recipe import preset
 from occupancy.record.rows import evaluation_row
 from occupancy.record.tables import SCHEMA_VERSION, TABLES, schema
-from occupancy.runs import Run, create_run, only_writer, open_run
+from occupancy.runs import MOST_TOLD, Run, create_run, only_writer, open_run
 from occupancy.streaming.run_turns import open_run_turns
 
 RECIPE = preset("op-short", K=3, n=1, T_max=12)
@@ -268,3 +268,31 @@ def test_a_commit_does_not_read_or_sync_the_parts_before_it(
         run.commit({"evaluations": [evaluation_row("t", "q", attempt=attempt, score=1.0, status="finished")]})
         counts.append(len(synced))
     assert counts == [4] * 4, "the table, the list of tables, the part, and its name among the parts"
+
+
+def test_a_lost_part_is_told_once_and_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("agentloop.run.units.COMMIT_MOST", 1)
+    monkeypatch.setattr("occupancy.runs._TOLD", told := set[str]())
+    whole = run_of(tmp_path / "run", RECIPE)
+    before = rows(whole, "episodes")
+    copies = [tmp_path / f"copy-{i}" for i in range(5)]
+    for copy in copies:
+        shutil.copytree(whole.folder, copy)
+        for lost in ("000001", "000003")[: 1 + (copy == copies[0])]:
+            shutil.rmtree(copy / "parts" / lost)
+    assert not capsys.readouterr().err
+    for copy in (*copies, *copies):
+        open_run(copy)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert f"{copies[0]} has lost parts 000001 and 1 more: what was recorded there is not counted" in first
+    assert f"{copies[1]} has lost part 000001: " in others[0]
+    assert len(others) == MOST_TOLD - 1, "at most three lines in all"
+    assert len(rows(open_run(copies[0]), "episodes")) < len(before)
+    assert rows(run_of(copies[0], RECIPE), "episodes") == before
+    told.clear()
+    open_run(copies[0])
+    assert not capsys.readouterr().err, "nothing is missing any more"
+    (copies[1] / "parts" / "000001").mkdir()  # as restored
+    assert open_run(copies[1]).lost() == []

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from hostile_text import hostile_turns
-from toy_runs import attempts, rows, run_of
+from toy_runs import attempts, rows, run_of, same
 from toy_world import Corridor, Corridors, drunk, expert
 from waiting import HANG_S
 
 from agentloop.ledger.metered import LocalBilling
 from agentloop.ledger.store import CallKey, Charge, Ledger
 from agentloop.run import episode
+from agentloop.run.summary import summarise
 from agentloop.types import (
     Answer,
     Ask,
@@ -83,10 +84,42 @@ def test_a_teacher_over_its_wall_time_keeps_its_reservation(
         await wall_time_passes()
         raise AssertionError("never reached")
 
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), teacher=slow, wall_s=HANG_S, tasks="3")
+    with pytest.raises(RunError, match=r"nothing was begun .* the teacher had no turn within --wall"):
+        run_of(tmp_path / "run", replace(RECIPE, n=1), teacher=slow, wall_s=HANG_S, tasks="3")
+    run = open_run(tmp_path / "run")
     assert {a["state"] for a in attempts(run)} == {"lost"}
     assert {a["billed"] for a in attempts(run)} == {"perhaps"}
     assert set(statuses(run, "continuation")) == {"wall_time"}
+
+
+@pytest.mark.parametrize("late", ["student", "teacher"])
+def test_a_limit_within_which_nothing_begins_may_be_raised_by_the_same_command(
+    tmp_path: Path, wall_time_passes: Callable[[], Awaitable[None]], late: str
+) -> None:
+    async def slow(ask: Ask) -> Answer:
+        await wall_time_passes()
+        raise AssertionError("never reached")
+
+    recipe, folder = replace(RECIPE, n=1), tmp_path / "run"
+    for _ in range(2):
+        with pytest.raises(RunError, match=rf"the {late} had no turn .*same command with a larger --wall"):
+            run_of(folder, recipe, **{late: slow}, wall_s=HANG_S)
+    same(run_of(folder, recipe, wall_s=2 * HANG_S), run_of(tmp_path / "other", recipe), calls=False)
+    with pytest.raises(DataError, match=r"was started with wall_s=1200\.0, now wall_s=600\.0"):
+        run_of(folder, recipe, wall_s=HANG_S)  # once something was played
+
+
+def test_many_episodes_that_a_limit_ends_are_a_warning(
+    tmp_path: Path, wall_time_passes: Callable[[], Awaitable[None]]
+) -> None:
+    async def slow(ask: Ask) -> Answer:
+        if ask.t > 1:
+            await wall_time_passes()
+        return await drunk(ask)
+
+    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=HANG_S)
+    (warning,) = summarise(run)["warnings"]
+    assert "8 of 8 episodes were not over within --wall" in warning
 
 
 def test_four_ends_are_told_apart(tmp_path: Path) -> None:

@@ -155,6 +155,10 @@ def test_the_command(pilot: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "of continuations, rejected ones included" in " ".join(capsys.readouterr().out.split())
     assert main(given) == 2
     assert "exists: name a new folder" in capsys.readouterr().err
+    few = [*given[:-4], "--budget", "1", "--out", str(tmp_path / "few")]
+    assert main(few) == 2
+    assert "--budget 1 does not hold the first episode" in capsys.readouterr().err
+    assert not (tmp_path / "few").exists()
 
 
 def test_a_run_without_a_ledger_is_priced_by_its_turns(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_bm25 import best, bm25
 
-from agentloop.environments.cache import cache_folder
+from agentloop.environments.cache import KILLED_S, cache_folder, made_once
 from agentloop.environments.hotpotqa.retrieval.index import (
     Bm25,
     build_bm25,
@@ -228,3 +230,12 @@ def test_a_cache_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nothing")
     with pytest.raises(InputError, match=r"/proc/nothing/fewsteps/hotpotqa cannot be made .*XDG_CACHE_HOME"):
         cache_folder("hotpotqa")
+
+
+def test_drafts_that_kills_left_in_a_cache_are_removed_when_they_are_old(tmp_path: Path) -> None:
+    old, young = tmp_path / ".draft-old", tmp_path / ".draft-young"
+    for left in (old, young):
+        (left / "made").mkdir(parents=True)
+    os.utime(old, (0, time.time() - 2 * KILLED_S))
+    made_once(tmp_path / "index", lambda folder: None)
+    assert sorted(tmp_path.iterdir()) == [young, tmp_path / "index"]

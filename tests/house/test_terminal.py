@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +53,34 @@ def test_progress_is_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         advance(2, 3, note="loss .5")
     assert "loss .5" in stream.getvalue()
     assert "2/3" in stream.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_bars_of_other_libraries_are_no_part_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)  # commands of this process may have set it
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from occupancy.record.show import Parser, command_line\n"
+        "def load(given):\n"
+        "    from tqdm.auto import tqdm\n"
+        "    for _ in tqdm([1, 2]): pass\n"
+        "parser = Parser()\n"
+        "parser.set_defaults(handler=load)\n"
+        "sys.exit(command_line(parser, []))\n"
+    )
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    env = os.environ | {"TQDM_NCOLS": "80"}
+    done = subprocess.run([sys.executable, "-W", "ignore", script], stderr=theirs, env=env, check=False)
+    os.write(theirs, b"end")  # or there might be nothing to read
+    said = os.read(ours, 10_000)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 0, said
+    assert (said != b"end") == terminal
 
 
 def test_progress_without_a_terminal_is_lines_which_also_come_while_nothing_ends(

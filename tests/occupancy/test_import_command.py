@@ -294,3 +294,12 @@ def test_settings_that_no_record_needs_are_refused(tmp_path, capsys):
     code, _, error = told(capsys, *asked, "--token-ids")
     assert (code, "--token-ids: chat has none" in error) == (2, True)
     assert not run.exists()
+
+
+def test_a_kill_at_the_very_end_leaves_nothing_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, "a.jsonl", {"task_id": "key", "messages": MESSAGES})
+    monkeypatch.setattr("shutil.rmtree", lambda *left, **how: None)  # what a killed process would not do
+    assert main(["import", str(file), "--out", str(tmp_path / "run")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "run"]

@@ -182,6 +182,8 @@ def test_where_time_runs_out_cells_are_cut_from_the_end(
 
     monkeypatch.setattr(Dying, "do", slow)
     monkeypatch.setattr("analysis.study.work.monotonic", lambda: now[0])
+    assert study(config, folder, "--minutes", "1e-9") == 3
+    assert "the same command with more --minutes goes on" in capsys.readouterr().err
     assert study(config, folder, "--minutes", "0.5") == 3
     assert "no verdict yet" in capsys.readouterr().err
     assert study(config, folder, "--minutes", "2") == 3

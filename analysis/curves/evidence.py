@@ -171,11 +171,11 @@ def distinguishable(trainings: Sequence[Training], *, permutations: int = 999, s
     """
     names = [t.arm.form for t in trainings]
     levels = sorted(set(names))
-    if len(levels) < 2 or len(names) == len(levels):
+    if len(levels) < 2:
         return 1.0
     y = np.array([measured(t)[0] for t in trainings])
     u = np.log([t.tokens + t.sunk_tokens for t in trainings])
-    A = np.column_stack([np.ones(len(y)), u])[:, : 1 + int(np.ptp(u) > 1e-9)]
+    A = np.column_stack([np.ones(len(y)), u])
     residual = y - A @ np.linalg.lstsq(A, y, rcond=None)[0]
     group = np.array([levels.index(x) for x in names])
     size = np.bincount(group)

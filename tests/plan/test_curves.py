@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from analysis.curves.acquisition import worth
 from analysis.curves.arms import DIMENSION, KNOTS, Arm, features
 from analysis.curves.curves import SURE, Posterior, conditioned, posterior
 from analysis.curves.draws import band, drawn, not_worse, p_best, regret
@@ -187,13 +186,6 @@ def test_what_draws_say_of_arms_by_hand() -> None:
     assert regret(draws) == pytest.approx([0.01, 0.01, 0.36])
 
 
-def test_evaluation_noise_is_clustered_by_task() -> None:
-    spread = Training(CANDIDATES[0], 1, 0, 0, (2.0,) * 50, (4,) * 50)
-    lumped = replace(spread, successes=(4.0, 0.0) * 25)
-    assert measured(spread)[0] == measured(lumped)[0]
-    assert measured(lumped)[1] > 3 * measured(spread)[1]
-
-
 @given(trainings())
 def test_failures_are_measured_as_successes_are(found: Training) -> None:
     lost = tuple(n - k for k, n in zip(found.successes, found.attempts, strict=True))
@@ -244,12 +236,6 @@ def test_a_prior_of_an_earlier_day_loads_and_a_damaged_one_is_refused(tmp_path: 
             shipped(file)
 
 
-def test_worth_is_positive_and_falls_with_noise() -> None:
-    post, options = posterior([], FACTS, PRIOR), [(Arm("op-success", INF, 1.0), 0.5)]
-    long, short = (worth(post, CANDIDATES, 5, options, episodes=n)[0] for n in (400, 40))
-    assert long >= short >= 0
-
-
 def test_no_information_is_not_called_information() -> None:
     rng = np.random.default_rng(0)
     p = []
@@ -267,17 +253,6 @@ def test_no_information_is_not_called_information() -> None:
         replace(t, successes=tuple(np.minimum(4, np.array(t.successes) + 1))) if t.arm.r else t for t in found
     ]
     assert distinguishable(apart, permutations=99) <= 0.05
-
-
-def test_trainings_of_one_form_are_one_observation() -> None:
-    one = Training(CANDIDATES[2], 0, 0.5, 0, (2.0,) * 50, (4,) * 50)
-    rows, y, noise = observations([one, replace(one, seed=1)], PRIOR)
-    alone = observations([one], PRIOR)
-    assert rows.shape == (1, DIMENSION)
-    assert np.isclose(y[0], alone[1][0])
-    assert np.isclose(
-        noise[0, 0] - PRIOR.training_variance(0.5), (alone[2][0, 0] - PRIOR.training_variance(0.5)) / 2
-    )
 
 
 def test_the_curve_may_bend_between_knots_only() -> None:

@@ -32,7 +32,7 @@ class Guesses:
     """pass@1 of the student."""
     teacher_pass: Share = 0.9
     icc: Share = 0.3
-    """Share of the variance of the student's outcome that is the task's own."""
+    """Intraclass correlation of the student's outcome by task: the fraction of its variance between tasks."""
     prompt_tokens: NotNegative = 2000.0
     """Prompt of a teacher turn; for money only, and none of it cached."""
     T_max: Count | None = None

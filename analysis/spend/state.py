@@ -50,8 +50,9 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> State:
             not agree with what was bought.
     """
     file = folder / FILE
-    if file.exists():
-        state = recorded(folder)
+    others = sorted(item.name for item in folder.iterdir() if item.name not in (*_BEGUN, FILE))
+    state = recorded(folder) if file.exists() else {}
+    if state and (state["steps"] or others):  # else nothing was bought yet
         for name, value in asked.items():
             if state.get(name) != value:
                 raise DataError(
@@ -59,8 +60,8 @@ def begin(folder: Path, asked: Mapping[str, Any]) -> State:
                     f"go on with the same settings, or name a new folder"
                 )
         return state
-    if left := sorted(item.name for item in folder.iterdir() if item.name not in _BEGUN):
-        raise DataError(f"{folder} holds {left[0]!r} and no {FILE}: restore it, or name a new folder")
+    if others:
+        raise DataError(f"{folder} holds {others[0]!r} and no {FILE}: restore it, or name a new folder")
     state = {**asked, "spent": 0.0, "steps": {}}
     _write(folder, state)
     return state

@@ -160,7 +160,8 @@ async def _registration(study: Study) -> None:
 
 async def _collection(study: Study) -> None:
     config, given, final = study.config, study.config.collection, study.folder / "collection"
-    if final.exists():
+    if final.exists():  # it is the last one
+        shutil.rmtree(study.folder / "pieces", ignore_errors=True)
         return
     student, recipe = await study.pi_1(), _recipe(config, n=given.n)
     job = Collect(recipe, student, config.teacher, given.tasks, None, config.seed, final)

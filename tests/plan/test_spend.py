@@ -231,6 +231,14 @@ def test_rounds_choose_among_what_the_plans_pool_can_supply(
         spend(rounds_of(run, tmp_path / "none", Market(), **few))
 
 
+def test_a_budget_that_buys_nothing_may_be_raised_by_the_same_command(run: Run, tmp_path: Path) -> None:
+    pilot, out = sum(teacher_tokens(run.folder)), tmp_path / "out"
+    with pytest.raises(InputError, match="buys nothing of any recipe"):
+        spend(rounds_of(run, out, Market(), budget=pilot + 1.0))
+    with pytest.raises(RunError, match="provider is down"):
+        spend(rounds_of(run, out, Market(fails=("first-demos",)), budget=200.0 * pilot))
+
+
 def test_a_buyer_that_passes_its_budget_is_stopped(run: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="must not exceed its budget"):
         spend(rounds_of(run, tmp_path / "out", Market(over=1.5)))

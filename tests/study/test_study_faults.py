@@ -151,6 +151,13 @@ def test_damaged_lines_of_the_log_are_left_out(laboratory: Path, study: Path) ->
     assert main(["study", str(laboratory), "--out", str(study)]) == 0
 
 
+def test_pieces_of_collections_that_are_whole_do_not_stay(laboratory: Path, study: Path) -> None:
+    shutil.copytree(study / "collection", study / "pieces" / "collection-0")  # as a kill leaves it
+    shutil.rmtree(study / "cells" / "pi_1")
+    assert main(["study", str(laboratory), "--out", str(study), "--stop-after", "sweep"]) == 0
+    assert not (study / "pieces").exists()
+
+
 def test_options_and_places_are_checked_first(
     laboratory: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,7 +62,7 @@ class ProductBuyer:
             student = self.product.train(demonstrations, out.with_name("pi_1"), seed=0, log=log)
         teacher = self.plan.teacher
         settings = Settings(
-            Recipe.from_dict(recipe.to_dict() | {"n": max(n, 1)}),
+            Recipe.from_dict(recipe.to_dict() | {"n": n}),
             student=identity(student),
             teacher=identity(teacher),
             tasks=f"@{_list_of(out)}",

@@ -259,25 +259,32 @@ def _expected_se(config: StudyConfig, trainings: Sequence[Training]) -> tuple[fl
     """Standard error of the primary comparison: S seeds an arm, A attempts at each of G games.
 
     Two trainings of one form differ by v + 2 s^2: v by games and attempts, which falls with G A, and s^2 by
-    the seed of data and training; both fall with S.
+    the seed of data and training; both fall with S. What trainings of other forms differ by at each game
+    beyond v is theirs at any seed, and falls with G alone.
     """
     S, A = config.sweep.decisive_seeds, config.evaluation.attempts
+    alike, other = list[list[float]](), list[list[float]]()
+    for a, b in combinations(trainings, 2):
+        x, y = (dict(zip(t.tasks, np.divide(t.successes, t.attempts), strict=True)) for t in (a, b))
+        d = [x[game] - y[game] for game in x if game in y]
+        same = (a.arm.form, round(a.tokens)) == (b.arm.form, round(b.tokens))
+        if len(d) > 1:
+            (alike if same else other).append(d)
 
-    def form(training: Training) -> tuple[object, ...]:
-        return training.arm.form, round(training.tokens), len(training.attempts)
+    def at_games(pairs: list[list[float]]) -> float:
+        return float(np.mean([np.var(d, ddof=1) / len(d) for d in pairs])) if pairs else 0.0
 
-    pairs = [pair for pair in combinations(trainings, 2) if form(pair[0]) == form(pair[1])]
-    rates = [[np.array(t.successes) / np.array(t.attempts) for t in pair] for pair in pairs]
-    v = float(np.mean([np.var(a - b, ddof=1) / len(a) for a, b in rates])) if rates else 0.0
+    v = at_games(alike)
     if not v:
         games = config.evaluation.games or GUESSED_GAMES
         guess = GUESSED_SE * (GUESSED_GAMES / games / A / S) ** 0.5
         return guess, "a guess: no two small trainings of one form differ"
-    between = float(np.mean([(a.mean() - b.mean()) ** 2 for a, b in rates]))
-    tried = float(np.mean([sum(t.attempts) for pair in pairs for t in pair]))
-    games = config.evaluation.games or len(rates[0][0])
+    between = float(np.mean([np.mean(d) ** 2 for d in alike]))
+    tried, played = (float(np.mean([f(t.attempts) for t in trainings])) for f in (sum, len))
+    games = config.evaluation.games or round(played)
     variance = (v * tried / (games * A) + max(between - v, 0.0)) / S
-    return variance**0.5, f"{len(pairs)} pairs of small trainings of one form"
+    variance += max(at_games(other) - v, 0.0) * played / games
+    return variance**0.5, f"{len(alike)} pairs of small trainings of one form"
 
 
 def _versions() -> dict[str, str]:

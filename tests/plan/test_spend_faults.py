@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from analysis.plan.trainer import Effort
 from analysis.spend.buyer import ProductBuyer
 from analysis.spend.rounds import Rounds, spend
 from occupancy.record.errors import DataError, RunError
+from occupancy.record.recipe import preset
 from occupancy.runs import Run, create_run, only_writer, open_run
 
 
@@ -308,18 +310,73 @@ def test_a_pilot_whose_models_are_behind_servers_can_be_spent_on(
     assert "--trainer alone" in capsys.readouterr().err, "the plan is one of this pilot"
 
 
-def test_the_tasks_of_a_purchase_are_those_that_were_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pilot in streets and its plan."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(killed_spend.__file__).parent)
+        killed_spend.prepare(folder)
+    return folder
+
+
+def buyer_of(prepared: Path, folder: Path) -> tuple[ProductBuyer, Path]:
+    plan = read_plan(prepared / "PLAN.toml")
+    school: Any = killed_spend.School(folder, ends=True)
+    (folder / "out").mkdir()
+    return ProductBuyer(plan, read_pilot(plan.pilot), school), folder / "out" / "first-demos"
+
+
+@pytest.mark.parametrize("name", ["pure-bc", "op-short", "op-success"])
+def test_a_purchase_has_proposals_for_three_times_its_budget(
+    name: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(killed_spend.__file__).parent)
-    killed_spend.prepare(tmp_path)
-    plan = read_plan(tmp_path / "PLAN.toml")
-    school: Any = killed_spend.School(tmp_path, ends=True)
-    buyer, out = ProductBuyer(plan, read_pilot(plan.pilot), school), tmp_path / "out" / "first-demos"
-    out.parent.mkdir()
+    buyer, out = buyer_of(prepared, tmp_path)
+    asked: list[Any] = []
+
+    def train(self: Any, folders: list[Path], student: Path, *, seed: int, log: Path) -> str:
+        return f"{student.name} of {folders[0].name}, {log.name}"
+
+    monkeypatch.setattr(killed_spend.School, "train", train)
+
+    async def collected(self: ProductBuyer, *given: Any) -> None:
+        asked.append(given)
+
+    monkeypatch.setattr(ProductBuyer, "_collect", collected)
+    recipe = preset(name, T_max=buyer.pilot.recipe.T_max, **({"K": 1} if name == "op-short" else {}))
+    buyer(recipe, 50_000.5, 7, out, [])
+    buyer(recipe, 1.0, 7, out, [prepared / "pilot"])
+    (folder, settings, limits, student), (_, fewest, _, trained) = asked
+    tasks = out.with_suffix(".tasks").read_text().split()
+    rows = open_run(buyer.plan.pilot).read("turns").to_pandas().query("author == 'teacher'")
+    each = rows[rows["kind"] == ("demo" if name == "pure-bc" else "continuation")]
+    if name == "op-short":
+        each = each[each["t"] == each.groupby("episode_id")["t"].transform("min")]
+    tokens = each["output_tokens"].sum() / each["episode_id"].nunique()
+    assert settings.recipe.n == math.ceil(3 * 50_000.5 / (tokens * len(tasks)))
+    assert fewest.recipe.n == 1, "at least one"
+    assert replace(settings.recipe, n=recipe.n) == recipe
+    assert (folder, limits.budget, limits.turn_tokens) == (out, 50_000, buyer.plan.turn_tokens)
+    assert (settings.seed, settings.tasks) == (7, f"@{out.with_suffix('.tasks')}")
+    assert (student, trained) == ("drunk", "pi_1 of pilot, first-demos.log")
+    assert settings.teacher == "killed_spend:slow_expert"
+
+
+def test_the_tasks_of_a_purchase_are_those_that_were_drawn(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(killed_spend.__file__).parent)
+    (buyer, out), plan = buyer_of(prepared, tmp_path), read_plan(prepared / "PLAN.toml")
     file, tasks = out.with_suffix(".tasks"), buyer._tasks(out, 1)
     own = open_run(plan.pilot).read("episodes")["task_id"][0].as_py()
     assert tasks == buyer._tasks(out, 1)
+    other = buyer._tasks(out.with_name("other"), 2)
+    assert (sorted(other), other != tasks) == (sorted(tasks), True), "a seed draws their order"
+    pilot = open_run(plan.pilot)
+    earlier = pilot.read("episodes").to_pylist()[0] | {"task_id": tasks[0]}
+    create_run(out.with_name("earlier"), pilot.recipe, pilot.info).commit({"episodes": [earlier]})
+    assert sorted(buyer._tasks(out.with_name("demos"), 1)) == sorted(tasks[1:]), "none is bought on twice"
     for text in ("", "\n", "\n".join([*tasks, "valid/1"]), own, "[]", "NaN"):
         file.write_text(text)
         with pytest.raises(DataError, match="holds no tasks, or others than first-demos can be bought on"):

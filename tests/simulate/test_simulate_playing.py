@@ -1,11 +1,13 @@
 import json
+from itertools import groupby
 
 import pytest
 
+from occupancy import preset
 from occupancy.record.errors import DataError, InputError
 from occupancy.runs import open_run
 from simulate import PilotSize, answers, family, hand_backs, play_pilot
-from simulate.pilots.playing import labels_of
+from simulate.pilots.playing import labels_of, pilot_rows
 
 WORLD = family("middle").draw(0)
 SIZE = PilotSize(tasks=150, rollouts=2, demos=30)
@@ -78,3 +80,20 @@ def test_the_seed_decides_and_a_used_folder_is_refused(pilot, tmp_path):
         play_pilot(WORLD, tmp_path / "run")
     with pytest.raises(InputError, match="tasks=0"):
         PilotSize(tasks=0)
+
+
+@pytest.mark.parametrize(
+    ("world", "repetition"), [(family("desk").draw(0), 2), (family("middle").draw(1), 3)]
+)
+def test_a_rollout_that_repeats_itself_is_told_as_the_recipe_asks(world, repetition):
+    """In both worlds one rollout repeats itself with its last turns alone."""
+    recipe = preset("oec", T_max=world.horizon, repetition=repetition)
+    _, _, rows = pilot_rows(world, size=PilotSize(tasks=150, demos=1, handback=()), seed=5, recipe=recipe)
+    texts = {}
+    for turn in rows["turns"]:
+        texts.setdefault((turn["kind"], turn["task_id"]), []).append(turn["text"])
+    told = {row["task_id"]: json.loads(row["psi"])["no_repetition"] for row in rows["proposals"]}
+    longest = {task: max(len([*group]) for _, group in groupby(texts["rollout", task])) for task in told}
+    assert told == {task: n < repetition for task, n in longest.items()}
+    assert set(told.values()) == {True, False}
+    assert repetition - 1 in longest.values()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 from scipy.stats import norm
 
 from agentloop.run.evaluate import success
 from analysis.curves.arms import Arm
+from analysis.curves.evidence import Training
 from analysis.study.cells import SweepCell
 from analysis.study.claims import CLAIMS, judged
 from analysis.study.measured import Lead, Sweep, split_of
+from analysis.study.registration import _expected_se
 from analysis.study.verdict import _regret
 from occupancy.record.errors import DataError
 
@@ -96,3 +102,51 @@ def test_equal_tasks_have_no_spread_left_by_rounding(won: int, attempts: int) ->
 def test_a_split_is_what_task_ids_name_before_a_slash_and_nothing_where_they_have_none() -> None:
     assert list(split_of(pd.Series(["seen/a/1", "unseen/b"]))) == ["seen", "unseen"]
     assert list(split_of(pd.Series(["fs1-001", "fs1-003"]))) == ["", ""]
+
+
+def trained(forms: int, seeds: int, games: int, attempts: int, rng: np.random.Generator) -> list[Training]:
+    """Small trainings whose success differs by game, by form at each game, and by seed."""
+    game, names = 1.5 * rng.standard_normal(games), tuple(map(str, range(games)))
+    found = []
+    for form in range(forms):
+        own = game + 2.0 * rng.standard_normal(games)
+        for seed in range(seeds):
+            won = rng.binomial(attempts, expit(own + 0.3 * rng.standard_normal()))
+            arm, tried = Arm("op-short", 1 + form, 1.0), (attempts,) * games
+            found.append(Training(arm, 0, 9, seed, tuple(map(float, won)), tried, tasks=names))
+    return found
+
+
+def sized(seeds: int, attempts: int, games: int) -> Any:
+    return SimpleNamespace(
+        sweep=SimpleNamespace(decisive_seeds=seeds),
+        evaluation=SimpleNamespace(attempts=attempts, games=games),
+    )
+
+
+@pytest.mark.parametrize(("seeds", "games"), [(1, 100), (3, 60), (3, 240)])
+def test_the_expected_error_is_that_of_repeated_sweeps(seeds: int, games: int) -> None:
+    rng = np.random.default_rng(0)
+    leads = []
+    for _ in range(1000):
+        level = [t.pass_at_1 for t in trained(2, seeds, games, 1, rng)]
+        leads.append(np.mean(level[:seeds]) - np.mean(level[seeds:]))
+    told = [_expected_se(sized(seeds, 1, games), trained(4, 3, 120, 1, rng))[0] for _ in range(30)]
+    assert np.mean(np.square(told)) ** 0.5 == pytest.approx(np.std(leads), rel=0.1)
+
+
+def test_the_expected_error_is_of_pairs_at_the_same_games() -> None:
+    rng = np.random.default_rng(0)
+    made = trained(1, 2, 100, 2, rng)
+    se, source = _expected_se(sized(2, 2, 0), made)
+    assert source.startswith("1 pairs")
+    order = rng.permutation(100)
+    mixed = {name: tuple(np.array(getattr(made[1], name))[order].tolist()) for name in ("successes", "tasks")}
+    assert _expected_se(sized(2, 2, 0), [made[0], replace(made[1], **mixed)])[0] == pytest.approx(se)
+    assert _expected_se(sized(2, 4, 0), made)[0] < se < _expected_se(sized(1, 2, 0), made)[0]
+    elsewhere = replace(made[1], tasks=tuple(f"other {name}" for name in made[1].tasks))
+    for none in ([], [made[0], elsewhere], [made[0], made[0]], [made[0], replace(made[1], demo_tokens=1)]):
+        assert _expected_se(sized(2, 4, 137), none) == (
+            pytest.approx(0.025 * 2**0.5 * (2 / 4 / 2) ** 0.5),
+            "a guess: no two small trainings of one form differ",
+        )

@@ -116,8 +116,6 @@ def conditioned(
 
 def _update(m: Array, S: Array, H: Array, y: Array, R: Array) -> tuple[float, Array, Array]:
     """Log likelihood, mean and covariance of a Gaussian after observing y = H x + noise of covariances R."""
-    if not len(y):
-        return 0.0, m, S
     L = np.linalg.cholesky(H @ S @ H.T + R)
     a, B = np.linalg.solve(L, y - H @ m), np.linalg.solve(L, H @ S)
     return float(-0.5 * a @ a - np.log(np.diag(L)).sum()), m + B.T @ a, S - B.T @ B

@@ -1,4 +1,4 @@
-"""Laws of the model of learning curves, and a naive twin of its conditioning."""
+"""Laws of the model of learning curves."""
 
 from __future__ import annotations
 
@@ -113,26 +113,6 @@ def test_nothing_measured_is_the_prior() -> None:
     off = np.array([0, 0, 0.02, 0, 0])
     assert np.allclose(post.logits(CANDIDATES, 5)[0], PRIOR.means[:, :DIMENSION] @ X.T + off)
     assert np.allclose(post.weights, 0.5)
-
-
-@FEW
-@given(many)
-def test_conditioning_is_the_naive_formula(found: list[Training]) -> None:
-    one = toy(1)
-    rows, y, noise = observations(found, one)
-    facts = fact_vector(FACTS)
-    _, means, covariances = conditioned(one, rows, y, noise, facts)
-    known = np.isfinite(facts)
-    # In information form.
-    precision, shift = np.linalg.inv(one.covariances[0]), np.linalg.solve(one.covariances[0], one.means[0])
-    X = np.column_stack([rows, np.zeros((len(rows), 12))])
-    precision += X.T @ np.linalg.solve(noise, X)
-    shift += X.T @ np.linalg.solve(noise, y)
-    for k in np.flatnonzero(known):
-        precision[DIMENSION + k, DIMENSION + k] += 1 / one.fact_noise
-        shift[DIMENSION + k] += facts[k] / one.fact_noise
-    assert np.allclose(covariances[0], np.linalg.inv(precision), atol=1e-7)
-    assert np.allclose(means[0], np.linalg.solve(precision, shift), atol=1e-6)
 
 
 @FEW

@@ -12,6 +12,7 @@ from scipy.stats import f_oneway
 from analysis.curves.arms import Arm, features
 from analysis.curves.evidence import Training, distinguishable, measured, observations
 from analysis.curves.prior import shipped
+from analysis.plan.kept import training_of
 
 BC, SHORT, SUCCESS = Arm("pure-bc", r=0.0), Arm("op-short", 3.0, 0.5), Arm("op-success", r=1.0)
 HALF = Training(SHORT, 1.0, 1.0, 0, (2.0,) * 50, (4,) * 50)
@@ -122,3 +123,18 @@ def test_equal_trainings_and_arms_that_were_trained_once_are_not_told_apart() ->
     assert distinguishable(once) == 1.0
     apart = [at_level(5.0 * t.arm.r + 0.1 * t.seed, t.arm, seed=t.seed) for t in twice * 2]
     assert distinguishable(apart, permutations=9) == 0.1, "what was seen is one of the permutations"
+
+
+def test_a_kept_training_has_the_attempts_of_each_cluster_by_its_name() -> None:
+    told = {"arm": SHORT.to_dict(), "demo_tokens": 3, "continuation_tokens": 4, "seed": 5, "seconds": 1.5}
+    rows = [("b/1", "b", 1.0), ("a/1", "a", 0.6), ("b/2", "b", 0.5), ("a/1", "a", 0.4), ("b/1", "b", 0.9)]
+    attempts = [{"task_id": task, "cluster_id": cluster, "score": R} for task, cluster, R in rows]
+    found = training_of(told, attempts, success_at=0.6)
+    # Every task counts as one with the mean number of attempts, 5 / 3, and two of three are of cluster b.
+    assert found.tasks == ("a", "b")
+    assert found.successes == pytest.approx((5 / 6, 5 / 3))
+    assert found.attempts == pytest.approx((5 / 3, 10 / 3))
+    assert (found.arm, found.demo_tokens, found.continuation_tokens) == (SHORT, 3, 4)
+    assert (found.seed, found.seconds, found.sunk_tokens) == (5, 1.5, 0)
+    again = training_of(told | {"sunk_tokens": 7}, attempts[::-1], success_at=0.6)
+    assert (again.tasks, again.successes, again.sunk_tokens) == (found.tasks, found.successes, 7)

@@ -174,8 +174,9 @@ def test_rounds_compare_what_the_plan_did(run: Run, tmp_path: Path, monkeypatch:
         "analysis.spend.rounds.arms_of",
         lambda T, **more: [arm for arm in arms_of(T, **more) if arm.context == "mixed" and arm.r == 1],
     )
-    rounds = rounds_of(run, tmp_path / "out", Market(), mixed=True, effort=Effort(2))
-    decided = _decide(rounds, [run])
+    copy = open_run(shutil.copytree(run.folder, tmp_path / "pilot"))
+    rounds = rounds_of(copy, tmp_path / "out", Market(), mixed=True, effort=Effort(2))
+    decided = _decide(rounds, [copy])
     arm = Arm.from_dict(decided["arm"])
     assert arm.recipe_of(run.recipe).context == "mixed", "what is bought last"
     assert len(decided["trainings"]) == 2

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 RATE_HEADS = ("", "pass@", "rate", "95 %", "SE", "tasks", "attempts", "trainings")
 DIFFERENCE_HEADS = ("", "points", "95 %", "SE", "p", "p (Holm)", "could see", "tasks")
 Row = tuple[object, ...]
+LONG = 30
+"""Letters of a name from which on it is told once, and a letter stands for it."""
 SENTENCES = 3
 """Up to so many differences get a sentence each."""
 
@@ -66,15 +68,19 @@ def shown(found: Comparison, names: Mapping[str, str] = MappingProxyType({})) ->
     """
     arms = dict.fromkeys(rate.arm for rate in found.rates)
     letters = {arm: _letter(at) for at, arm in enumerate(arms)}
-    yield from sentences(found, names)
+    called = {arm: names.get(arm, arm) for arm in arms}
+    long = any(len(name) > LONG for name in called.values())
+    yield from sentences(found, letters if long else called)
     yield ""
+    yield from (f"{letters[arm]}: {name}" for arm, name in called.items() if long)
     # A column that says the same of every row is left out: pass@1 of one training each is the usual case.
     constant = {
         "pass@": {r.k for r in found.rates} == {1},
         "trainings": {r.trainings for r in found.rates} == {1},
     }
     kept = [at for at, head in enumerate(RATE_HEADS) if not constant.get(head)]
-    rates = [rate_row(r, f"{letters[r.arm]} {names.get(r.arm, r.arm)}") for r in found.rates]
+    own = letters if long else {arm: f"{letters[arm]} {name}" for arm, name in called.items()}
+    rates = [rate_row(r, own[r.arm]) for r in found.rates]
     heads = [RATE_HEADS[at] for at in kept]
     yield table("success", heads, ([row[at] for at in kept] for row in rates), left=("",))
     rows = (difference_row(d, f"{letters[d.b]}-{letters[d.a]}") for d in found.differences)

@@ -23,7 +23,6 @@ from analysis.compare import compare
 from analysis.compare.commands import _short, arms_of
 from analysis.compare.paired import compare_scores, holm, pass_at_k
 from analysis.compare.scores import read_scores
-from analysis.compare.telling import sentences
 from analysis.curves.arms import arms_of as arms_of_plan
 from analysis.plan.kept import training_of
 from occupancy.record.errors import DataError, InputError
@@ -363,24 +362,6 @@ def test_tasks_that_scored_attempts_leave_out_are_told() -> None:
     frame["no_data"] = (frame["arm"] == "a") & (frame["training"] == 1) & (frame["task_id"] == "q3")
     found = compare_scores(frame, scored=True)
     assert any("1 of 4 tasks were not evaluated for every training" in one for one in found.cautions)
-
-
-def test_of_many_pairs_the_best_arm_is_told_first_and_with_a_baseline_each_difference() -> None:
-    low, high = ({f"q{i}": [int(i % 9 < most)] * 2 for i in range(45)} for most in (1, 8))
-    arms = {"low": low, "same": low, "high": high, "as-high": high}
-    best, *others = sentences(compare(arms, k=(1, 2)), {"high": "H", "low": "L"})
-    assert best.startswith("H has the highest success rate: 0.889 (95 % interval ")
-    assert others[0] == "It succeeds more often than L, same."
-    assert others[1].startswith("No difference found between it and as-high. A difference below ")
-    assert others[2:] == ["Of all 6 pairs, 4 were found to differ."]
-    against = list(sentences(compare(arms, baseline="same")))
-    assert [line.partition(" ")[2][:8] for line in against] == ["succeeds", "succeeds", "differen"]
-    assert len(list(sentences(compare({"low": low, "high": high, "same": low})))) == 3
-    one = {name: {"q": own["q0"]} for name, own in arms.items()}
-    assert list(sentences(compare(one)))[1:] == [
-        "No difference found between it and same, high, as-high.",
-        "Of all 6 pairs, 0 were found to differ.",
-    ]
 
 
 def test_folders_are_shown_by_where_they_differ_unless_that_is_another_arms_name(

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from occupancy.record.errors import InputError
@@ -33,8 +34,9 @@ def made_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     if not folder.exists():
         _make(folder.parent)
         for left in folder.parent.glob(f"{_DRAFT}*"):
-            if time.time() - left.stat().st_mtime > KILLED_S:
-                shutil.rmtree(left, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another process has just moved it to its place
+                if time.time() - left.stat().st_mtime > KILLED_S:
+                    shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=folder.parent) as place:
             made = Path(place) / "made"
             made.mkdir()

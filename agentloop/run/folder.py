@@ -55,12 +55,14 @@ def open_or_create(
 
 
 def _with_other_limit(run: Run, wall_s: float | None) -> Run:
-    """The run with another limit of an episode, where none began within its own; else as it is."""
+    """The run with another limit of an episode, where none began within its own; else as it is.
+
+    The limit is written first, and playing withdraws such parts: a kill in between changes nothing.
+    """
     failure = _failure(run)
     if failure is None or not failure.late:
         return run
     with only_writer(run.folder):
-        withdraw_unopened(run)
         return describe(run.folder, run.recipe, {**run.info, "wall_s": wall_s})
 
 

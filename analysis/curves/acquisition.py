@@ -120,11 +120,8 @@ def _as_expected(option: Option, trainings: Sequence[Training], facts: Facts) ->
     x = features(option.arm, option.budget / facts.pilot, sunk=facts.sunk / facts.pilot)
     p = float(expit(x @ posterior(trainings, facts).mean))
     parts = (1 - option.arm.r) * option.budget, option.arm.r * option.budget
-    return Training(
-        *(option.arm, *parts, option.seed, (p,) * tasks, (1,) * tasks),
-        sunk_tokens=facts.sunk,
-        tasks=like.tasks if like else (),
-    )
+    won, names = (p,) * tasks, like.tasks if like else ()
+    return Training(option.arm, *parts, option.seed, won, (1,) * tasks, sunk_tokens=facts.sunk, tasks=names)
 
 
 def worth(

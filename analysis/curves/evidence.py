@@ -14,7 +14,7 @@ from occupancy.record.errors import InputError
 from occupancy.statistics.clusters import clustered_ratio
 
 MOST_SHARED = 0.95
-"""Of the variance of an evaluation: attempts are never quite the same."""
+"""Largest correlation of the errors of two evaluations: two students are never quite the same."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def evaluation_noise(trainings: Sequence[Training]) -> Array:
     average out over them, and it does cancel between them. Their residuals k - p n at a task have one
     correlation rho, the same for all pairs (the constant correlation of Ledoit and Wolf 2004). The errors of
     a pair then correlate by rho times the cosine of their attempts [Q], which is 1 on the same tasks and 0 on
-    other ones; rho is the sum over pairs of the cosines of residuals by that of attempts.
+    other ones; rho is the sum over pairs of the cosines of residuals, divided by that of attempts.
     """
     sd = np.sqrt([measured(t)[1] for t in trainings])
     column = {task: q for q, task in enumerate(dict.fromkeys(task for t in trainings for task in t.tasks))}

@@ -63,15 +63,27 @@ def wall_time_passes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[
     return passes
 
 
+def slow_after(turn: int, passes: Callable[[], Awaitable[None]]) -> Callable[[Ask], Awaitable[Answer]]:
+    """A student whose wall time passes after so many turns."""
+
+    async def slow(ask: Ask) -> Answer:
+        if ask.t > turn:
+            await passes()
+        return await drunk(ask)
+
+    return slow
+
+
 def test_wall_time_ends_an_episode_without_a_reward(
     tmp_path: Path, wall_time_passes: Callable[[], Awaitable[None]]
 ) -> None:
-    async def slow(ask: Ask) -> Answer:
-        if ask.t > 3:
-            await wall_time_passes()
-        return await drunk(ask)
-
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=HANG_S, tasks="3")
+    run = run_of(
+        tmp_path / "run",
+        replace(RECIPE, n=1),
+        student=slow_after(3, wall_time_passes),
+        wall_s=HANG_S,
+        tasks="3",
+    )
     late = [e for e in rows(run, "episodes") if e["status"] == "wall_time"]
     assert late
     assert all(e["R"] is None and e["length"] == 3 and "600 s" in e["error"] for e in late)
@@ -112,12 +124,9 @@ def test_a_limit_within_which_nothing_begins_may_be_raised_by_the_same_command(
 def test_many_episodes_that_a_limit_ends_are_a_warning(
     tmp_path: Path, wall_time_passes: Callable[[], Awaitable[None]]
 ) -> None:
-    async def slow(ask: Ask) -> Answer:
-        if ask.t > 1:
-            await wall_time_passes()
-        return await drunk(ask)
-
-    run = run_of(tmp_path / "run", replace(RECIPE, n=1), student=slow, wall_s=HANG_S)
+    run = run_of(
+        tmp_path / "run", replace(RECIPE, n=1), student=slow_after(1, wall_time_passes), wall_s=HANG_S
+    )
     (warning,) = summarise(run)["warnings"]
     assert "8 of 8 episodes were not over within --wall" in warning
 

@@ -107,14 +107,18 @@ def test_a_task_that_cannot_be_opened_is_a_failed_attempt(tmp_path: Path) -> Non
         evaluated(tmp_path / "none", worlds=Closed())
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=2, max_size=8))
-def test_both_errors_are_those_of_the_formulas(wins: list[list[bool]]) -> None:
-    rows = [
+def rows_of(wins: list[list[bool]]) -> list[dict[str, Any]]:
+    """A row an attempt; each list has those of a task."""
+    return [
         {"task_id": str(task), "cluster_id": str(task), "attempt": attempt, "score": float(won)}
         for task, attempts in enumerate(wins)
         for attempt, won in enumerate(attempts)
     ]
-    found = success(rows)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=2, max_size=8))
+def test_both_errors_are_those_of_the_formulas(wins: list[list[bool]]) -> None:
+    found = success(rows_of(wins))
     by_task, by_evaluation = np.mean(wins, axis=1), np.mean(wins, axis=0)
     assert math.isclose(found.mean, np.mean(wins))
     # With as many attempts at each task the ratio's error is that of the mean of task means.
@@ -124,16 +128,11 @@ def test_both_errors_are_those_of_the_formulas(wins: list[list[bool]]) -> None:
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=2, max_size=6))
 def test_all_tasks_count_the_same_however_many_attempts_they_have(wins: list[list[bool]]) -> None:
-    rows = [
-        {"task_id": str(task), "cluster_id": str(task), "attempt": attempt, "score": float(won)}
-        for task, attempts in enumerate(wins)
-        for attempt, won in enumerate(attempts)
-    ]
-    found, by_task = success(rows), [np.mean(attempts) for attempts in wins]
+    found, by_task = success(rows_of(wins)), [np.mean(attempts) for attempts in wins]
     assert found.mean == pytest.approx(np.mean(by_task))
     expected = np.std(by_task, ddof=1) / math.sqrt(len(wins))
     assert found.cluster_se == pytest.approx(expected, abs=1e-9)
-    assert found.n == len(rows)
+    assert found.n == sum(map(len, wins))
 
 
 def test_one_task_or_one_evaluation_has_no_such_error() -> None:

@@ -237,5 +237,7 @@ def test_drafts_that_kills_left_in_a_cache_are_removed_when_they_are_old(tmp_pat
     for left in (old, young):
         (left / "made").mkdir(parents=True)
     os.utime(old, (0, time.time() - 2 * KILLED_S))
+    moved = tmp_path / ".draft-moved"
+    moved.symlink_to(tmp_path / "gone")  # as one that another process moves while this one looks
     made_once(tmp_path / "index", lambda folder: None)
-    assert sorted(tmp_path.iterdir()) == [young, tmp_path / "index"]
+    assert sorted(tmp_path.iterdir()) == [moved, young, tmp_path / "index"]
